@@ -1,0 +1,65 @@
+"""Hold the cluster in the name of this run; see library/cluster_lock.py."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.plugins.action import ActionBase
+
+from vllm_ansible.node.process import process_start_time
+
+
+def boot_id() -> str:
+    """Return the identity of this boot of the controller."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def is_over(holder: dict[str, Any]) -> bool:
+    """Tell whether a holder is known to be gone: it ran on this machine and runs no more."""
+    if holder.get("host") != socket.gethostname():
+        return False
+    if holder.get("boot_id") != boot_id():
+        return True
+    return process_start_time(int(holder.get("pid", 0))) != holder.get("started")
+
+
+class ActionModule(ActionBase):
+    """Call the module, and once more when the lock turns out to be a dead run's."""
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the module's result."""
+        super().run(tmp, task_vars)
+        run_dir = os.environ.get("VLLM_ANSIBLE_RUN_DIR")
+        # A worker of ansible-playbook: the process that lives as long as the run is its parent.
+        pid = os.getppid()
+        arguments = {
+            "run": Path(run_dir).name if run_dir else f"pid-{pid}",
+            "holder": {
+                "user": getpass.getuser(),
+                "host": socket.gethostname(),
+                "boot_id": boot_id(),
+                "pid": pid,
+                "started": process_start_time(pid),
+            },
+            **self._task.args,
+        }
+        result = self._call(arguments, task_vars)
+        held = result.get("lock") or {}
+        if result.get("failed") and held and is_over(held.get("holder") or {}):
+            result = self._call({**arguments, "dead_runs": [held["run"]]}, task_vars)
+        return result
+
+    def _call(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
+        return dict(
+            self._execute_module(
+                module_name="cluster_lock", module_args=arguments, task_vars=task_vars
+            )
+        )

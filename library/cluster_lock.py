@@ -1,0 +1,136 @@
+#!/usr/bin/python
+"""Hold a cluster for one run, and read what the last run left on its head."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster_lock
+short_description: Hold a cluster for one run, and read what the last run left on its head
+description:
+  - Takes or renews the lock on the cluster's head, so that two runs never work on one cluster.
+    The second is told who holds it, since when and from where.
+  - A lock whose run is known to be over, or that nobody renewed for 15 minutes, is taken over.
+  - Also returns the plan that lies on the head, so that any stage can be run alone.
+author: The vllm-ansible authors
+options:
+  cluster_dir:
+    description: The cluster's directory on its head.
+    type: path
+    required: true
+  state:
+    description: Whether this run holds the lock afterwards. V(look) only reads.
+    type: str
+    choices: [held, free, look]
+    default: held
+  run:
+    description: Identity of this run.
+    type: str
+    required: true
+  holder:
+    description:
+      - Who runs it and where (C(user), C(host), C(boot_id), C(pid), C(started)), for the message
+        that a second run gets. The action plugin of this name fills it in.
+    type: dict
+    default: {}
+  dead_runs:
+    description: Runs that this controller started and knows to be over.
+    type: list
+    elements: str
+    default: []
+  force:
+    description: Take the lock from whoever holds it.
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+- name: Hold the cluster
+  cluster_lock:
+    cluster_dir: /opt/vllm-ansible/r1
+    run: 20261120T101500Z-r1
+    holder: {user: ada, host: bastion}
+"""
+
+RETURN = r"""
+lock:
+  description: The lock as it lies on the head now.
+  type: dict
+  returned: success
+plan:
+  description: The plan of the last run, empty when there is none.
+  type: dict
+  returned: success
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.vllm_ansible.node import lock
+
+
+def stored_plan(cluster_dir: Path) -> dict[str, Any]:
+    """Return the plan on the head, empty when none was made or it cannot be read."""
+    try:
+        plan = json.loads((cluster_dir / "plan.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return plan if isinstance(plan, dict) else {}
+
+
+def main() -> None:
+    """Look, decide, act, report."""
+    module = AnsibleModule(
+        argument_spec={
+            "cluster_dir": {"type": "path", "required": True},
+            "state": {"choices": ["held", "free", "look"], "default": "held"},
+            "run": {"type": "str", "required": True},
+            "holder": {"type": "dict", "default": {}},
+            "dead_runs": {"type": "list", "elements": "str", "default": []},
+            "force": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    directory = Path(wanted["cluster_dir"])
+    path = directory / "lock.json"
+    now = time.time()
+    held = lock.read(path)
+    verdict = lock.verdict(held, wanted["run"], wanted["dead_runs"], now)
+    if held and verdict == "held" and wanted["state"] == "held" and not wanted["force"]:
+        refuse(module, held, now)
+
+    mine = {"run": wanted["run"], "holder": wanted["holder"], "since": now, "renewed": now}
+    if wanted["state"] == "held" and not module.check_mode:
+        if verdict == "mine" and held:
+            lock.write(path, {**held, "renewed": now})
+        elif held is None and path.parent.is_dir() and not lock.take(path, mine):
+            refuse(module, lock.read(path) or {}, now)
+        elif held is not None:
+            lock.write(path, mine)
+    if wanted["state"] == "free" and verdict == "mine" and not module.check_mode:
+        path.unlink()
+
+    # Holding and letting go are the run's own affair: they do not count as a change of the host.
+    module.exit_json(changed=False, lock=lock.read(path) or {}, plan=stored_plan(directory))
+
+
+def refuse(module: AnsibleModule, held: lock.Lock, now: float) -> None:
+    """Fail with who holds the cluster and how to go on."""
+    minutes = (now - float(held.get("since", now))) / 60
+    holder = held.get("holder") or {}
+    who = f"{holder.get('user', '?')}@{holder.get('host', '?')} (process {holder.get('pid', '?')})"
+    module.fail_json(
+        msg=f"another run holds this cluster: {held.get('run')} by {who}, for {minutes:.0f} min",
+        lock=held,
+        expected="no other run on this cluster",
+        found=f"run {held.get('run')}, started by {who}",
+        where=module.params["cluster_dir"] + "/lock.json on the head",
+        fix="wait for that run to end; if you know that it is dead: -e break_lock=true",
+    )
+
+
+if __name__ == "__main__":
+    main()

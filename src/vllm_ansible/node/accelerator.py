@@ -1,0 +1,77 @@
+"""Find out which accelerators this host has, without the vendor's Python packages."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+PCI = Path("/sys/bus/pci/devices")
+NVIDIA_VENDOR, ENFLAME_VENDOR = "0x10de", "0x1e36"
+# PCI base classes 0x03 (display) and 0x12 (processing accelerator); audio functions are not counted.
+ACCELERATOR_CLASSES = ("0x03", "0x12")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def pci_devices(vendor: str, root: Path = PCI) -> list[str]:
+    """Return the bus addresses of a vendor's display or processing devices."""
+    if not root.is_dir():
+        return []
+    return sorted(
+        device.name
+        for device in root.iterdir()
+        if _read(device / "vendor") == vendor
+        and _read(device / "class").startswith(ACCELERATOR_CLASSES)
+    )
+
+
+def nvidia_devices() -> list[dict[str, Any]]:
+    """Return name and memory of each device as the CUDA driver reports it, by ctypes.
+
+    An empty list also means that the driver is absent or refuses: what PCI shows beside it tells.
+    """
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    count = ctypes.c_int()
+    if cuda.cuInit(0) != 0 or cuda.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return []
+    devices = []
+    for index in range(count.value):
+        handle, size, name = ctypes.c_int(), ctypes.c_size_t(), ctypes.create_string_buffer(128)
+        cuda.cuDeviceGet(ctypes.byref(handle), index)
+        cuda.cuDeviceGetName(name, len(name), handle)
+        cuda.cuDeviceTotalMem_v2(ctypes.byref(size), handle)
+        devices.append({"index": index, "name": name.value.decode(), "memory_bytes": size.value})
+    return devices
+
+
+def accelerators() -> dict[str, Any]:
+    """Return what this host computes with: kind, count, devices and what PCI shows.
+
+    kind is `nvidia`, `enflame` or `cpu`; count is the number of usable devices, which is 0 when
+    cards are plugged in but their driver does not answer, and 1 on a host without any.
+    """
+    nvidia, enflame = pci_devices(NVIDIA_VENDOR), pci_devices(ENFLAME_VENDOR)
+    devices = nvidia_devices()
+    if nvidia or devices:
+        driver = _read(Path("/sys/module/nvidia/version"))
+        return _found("nvidia", devices, len(devices), nvidia, driver)
+    if enflame:
+        driver = _read(Path("/sys/module/enflame/version"))
+        count = len(enflame) if driver else 0
+        return _found("enflame", [{"index": i} for i in range(count)], count, enflame, driver)
+    return _found("cpu", [{"index": 0}], 1, [], "")
+
+
+def _found(
+    kind: str, devices: list[dict[str, Any]], count: int, pci: list[str], driver: str
+) -> dict[str, Any]:
+    return {"kind": kind, "count": count, "devices": devices, "pci": pci, "driver_version": driver}

@@ -1,0 +1,96 @@
+"""Everything the controller decides from, in one look at a host."""
+
+from __future__ import annotations
+
+import ctypes.util
+import getpass
+import os
+import platform
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from . import accelerator, network
+
+
+def os_release(path: str = "/etc/os-release") -> dict[str, str]:
+    """Return the fields of os-release by name, unquoted."""
+    fields = {}
+    for line in Path(path).read_text().splitlines():
+        name, separator, value = line.partition("=")
+        if separator:
+            fields[name] = value.strip().strip("\"'")
+    return fields
+
+
+def has_sudo() -> bool:
+    """Tell whether this user may become root without being asked for a password."""
+    sudo = shutil.which("sudo")
+    if not sudo:
+        return False
+    done = subprocess.run(  # noqa: S603 - found on PATH, fixed arguments
+        [sudo, "-n", "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    return done.returncode == 0
+
+
+def memory_bytes(meminfo: str = "/proc/meminfo") -> dict[str, int]:
+    """Return total and available memory in bytes."""
+    sizes = {
+        line.split(":")[0]: int(line.split()[1]) * 1024
+        for line in Path(meminfo).read_text().splitlines()
+    }
+    return {"total": sizes["MemTotal"], "available": sizes["MemAvailable"]}
+
+
+def existing_parent(path: str) -> str:
+    """Return the path itself or its nearest parent that exists."""
+    here = Path(path)
+    while not here.exists():
+        here = here.parent
+    return str(here)
+
+
+def missing_libraries(names: list[str]) -> list[str]:
+    """Return those of the named shared libraries that the loader does not find."""
+    return [name for name in names if ctypes.util.find_library(name) is None]
+
+
+def look(disk_path: str, libraries: list[str]) -> dict[str, Any]:
+    """Return the facts of this host; sizes in bytes, free space where disk_path is or will be."""
+    release = os_release()
+    memory = memory_bytes()
+    hostname = socket.gethostname()
+    return {
+        "uid": os.getuid(),
+        "user": getpass.getuser(),
+        "home": str(Path.home()),
+        "sudo": os.getuid() != 0 and has_sudo(),
+        "pid1": Path("/proc/1/comm").read_text().strip(),
+        "architecture": platform.machine(),
+        "distribution": release.get("ID", ""),
+        "distribution_version": release.get("VERSION_ID", ""),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": memory["total"],
+        "memory_available_bytes": memory["available"],
+        "disk_free_bytes": shutil.disk_usage(existing_parent(os.path.expanduser(disk_path))).free,
+        "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "hostname": hostname,
+        "hostname_resolves_to": network.resolve(hostname),
+        "addresses": network.addresses(),
+        "interface_default_route": network.default_route_interface(),
+        "listening_ports": sorted(network.listening_ports()),
+        "accelerators": accelerator.accelerators(),
+        "missing_libraries": missing_libraries(libraries),
+        "has_venv": _has_module("ensurepip"),
+    }
+
+
+def _has_module(name: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(name) is not None
