@@ -1,0 +1,281 @@
+"""Show a run as its stages: what each found, how long it took, and why one failed."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: stages
+type: stdout
+short_description: One line a stage instead of one a task
+description:
+  - Prints each stage with its evidence and its seconds, and nothing for a task that went well.
+  - A failure is shown as what was expected, what was found, the cause, the fix and the command.
+  - With C(-v) and up, tasks and results are printed as the default callback prints them.
+extends_documentation_fragment: [default_callback, result_format_callback]
+requirements: [set as stdout_callback]
+"""
+
+import atexit
+import os
+import sys
+import time
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, cast
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible import constants, context
+from ansible.plugins.callback.default import CallbackModule as DefaultCallback
+
+from vllm_ansible.record import console, outcome, plays, report
+from vllm_ansible.record.redact import redact_text
+
+_COLOURS = {"cause": "COLOR_WARN", "fix": "COLOR_CHANGED", "command": "COLOR_HIGHLIGHT"}
+
+
+class CallbackModule(DefaultCallback):  # type: ignore[misc]  # ansible-core has no types
+    """Collect what a stage found and print it when the stage is over."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "stages"
+
+    def __init__(self) -> None:
+        super().__init__()
+        terminal = sys.stdout.isatty()
+        os.environ[console.VARIABLE] = console.TERMINAL if terminal else console.PLAIN
+        if not terminal:
+            # Ansible flushes only at the end; a pipe would hold the lines of a long stage back.
+            cast(TextIOWrapper, sys.stdout).reconfigure(line_buffering=True)
+        self._process = os.getpid()
+        self._stage: str | None = None
+        self._pending: tuple[str, str] | None = None
+        self._began = 0.0
+        self._evidence: list[tuple[str, str]] = []
+        self._would_change: dict[str, list[str]] = {}
+        self._failures: dict[tuple[str, outcome.Failure], list[str]] = {}
+        self._failed = False
+        self._running = False
+
+    # What a stage is: the record's rule, a stage begins with its first task.
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        """Note which stage comes next."""
+        if not self._running:
+            self._running = True
+            atexit.register(self._interrupted)
+        self._play = play
+        if self._verbose:
+            super().v2_playbook_on_play_start(play)
+        self._print_failures()
+        stage = plays.stage(play)
+        if stage == self._stage:
+            self._pending = None
+            return
+        self._end_stage()
+        self._pending = (stage, play.get_name())
+        self._began = time.monotonic()
+
+    def v2_playbook_on_no_hosts_matched(self) -> None:
+        """Say that a play found nobody to work on: Ansible calls that a success."""
+        if self._pending and plays.is_selected(self._play):
+            self._show(console.stage_line(self._pending[0], "no host matched: nothing was done"))
+
+    def v2_playbook_on_no_hosts_remaining(self) -> None:
+        """Stay silent: the failure says it all."""
+
+    def _task_start(self, task: Any, prefix: str | None = None) -> None:
+        self._print_failures()
+        if self._pending:
+            self._stage, purpose = self._pending
+            self._pending = None
+            self._announce(purpose)
+        elif console.is_terminal() and not self._verbose:
+            self._announce(task.get_name().split(" : ")[-1])
+        if self._verbose:
+            super()._task_start(task, prefix)
+
+    # What a task found.
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        """Keep the evidence and, in check mode, what would change."""
+        host = result.host.get_name()
+        for found in outcome.evidence(result.result):
+            self._evidence.append((host, found["summary"]))
+        if result.is_changed() and result.task.check_mode:
+            self._would_change.setdefault(result.task_name, []).append(host)
+        if self._verbose:
+            super().v2_runner_on_ok(result)
+            return
+        for warning in result.warnings:
+            self._show([f" warning    {plays.warning_text(warning)}"], "COLOR_WARN")
+        # A debug task is meant for the reader.
+        if result.task.action in constants._ACTION_DEBUG and "msg" in result.result:
+            self._show(str(result.result["msg"]).splitlines())
+
+    def v2_runner_on_skipped(self, result: Any) -> None:
+        """Say nothing, unless asked for tasks."""
+        if self._verbose:
+            super().v2_runner_on_skipped(result)
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        """Keep a failure that nothing rescues, with the hosts that share it."""
+        expected = ignore_errors or plays.is_rescued(result.task)
+        if not expected:
+            failure = outcome.failure(result.result)
+            self._failures.setdefault((result.task_name, failure), []).append(
+                result.host.get_name()
+            )
+        if self._verbose:
+            super().v2_runner_on_failed(result, ignore_errors)
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        """Keep a host that did not answer."""
+        if not result.task.ignore_unreachable:
+            failure = outcome.unreachable(
+                result.result, result.host.get_name(), plays.address(result)
+            )
+            self._failures.setdefault((result.task_name, failure), []).append(
+                result.host.get_name()
+            )
+        if self._verbose:
+            super().v2_runner_on_unreachable(result)
+
+    def v2_runner_item_on_ok(self, result: Any) -> None:
+        """Say nothing, unless asked for tasks."""
+        if self._verbose:
+            super().v2_runner_item_on_ok(result)
+
+    def v2_runner_item_on_failed(self, result: Any) -> None:
+        """Say nothing yet: the task's own result carries its failed items."""
+        if self._verbose:
+            super().v2_runner_item_on_failed(result)
+
+    def v2_runner_item_on_skipped(self, result: Any) -> None:
+        """Say nothing, unless asked for tasks."""
+        if self._verbose:
+            super().v2_runner_item_on_skipped(result)
+
+    def v2_runner_retry(self, result: Any) -> None:
+        """Say nothing, unless asked for tasks: a wait that tells has its own progress line."""
+        if self._verbose:
+            super().v2_runner_retry(result)
+
+    def v2_playbook_on_include(self, included_file: Any) -> None:
+        """Say nothing, unless asked for tasks."""
+        if self._verbose:
+            super().v2_playbook_on_include(included_file)
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        """End with one line a script can read too: what changed, and where the report is."""
+        self._print_failures()
+        self._end_stage()
+        if self._verbose:
+            super().v2_playbook_on_stats(stats)
+        hosts = {host: stats.summarize(host) for host in sorted(stats.processed)}
+        failed = sum(host["failures"] + host["unreachable"] for host in hosts.values())
+        changed = sum(host["changed"] for host in hosts.values())
+        counts = [
+            f"{len(hosts)} host{'' if len(hosts) == 1 else 's'}",
+            f"changed={changed}",
+            f"failed={failed}",
+        ]
+        if changed and 1 < len(hosts) <= 8:
+            per_host = ", ".join(f"{name} {host['changed']}" for name, host in hosts.items())
+            counts[1] += f" ({per_host})"
+        if context.CLIARGS.get("check"):
+            counts.append("check mode: nothing was changed")
+        self._running = False
+        self._show(
+            console.stage_line("failed" if failed else "done", ", ".join(counts)),
+            "COLOR_ERROR" if failed else "COLOR_OK",
+        )
+        self._show_report()
+
+    # How it is printed.
+
+    @property
+    def _verbose(self) -> bool:
+        return bool(self._display.verbosity)
+
+    def _show(self, lines: list[str], colour: str | None = None) -> None:
+        clear = console.CLEAR if console.is_terminal() else ""
+        for line in lines:
+            self._display.display(
+                clear + redact_text(line), color=getattr(constants, colour) if colour else None
+            )
+
+    def _announce(self, text: str) -> None:
+        """Say what is being done; on a terminal the line is written over by what follows."""
+        line = console.progress_line(self._stage or "", text, None, None, "")
+        if console.is_terminal():
+            self._display.display(f"{console.CLEAR}{line}\r", newline=False, screen_only=True)
+            sys.stdout.flush()
+        else:
+            self._display.display(line)
+
+    def _end_stage(self) -> None:
+        if self._stage is None:
+            return
+        seconds = console.duration(time.monotonic() - self._began)
+        findings = self._findings()
+        if not self._failed:
+            first, *rest = findings or ["ok"]
+            self._show(console.stage_line(self._stage, first, seconds))
+            for line in rest:
+                self._show(console.stage_line("", line))
+        elif findings:
+            for line in findings:
+                self._show(console.stage_line("", line))
+        self._stage, self._failed = None, False
+        self._evidence, self._would_change = [], {}
+
+    def _findings(self) -> list[str]:
+        """Return the evidence, once where hosts agree, and what check mode would change."""
+        hosts: dict[str, list[str]] = {}
+        for host, summary in self._evidence:
+            hosts.setdefault(summary, []).append(host)
+        alone = len(hosts) == 1 or len({host for host, _ in self._evidence}) == 1
+        lines = [
+            summary if alone or len(names) > 1 else f"{names[0]}: {summary}"
+            for summary, names in hosts.items()
+        ]
+        for task, names in self._would_change.items():
+            lines.append(f"would change: {task.split(' : ')[-1]} ({_hosts(names)})")
+        return lines
+
+    def _print_failures(self) -> None:
+        """Print each failure once, with all the hosts that met it."""
+        for (task, failure), hosts in self._failures.items():
+            stage = (self._pending or (self._stage or "",))[0] if not self._stage else self._stage
+            seconds = "" if self._failed else console.duration(time.monotonic() - self._began)
+            self._failed = True
+            self._show(
+                console.stage_line(stage, f"{_hosts(hosts)}: {failure.msg}", seconds), "COLOR_ERROR"
+            )
+            for name in outcome.FIELDS:
+                if text := getattr(failure, name):
+                    self._show(list(console.labelled(name, text, 3)), _COLOURS.get(name))
+            self._show(list(console.labelled("task", task, 3)))
+        self._failures = {}
+
+    def _show_report(self) -> None:
+        directory = os.environ.get("VLLM_ANSIBLE_RUN_DIR")
+        if directory:
+            self._show([f" report     {os.path.relpath(Path(directory) / report.FILE)}"])
+
+    def _interrupted(self) -> None:
+        """Say where an interrupted run stood: Ansible itself only says that it was."""
+        if self._process != os.getpid() or not self._running:
+            return
+        self._print_failures()
+        stage = self._stage or "before any stage"
+        self._show([f" stopped    in stage {stage}; the same command takes up where it was"])
+        self._show_report()
+
+
+def _hosts(names: list[str]) -> str:
+    """Return some hosts as a person would list them."""
+    if len(names) <= 4:
+        return ", ".join(names)
+    return f"{', '.join(names[:3])} and {len(names) - 3} more"

@@ -1,0 +1,1 @@
+"""Name a failure by what it wrote in a log."""

@@ -1,0 +1,118 @@
+"""What a task's result says to a person: its evidence, or why it failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..diagnosis.match import Signature, match
+
+# The fields of a failing result that are for people, in the order in which they are shown.
+FIELDS = ("expected", "found", "where", "cause", "fix", "command")
+# Where a program's own words lie in a result; msg first, for it is the most exact.
+_OUTPUT = ("msg", "stderr", "module_stderr", "stdout", "module_stdout")
+_LONGEST_MESSAGE = 600
+# What ansible-core puts before the words of a module or an action.
+_PREFIX = re.compile(r"^(?:Task failed: |Module failed: |Action failed: )+")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a task failed, with a likely cause and a fix where they are known."""
+
+    msg: str
+    expected: str | None = None
+    found: str | None = None
+    where: str | None = None
+    cause: str | None = None
+    fix: str | None = None
+    command: str | None = None
+    signature: str | None = None
+
+    def as_event(self) -> dict[str, str]:
+        """Return the fields that say something."""
+        return {key: value for key, value in asdict(self).items() if value}
+
+
+def failure(
+    result: Mapping[str, Any], recognise: Callable[[str], Signature | None] = match
+) -> Failure:
+    """Return why a result failed; a known signature adds the cause and fix that it lacks itself."""
+    result = _failed_item(result)
+    if "censored" in result:
+        return Failure(
+            msg="The task failed; what it said is hidden, for it may hold a secret",
+            fix="Look at the host's own log; the task is marked no_log",
+        )
+    fields = {name: _words(result.get(name)) for name in FIELDS}
+    signature = recognise("\n".join(str(result.get(name) or "") for name in _OUTPUT))
+    if signature:
+        fields["cause"] = fields["cause"] or signature.cause
+        fields["fix"] = fields["fix"] or signature.fix
+    command = fields.pop("command") or _words(result.get("cmd"))
+    return Failure(
+        msg=_message(result),
+        command=command,
+        signature=signature.id if signature else None,
+        **fields,
+    )
+
+
+def unreachable(result: Mapping[str, Any], host: str, address: str) -> Failure:
+    """Return why a host could not be reached."""
+    return Failure(
+        msg="The host cannot be reached",
+        expected=f"an answer from {address}",
+        found=_message(result),
+        cause="the machine is down, its address is wrong, or its key or user is not accepted",
+        fix=f"make `ansible -i <inventory> -m ping {host}` succeed, then run the command again",
+    )
+
+
+def evidence(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what the gates in a result, or in the items of its loop, found."""
+    items = result.get("results")
+    for item in [result, *(items if isinstance(items, list) else [])]:
+        found = item.get("evidence") if isinstance(item, Mapping) else None
+        if isinstance(found, Mapping) and "summary" in found:
+            yield {
+                "gate": str(found.get("gate") or ""),
+                "summary": str(found["summary"]),
+                "values": found.get("values") or {},
+            }
+
+
+def _failed_item(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the first failed item of a loop, or the result itself."""
+    items = result.get("results")
+    for item in items if isinstance(items, list) else []:
+        if isinstance(item, Mapping) and (item.get("failed") or item.get("unreachable")):
+            return item
+    return result
+
+
+def _message(result: Mapping[str, Any]) -> str:
+    message = _PREFIX.sub("", str(result.get("msg") or "").strip())
+    if not message or message == "non-zero return code":
+        message = _last_line(result) or message or "The task failed and said nothing"
+    return message[:_LONGEST_MESSAGE]
+
+
+def _last_line(result: Mapping[str, Any]) -> str | None:
+    """Return what a failed command said last, with its exit status."""
+    for name in ("stderr", "stdout"):
+        lines = [line for line in str(result.get(name) or "").splitlines() if line.strip()]
+        if lines:
+            return f"{lines[-1].strip()} (exit status {result.get('rc', 'unknown')})"
+    return None
+
+
+def _words(value: Any) -> str | None:
+    """Return a value as a person would write it."""
+    if value is None or value == "" or value == []:
+        return None
+    if isinstance(value, list | tuple):
+        return " ".join(str(item) for item in value)
+    return str(value)

@@ -1,0 +1,64 @@
+"""Read what the record needs from Ansible's own objects, which have no types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def stage(play: Any) -> str:
+    """Return the stage a play belongs to: the first tag it was written with, else its name.
+
+    Ansible merges the tags of an imported playbook through a set, so `play.tags` has lost their
+    order; the play as it was written has not. `always` and `never` are no stages.
+    """
+    written = play.get_ds() if callable(getattr(play, "get_ds", None)) else None
+    tags = written.get("tags") if isinstance(written, Mapping) else None
+    if isinstance(tags, str):
+        tags = tags.split(",")
+    names = [str(tag).strip() for tag in tags or sorted(play.tags)]
+    return next((name for name in names if name not in ("always", "never", "")), play.get_name())
+
+
+def is_selected(play: Any) -> bool:
+    """Tell whether the tags of the command include this play."""
+    return bool(play.evaluate_tags(play.only_tags, play.skip_tags, {}))
+
+
+def cluster_name(play: Any) -> str | None:
+    """Return the name of the cluster that the inventory describes, if it gives a plain one."""
+    manager = play.get_variable_manager()
+    hosts = manager._inventory.get_hosts("all")
+    variables = manager.get_vars(host=hosts[0], include_hostvars=False) if hosts else {}
+    name = variables.get("cluster_name")
+    return name if isinstance(name, str) and "{{" not in name else None
+
+
+def is_rescued(task: Any) -> bool:
+    """Tell whether a rescue section waits for this task's failure.
+
+    Ansible only says so in its statistics, at the end. A task inside the rescue or always section
+    is not covered by that block, but may be by one around it.
+    """
+    child, parent = task, task._parent
+    while parent is not None:
+        guarded = getattr(parent, "rescue", None) or []
+        if guarded and any(item._uuid == child._uuid for item in parent.block):
+            return True
+        child, parent = parent, parent._parent
+    return False
+
+
+def address(result: Any) -> str:
+    """Return where Ansible tried to reach the host of a result."""
+    delegated = result.result.get("_ansible_delegated_vars") or {}
+    variables = result.host.get_vars()
+    return str(
+        delegated.get("ansible_host") or variables.get("ansible_host") or result.host.get_name()
+    )
+
+
+def warning_text(warning: Any) -> str:
+    """Return the words of a warning, which may be text or one of Ansible's own messages."""
+    event = getattr(warning, "event", None)
+    return str(getattr(event, "msg", None) or getattr(warning, "msg", None) or warning)
