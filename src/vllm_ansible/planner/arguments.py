@@ -1,0 +1,74 @@
+"""Turn `vllm_args` of an engine into the command line that `vllm serve` parses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+# The layout, the addresses and the key are this project's to set: two places would disagree.
+OURS = {
+    "api_key": "vllm_api_key_file",
+    "config": "vllm_args itself",
+    "distributed_executor_backend": "executor",
+    "headless": "executor: mp",
+    "host": "data_plane_network or data_plane_interface",
+    "master_addr": "executor: mp",
+    "master_port": "executor: mp",
+    "model": "model",
+    "nnodes": "nodes",
+    "node_rank": "executor: mp",
+    "pipeline_parallel_size": "layout: {pipeline: N}",
+    "port": "port",
+    "served_model_name": "served_name",
+    "tensor_parallel_size": "layout: {tensor: N}",
+    "uds": "port",
+}
+
+# 512 MiB holds a few thousand tokens of a small model and leaves a small machine its memory.
+CPU_KV_CACHE_BYTES = 512 * 1024 * 1024
+
+
+def option(name: str) -> str:
+    """Return the flag of an argument: max_model_len is --max-model-len."""
+    return "--" + name.replace("_", "-")
+
+
+def command_line(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the flags in sorted order, in the forms vLLM's parser takes."""
+    words: list[str] = []
+    for name in sorted(arguments, key=str):
+        words += _words(str(name).replace("-", "_"), arguments[name])
+    return tuple(words)
+
+
+def _words(name: str, value: Any) -> list[str]:
+    """Return the words of one argument: a boolean is a flag or its negation."""
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        return [option(name) if value else option(f"no_{name}")]
+    if isinstance(value, Mapping):
+        return [option(name), json.dumps(value, sort_keys=True)]
+    if isinstance(value, list | tuple):
+        return [option(name), *(_word(item) for item in value)]
+    return [option(name), _word(value)]
+
+
+def _word(value: Any) -> str:
+    """Return one value as a word; what has structure travels as JSON."""
+    if isinstance(value, Mapping | list | tuple):
+        return json.dumps(value, sort_keys=True)
+    return str(value)
+
+
+def with_defaults(arguments: Mapping[str, Any], accelerator: str) -> dict[str, Any]:
+    """Return the arguments, with what a CPU engine needs to start on a small machine."""
+    wanted = {str(name).replace("-", "_"): value for name, value in arguments.items()}
+    if accelerator == "cpu":
+        # Compiling for CPU needs a C++ compiler, which a plain host does not have.
+        if not wanted.keys() & {"enforce_eager", "compilation_config", "optimization_level"}:
+            wanted["enforce_eager"] = True
+        if not wanted.keys() & {"kv_cache_memory_bytes", "num_gpu_blocks_override"}:
+            wanted["kv_cache_memory_bytes"] = CPU_KV_CACHE_BYTES
+    return wanted

@@ -1,0 +1,286 @@
+"""The engine list as types: what an inventory may say about one engine, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm_ansible.planner.arguments import OURS
+from vllm_ansible.planner.problem import PlanError, Problem, close_match
+
+NAME = re.compile(r"[a-z][a-z0-9-]{0,11}")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+EXECUTORS = ("ray", "mp")
+ROLES = ("serve", "prefill", "decode")
+SOURCES = ("hub", "path", "package", "random")
+KEYS = (
+    "name",
+    "model",
+    "layout",
+    "nodes",
+    "executor",
+    "role",
+    "hosts",
+    "port",
+    "vllm_args",
+    "environment",
+    "probe",
+    "served_name",
+)
+SECRET = re.compile(r"(^|_)(api_?key|token|password|secret)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one replica of a model is split."""
+
+    tensor: int
+    pipeline: int
+
+    @property
+    def world_size(self) -> int:
+        """Return the number of ranks."""
+        return self.tensor * self.pipeline
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The question whose answer proves an engine, and a text the answer must hold."""
+
+    prompt: str = "What is the capital of France?"
+    expect: str = ""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One model served by one group of ranks, as the user asked for it."""
+
+    name: str
+    model: str
+    model_source: str
+    served_name: str
+    layout: Layout | None = None
+    nodes: int | None = None
+    executor: str = "ray"
+    role: str = "serve"
+    hosts: tuple[str, ...] = ()
+    port: int | None = None
+    vllm_args: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    probe: Probe = Probe()
+
+
+def parse_engines(value: object) -> tuple[Engine, ...]:
+    """Return the typed engines, or refuse with every problem of the list at once."""
+    if not isinstance(value, list) or not value:
+        raise PlanError(
+            Problem(
+                "engines names no engine",
+                expected="a list of engines, each {name, model, layout}",
+                found=f"{value!r}",
+                fix="add one, such as {name: chat, model: package:smollm2-135m-instruct}",
+            )
+        )
+    readers = [_Reader(item, place) for place, item in enumerate(value)]
+    engines = [reader.engine() for reader in readers]
+    problems = [problem for reader in readers for problem in reader.problems]
+    problems += _repeated(engines, "name", [engine.name for engine in engines])
+    problems += _repeated(engines, "port", [engine.port for engine in engines])
+    if problems:
+        raise PlanError(problems)
+    return tuple(engines)
+
+
+def model_source(model: str) -> tuple[str, str]:
+    """Return where a model comes from and its name there: package:x, random:x, hub:x, a path."""
+    source, colon, name = model.partition(":")
+    if colon and source in SOURCES:
+        return source, name
+    return ("path" if model.startswith(("/", "~", ".")) else "hub"), model
+
+
+def served_as(source: str, model: str) -> str:
+    """Return the name clients use unless told otherwise: the hub's, or the last part of a path."""
+    return model if source == "hub" else model.rstrip("/").rpartition("/")[2]
+
+
+def _repeated(engines: list[Engine], what: str, values: list[Any]) -> list[Problem]:
+    """Return a problem for each value that two engines share."""
+    problems = []
+    for place, value in enumerate(values):
+        first = values.index(value)
+        if value and first < place:
+            problems.append(
+                Problem(
+                    f"engines {engines[first].name or first} and {engines[place].name or place}"
+                    f" both have {what} {value}",
+                    expected=f"every engine has its own {what}",
+                    found=f"{what} {value} twice",
+                    where=f"engines[{place}].{what}",
+                    fix=f"give one of them another {what}",
+                )
+            )
+    return problems
+
+
+class _Reader:
+    """Reads one engine and collects what is wrong with it instead of stopping at the first."""
+
+    def __init__(self, item: object, place: int) -> None:
+        self.item: Mapping[str, Any] = item if isinstance(item, Mapping) else {}
+        self.problems: list[Problem] = []
+        self.place = f"engines[{place}]"
+        if not isinstance(item, Mapping):
+            self._refuse("", "a mapping with name and model", item, "write {name: ..., model: ...}")
+        elif self.item.get("name"):
+            self.place += f" {self.item['name']}"
+
+    def engine(self) -> Engine:
+        """Return the engine; where a value was refused, its default stands in."""
+        for key in self.item:
+            if key not in KEYS:
+                hint = close_match(str(key), KEYS) or f"remove it; known keys are {', '.join(KEYS)}"
+                self._refuse(str(key), "a key an engine has", key, hint)
+        source, model = model_source(self._text("model", required=True))
+        return Engine(
+            name=self._name(),
+            model=model,
+            model_source=source,
+            served_name=self._text("served_name") or served_as(source, model),
+            layout=self._layout(),
+            nodes=self._number("nodes", 1, 4096),
+            executor=self._choice("executor", EXECUTORS),
+            role=self._choice("role", ROLES),
+            hosts=self._hosts(),
+            port=self._number("port", 1024, 65535),
+            vllm_args=self._vllm_args(),
+            environment=self._environment(),
+            probe=self._probe(),
+        )
+
+    def _refuse(self, key: str, expected: str, found: object, fix: str) -> None:
+        where = f"{self.place}.{key}" if key else self.place
+        shown = f"{found!r}" if not isinstance(found, Mapping) else str(dict(found))
+        self.problems.append(
+            Problem(
+                f"{where}: expected {expected}, found {shown}",
+                expected=expected,
+                found=shown,
+                where=where,
+                fix=fix,
+            )
+        )
+
+    def _text(self, key: str, *, required: bool = False) -> str:
+        value = self.item.get(key)
+        if value is None and not (required and self.item):
+            return ""
+        if not isinstance(value, str) or not value.strip():
+            self._refuse(key, "a text", value, f"set {key}")
+            return ""
+        return value
+
+    def _name(self) -> str:
+        name = self.item.get("name")
+        if self.item and not (isinstance(name, str) and NAME.fullmatch(name)):
+            self._refuse(
+                "name",
+                "a small letter, then at most 11 small letters, digits or dashes",
+                name,
+                "choose a short name such as chat",
+            )
+            return ""
+        return str(name or "")
+
+    def _choice(self, key: str, choices: tuple[str, ...]) -> str:
+        value = self.item.get(key, choices[0])
+        if value not in choices:
+            hint = close_match(str(value), choices) or f"choose {choices[0]}"
+            self._refuse(key, f"one of {', '.join(choices)}", value, hint)
+            return choices[0]
+        return str(value)
+
+    def _number(self, key: str, least: int, most: int) -> int | None:
+        value = self.item.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            self._refuse(key, f"a whole number from {least} to {most}", value, f"correct {key}")
+            return None
+        return value
+
+    def _layout(self) -> Layout | None:
+        value = self.item.get("layout", "auto")
+        if value == "auto":
+            return None
+        sizes = {"tensor": 1, "pipeline": 1}
+        wanted = dict(value) if isinstance(value, Mapping) else {"": value}
+        good = all(
+            key in sizes and isinstance(size, int) and not isinstance(size, bool) and size > 0
+            for key, size in wanted.items()
+        )
+        if not (good and wanted):
+            self._refuse(
+                "layout",
+                "auto, or {tensor: N, pipeline: M} with N and M at least 1",
+                value,
+                "write layout: auto, or both numbers",
+            )
+            return None
+        return Layout(**{**sizes, **wanted})
+
+    def _hosts(self) -> tuple[str, ...]:
+        value = self.item.get("hosts") or []
+        if not isinstance(value, list) or not all(isinstance(host, str) for host in value):
+            self._refuse("hosts", "a list of inventory host names", value, "write [name, name]")
+            return ()
+        if len(set(value)) < len(value):
+            self._refuse("hosts", "every host once", value, "remove the repeated name")
+        return tuple(value)
+
+    def _vllm_args(self) -> dict[str, Any]:
+        value = self.item.get("vllm_args") or {}
+        if not isinstance(value, Mapping):
+            self._refuse("vllm_args", "a mapping of arguments", value, "write {max_model_len: N}")
+            return {}
+        for key in value:
+            ours = OURS.get(str(key).lstrip("-").replace("-", "_"))
+            if ours or str(key).startswith("-"):
+                fix = f"use {ours} instead" if ours else f"write it as {str(key).lstrip('-')}"
+                self._refuse("vllm_args", "an argument that is the engine's own", key, fix)
+        return {str(key): argument for key, argument in value.items()}
+
+    def _environment(self) -> dict[str, str]:
+        value = self.item.get("environment") or {}
+        if not isinstance(value, Mapping):
+            self._refuse("environment", "a mapping of names to values", value, "write {NAME: text}")
+            return {}
+        for key, text in value.items():
+            if not VARIABLE.fullmatch(str(key)) or isinstance(text, Mapping | list):
+                self._refuse("environment", "a variable's name and a plain value", key, "rename it")
+            elif SECRET.search(str(key)):
+                # Every process on the host could read it, and Ray copies it to every worker.
+                self._refuse(
+                    "environment",
+                    "no secret (an environment is listed in many places)",
+                    key,
+                    "use vllm_api_key_file or huggingface_token_file",
+                )
+        return {str(key): _environment_text(text) for key, text in value.items()}
+
+    def _probe(self) -> Probe:
+        value = self.item.get("probe") or {}
+        good = isinstance(value, Mapping) and all(
+            key in ("prompt", "expect") and isinstance(text, str) for key, text in value.items()
+        )
+        if not good:
+            self._refuse("probe", "{prompt: text, expect: text}", value, "write both as texts")
+            return Probe()
+        return Probe(**value)
+
+
+def _environment_text(value: object) -> str:
+    """Return a value as programs read it from an environment: yes is 1, no is 0."""
+    return str(int(value)) if isinstance(value, bool) else str(value)

@@ -1,0 +1,139 @@
+"""The environment of an engine's processes: what each host needs, and what must stay on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vllm_ansible.planner.plan import PlannedEngine
+
+# vLLM's Ray executor hands the driver's whole environment to every worker that lacks a name
+# (vllm/v1/executor/ray_env_utils.py), the older one overwrites (vllm/ray/ray_env.py). Names in
+# <VLLM_CONFIG_ROOT>/ray_non_carry_over_env_vars.json stay where they are.
+KEPT_ON_THEIR_HOST = (
+    "CUDA_VISIBLE_DEVICES",
+    "GLOO_SOCKET_IFNAME",
+    "HF_HOME",
+    "HF_TOKEN",
+    "HF_TOKEN_PATH",
+    "HOME",
+    "HUGGING_FACE_HUB_TOKEN",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "LOGNAME",
+    "NCCL_SOCKET_IFNAME",
+    "NOTIFY_SOCKET",
+    "OMP_NUM_THREADS",
+    "PATH",
+    "RAY_ADDRESS",
+    "RAY_AUTH_TOKEN_PATH",
+    "RAY_TMPDIR",
+    "TMPDIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TOPS_VISIBLE_DEVICES",
+    "TP_SOCKET_IFNAME",
+    "TRITON_CACHE_DIR",
+    "USER",
+    "VLLM_API_KEY",
+    "VLLM_CACHE_ROOT",
+    "VLLM_CONFIG_ROOT",
+    "VLLM_HOST_IP",
+    "VLLM_RPC_BASE_PATH",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+)
+VISIBLE_DEVICES = {"nvidia": "CUDA_VISIBLE_DEVICES", "enflame": "TOPS_VISIBLE_DEVICES"}
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where one engine lives on one host."""
+
+    host: Mapping[str, Any]
+    engine: PlannedEngine
+    environment_dir: str
+
+    @property
+    def engine_dir(self) -> str:
+        """Return the directory of this engine's configuration and caches."""
+        return f"{self.host['cluster_dir']}/engines/{self.engine.name}"
+
+    @property
+    def temporary_dir(self) -> str:
+        """Return the short directory that holds Ray's sockets, whose paths have 107 bytes."""
+        return f"{self.host['run_dir']}/{self.engine.index}"
+
+    @property
+    def config_dir(self) -> str:
+        """Return the directory that VLLM_CONFIG_ROOT names."""
+        return f"{self.engine_dir}/config"
+
+    @property
+    def key_file(self) -> str:
+        """Return the file, readable by the service alone, that holds the API key."""
+        return f"{self.engine_dir}/key.yaml"
+
+    @property
+    def ray_token_file(self) -> str:
+        """Return the file that holds the token of the cluster's Ray."""
+        return f"{self.host['cluster_dir']}/secrets/ray_token"
+
+
+def node_environment(room: Room) -> dict[str, str]:
+    """Return what every process of an engine needs on this host; nothing in it is secret."""
+    host, engine = room.host, room.engine
+    caches = f"{room.engine_dir}/cache"
+    environment = {
+        "DO_NOT_TRACK": "1",
+        "GLOO_SOCKET_IFNAME": str(host["interface"]),
+        "HF_HOME": f"{caches}/huggingface",
+        "HF_HUB_OFFLINE": "1",
+        "NCCL_SOCKET_IFNAME": str(host["interface"]),
+        "NO_COLOR": "1",
+        "PATH": f"{room.environment_dir}/bin:{SYSTEM_PATH}",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor",
+        "TP_SOCKET_IFNAME": str(host["interface"]),
+        "TRANSFORMERS_OFFLINE": "1",
+        "TRITON_CACHE_DIR": f"{caches}/triton",
+        "VLLM_CACHE_ROOT": f"{caches}/vllm",
+        "VLLM_CONFIG_ROOT": room.config_dir,
+        "VLLM_HOST_IP": str(host["address"]),
+        "VLLM_LOGGING_COLOR": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_RPC_BASE_PATH": room.temporary_dir,
+        "XDG_CACHE_HOME": caches,
+        "XDG_CONFIG_HOME": room.config_dir,
+    }
+    return {**environment, **_accelerator_environment(room), **engine.environment}
+
+
+def ray_environment(room: Room) -> dict[str, str]:
+    """Return the environment of a Ray node; its workers inherit it."""
+    return {
+        **node_environment(room),
+        # Without a mode Ray 2.60 invents a token on the head that its workers do not have.
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": room.ray_token_file,
+        # The default of 10 s is shorter than a first compilation.
+        "RAY_CGRAPH_get_timeout": "300",
+        "RAY_COLOR_PREFIX": "0",
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_TMPDIR": room.temporary_dir,
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+
+def _accelerator_environment(room: Room) -> dict[str, str]:
+    """Return which devices this engine may see, or how a CPU engine shares the cores."""
+    devices = room.engine.devices(str(room.host["name"]))
+    visible = VISIBLE_DEVICES.get(str(room.host["accelerator"]))
+    if visible:
+        return {visible: ",".join(str(device) for device in devices)}
+    # Ranks that share the cores of a host must not each start a thread for every core.
+    ranks = max(len(devices), int(room.host.get("accelerator_count") or 1), 1)
+    threads = max(1, int(room.host.get("cores") or 1) // ranks)
+    return {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}

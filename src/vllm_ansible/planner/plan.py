@@ -1,0 +1,236 @@
+"""The plan: every engine with its hosts, ranks, ports and arguments, and the reasons."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vllm_ansible.planner.arguments import command_line, with_defaults
+from vllm_ansible.planner.engines import Engine, Layout, Probe
+from vllm_ansible.planner.layout import Capacity, Rank, place
+from vllm_ansible.planner.ports import ENGINES_AT_MOST, Ports, ports_for, shared_ports
+from vllm_ansible.planner.problem import PlanError, Problem
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class PlannedEngine:
+    """One engine with nothing left to decide."""
+
+    name: str
+    index: int
+    model: str
+    served_name: str
+    model_source: str
+    executor: str
+    role: str
+    layout: Layout
+    hosts: tuple[str, ...]
+    ranks: tuple[Rank, ...]
+    ports: Ports
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    probe: Probe
+    request: str
+    reasons: tuple[str, ...]
+
+    def devices(self, host: str) -> tuple[int, ...]:
+        """Return the devices this engine has on a host."""
+        return tuple(rank.device for rank in self.ranks if rank.host == host)
+
+    def ray_processes(self) -> bool:
+        """Tell whether this engine runs on a Ray cluster."""
+        return self.executor == "ray"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a cluster is to run."""
+
+    cluster: str
+    engines: tuple[PlannedEngine, ...]
+
+    def engine(self, name: str) -> PlannedEngine | None:
+        """Return the engine of this name, if it is planned."""
+        return next((engine for engine in self.engines if engine.name == name), None)
+
+    @property
+    def digest(self) -> str:
+        """Return a fingerprint of everything but the reasons, which are words."""
+        engines = [asdict(engine) for engine in self.engines]
+        for engine in engines:
+            del engine["reasons"]
+        return digest({"cluster": self.cluster, "engines": engines})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plan.json holds it."""
+        engines = [json.loads(json.dumps(asdict(engine))) for engine in self.engines]
+        return {
+            "version": VERSION,
+            "cluster": self.cluster,
+            "digest": self.digest,
+            "engines": engines,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Plan:
+        """Return the plan that plan.json holds."""
+        if value.get("version") != VERSION:
+            raise PlanError(
+                Problem(
+                    f"the kept plan has version {value.get('version')!r}, this program writes "
+                    f"{VERSION}",
+                    expected=f"version {VERSION}",
+                    found=f"{value.get('version')!r}",
+                    where="plan.json in the cluster's directory on the first host",
+                    fix="run the verb teardown with the program that wrote it",
+                )
+            )
+        return cls(value["cluster"], tuple(_planned(engine) for engine in value["engines"]))
+
+
+def digest(value: object) -> str:
+    """Return the fingerprint of a value that JSON can hold."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def make_plan(
+    cluster: str,
+    engines: Sequence[Engine],
+    capacities: Sequence[Capacity],
+    kept: Plan | None = None,
+) -> Plan:
+    """Return the plan of a cluster, or refuse with every engine that cannot be placed.
+
+    An engine that is asked for as before stays where the kept plan put it, with its ports.
+    """
+    stays = _staying(engines, capacities, kept)
+    free = [_left_free(capacity, stays.values()) for capacity in capacities]
+    indices = _indices(engines, kept)
+    problems: list[Problem] = []
+    planned = []
+    for engine in engines:
+        if engine.name in stays:
+            planned.append(stays[engine.name])
+            continue
+        try:
+            new = _place_engine(engine, indices[engine.name], free)
+        except PlanError as error:
+            problems += error.problems
+            continue
+        planned.append(new)
+        free = [_left_free(capacity, [new]) for capacity in free]
+    problems += _port_problems(planned)
+    if problems:
+        raise PlanError(problems)
+    return Plan(cluster, tuple(planned))
+
+
+def _place_engine(engine: Engine, index: int, free: Sequence[Capacity]) -> PlannedEngine:
+    """Place one engine and write down all that follows from its place."""
+    placement = place(engine, free)
+    first = next(capacity for capacity in free if capacity.host == placement.hosts[0])
+    reasons = list(placement.reasons)
+    if first.accelerator == "cpu":
+        reasons.append("a CPU engine runs eagerly, with a small cache unless told otherwise")
+    return PlannedEngine(
+        name=engine.name,
+        index=index,
+        model=engine.model,
+        served_name=engine.served_name,
+        model_source=engine.model_source,
+        executor=engine.executor,
+        role=engine.role,
+        layout=placement.layout,
+        hosts=placement.hosts,
+        ranks=placement.ranks,
+        ports=ports_for(index, engine.port),
+        arguments=command_line(with_defaults(engine.vllm_args, first.accelerator)),
+        environment=dict(engine.environment),
+        probe=engine.probe,
+        request=digest(asdict(engine)),
+        reasons=tuple(reasons),
+    )
+
+
+def _staying(
+    engines: Sequence[Engine], capacities: Sequence[Capacity], kept: Plan | None
+) -> dict[str, PlannedEngine]:
+    """Return the kept engines that are asked for unchanged and whose devices are still there."""
+    counts = {capacity.host: capacity.count for capacity in capacities}
+    stays = {}
+    for engine in engines:
+        before = kept.engine(engine.name) if kept else None
+        if (
+            before
+            and before.request == digest(asdict(engine))
+            and all(rank.device < counts.get(rank.host, 0) for rank in before.ranks)
+        ):
+            stays[engine.name] = before
+    return stays
+
+
+def _left_free(capacity: Capacity, engines: Any) -> Capacity:
+    """Return a host without the devices these engines hold."""
+    taken = {device for engine in engines for device in engine.devices(capacity.host)}
+    return capacity.without(taken)
+
+
+def _indices(engines: Sequence[Engine], kept: Plan | None) -> dict[str, int]:
+    """Return each engine's index: the one it had, else the lowest that was never another's."""
+    had = {engine.name: engine.index for engine in kept.engines} if kept else {}
+    used = set(had.values())
+    spare = iter(index for index in range(len(used) + len(engines)) if index not in used)
+    indices = {engine.name: had.get(engine.name, -1) for engine in engines}
+    return {name: next(spare) if index < 0 else index for name, index in indices.items()}
+
+
+def _port_problems(planned: Sequence[PlannedEngine]) -> list[Problem]:
+    """Return the refusals of ports two engines of one host would share, or that do not exist."""
+    problems = [
+        Problem(
+            f"engine {engine.name} would be number {engine.index + 1} of its cluster",
+            expected=f"at most {ENGINES_AT_MOST} engines",
+            found=f"index {engine.index}",
+            where="engines",
+            fix="split them over two clusters",
+        )
+        for engine in planned
+        if engine.index >= ENGINES_AT_MOST
+    ]
+    for place_, first in enumerate(planned):
+        for second in planned[place_ + 1 :]:
+            shared = shared_ports(first.ports, second.ports)
+            together = set(first.hosts) & set(second.hosts)
+            if shared and together:
+                problems.append(
+                    Problem(
+                        f"engines {first.name} and {second.name} would both listen on port "
+                        f"{shared[0]} of {sorted(together)[0]}",
+                        expected="every port of a host has one owner",
+                        found=f"port {', '.join(map(str, shared))}",
+                        where=f"engines {first.name} and {second.name}",
+                        fix="give one of them another port (port: 8100, say)",
+                    )
+                )
+    return problems
+
+
+def _planned(value: Mapping[str, Any]) -> PlannedEngine:
+    """Return one engine of plan.json as it was before it was written."""
+    return PlannedEngine(
+        **{
+            **value,
+            "layout": Layout(**value["layout"]),
+            "hosts": tuple(value["hosts"]),
+            "ranks": tuple(Rank(**rank) for rank in value["ranks"]),
+            "ports": Ports(**value["ports"]),
+            "arguments": tuple(value["arguments"]),
+            "probe": Probe(**value["probe"]),
+            "reasons": tuple(value["reasons"]),
+        }
+    )

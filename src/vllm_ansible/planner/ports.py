@@ -1,0 +1,61 @@
+"""Every port an engine uses, from its place in the list: nothing is left to chance."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+API_BASE = 8000
+INTERNAL_BASE = 20000
+BLOCK = 100
+# Linux hands out ports from 32768 on to whoever connects, so blocks stay below.
+ENGINES_AT_MOST = (32768 - INTERNAL_BASE) // BLOCK
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The ports of one engine; the internal ones are the same numbers on each of its hosts."""
+
+    api: int
+    gcs: int
+    dashboard: int
+    client: int
+    node_manager: int
+    object_manager: int
+    runtime_env_agent: int
+    dashboard_agent_listen: int
+    dashboard_agent_grpc: int
+    metrics: int
+    master: int
+    worker_first: int
+    worker_last: int
+
+
+def ports_for(index: int, api: int | None = None) -> Ports:
+    """Return the ports of the engine with this index."""
+    block = INTERNAL_BASE + BLOCK * index
+    return Ports(
+        api=api or API_BASE + index,
+        gcs=block,
+        dashboard=block + 1,
+        client=block + 2,
+        node_manager=block + 3,
+        object_manager=block + 4,
+        runtime_env_agent=block + 5,
+        dashboard_agent_listen=block + 6,
+        dashboard_agent_grpc=block + 7,
+        metrics=block + 8,
+        master=block + 9,
+        worker_first=block + 20,
+        worker_last=block + 99,
+    )
+
+
+def shared_ports(first: Ports, second: Ports) -> tuple[int, ...]:
+    """Return the ports two engines would both listen on."""
+    return tuple(sorted(_listened(first) & _listened(second)))
+
+
+def _listened(ports: Ports) -> set[int]:
+    """Return every port of an engine, its workers' included."""
+    workers = range(ports.worker_first, ports.worker_last + 1)
+    return {*asdict(ports).values(), *workers}

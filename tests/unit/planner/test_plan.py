@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vllm_ansible.planner.engines import Layout, parse_engines
+from vllm_ansible.planner.layout import Capacity, host_counts
+from vllm_ansible.planner.plan import Plan, make_plan
+from vllm_ansible.planner.ports import ENGINES_AT_MOST, ports_for, shared_ports
+from vllm_ansible.planner.problem import PlanError
+
+
+def hosts(*counts: int, accelerator: str = "cpu") -> list[Capacity]:
+    return [Capacity.whole(f"n{i}", accelerator, count) for i, count in enumerate(counts, 1)]
+
+
+def plan(
+    engines: list[dict[str, Any]], capacities: list[Capacity], kept: Plan | None = None
+) -> Plan:
+    wanted = parse_engines([{"model": "org/model", **engine} for engine in engines])
+    return make_plan("c", wanted, capacities, kept)
+
+
+def places(made: Plan, name: str) -> list[tuple[str, int]]:
+    engine = made.engine(name)
+    assert engine is not None
+    return [(rank.host, rank.device) for rank in engine.ranks]
+
+
+@pytest.mark.parametrize(
+    ("layout", "counts", "expected"),
+    [
+        ("auto", (1,), [("n1", 0)]),
+        ("auto", (4, 4), [("n1", 0)]),
+        ({"tensor": 2}, (1, 1), [("n1", 0), ("n2", 0)]),
+        ({"tensor": 2}, (2, 2), [("n1", 0), ("n1", 1)]),
+        ({"pipeline": 2}, (2, 2), [("n1", 0), ("n2", 0)]),
+        ({"pipeline": 2}, (2,), [("n1", 0), ("n1", 1)]),
+        ({"tensor": 2, "pipeline": 2}, (2, 2), [("n1", 0), ("n1", 1), ("n2", 0), ("n2", 1)]),
+        ({"pipeline": 4}, (2, 2, 0), [("n1", 0), ("n1", 1), ("n2", 0), ("n2", 1)]),
+        ({"tensor": 4}, (1, 2, 2), [("n2", 0), ("n2", 1), ("n3", 0), ("n3", 1)]),
+    ],
+)
+def test_ranks_go_where_the_layout_says(
+    layout: Any, counts: tuple[int, ...], expected: list[tuple[str, int]]
+) -> None:
+    assert places(plan([{"name": "a", "layout": layout}], hosts(*counts)), "a") == expected
+
+
+def test_nodes_forces_the_number_of_hosts() -> None:
+    engine = {"name": "a", "layout": {"tensor": 2}, "nodes": 2}
+    assert places(plan([engine], hosts(2, 2)), "a") == [("n1", 0), ("n2", 0)]
+
+
+def test_an_engine_keeps_to_the_hosts_it_names_in_their_order() -> None:
+    engine = {"name": "a", "layout": {"pipeline": 2}, "hosts": ["n3", "n1"]}
+    assert places(plan([engine], hosts(1, 1, 1)), "a") == [("n3", 0), ("n1", 0)]
+
+
+def test_two_engines_of_one_host_share_no_device_and_no_port() -> None:
+    made = plan(
+        [{"name": "a", "layout": {"pipeline": 2}}, {"name": "b", "layout": {"tensor": 2}}],
+        hosts(2, 2),
+    )
+    assert places(made, "a") == [("n1", 0), ("n2", 0)]
+    assert places(made, "b") == [("n1", 1), ("n2", 1)]
+    assert shared_ports(made.engines[0].ports, made.engines[1].ports) == ()
+
+
+@pytest.mark.parametrize(
+    ("engine", "counts", "words"),
+    [
+        ({"layout": {"tensor": 4}}, (1, 1, 1), ["4 accelerators", "n1 1 of 1", "4 x 1"]),
+        ({"layout": {"tensor": 4}, "nodes": 3}, (4, 4, 4), ["4 ranks", "3 hosts"]),
+        ({"hosts": ["n9"]}, (1,), ["n9", "group gpu"]),
+        ({}, (0,), ["n1 0 of 0"]),
+    ],
+)
+def test_a_layout_without_room_is_refused_with_its_numbers(
+    engine: dict[str, Any], counts: tuple[int, ...], words: list[str]
+) -> None:
+    with pytest.raises(PlanError) as refusal:
+        plan([{"name": "a", **engine}], hosts(*counts))
+    assert [word for word in words if word not in str(refusal.value)] == []
+
+
+def test_hosts_of_two_kinds_are_never_mixed() -> None:
+    mixed = [*hosts(1), Capacity.whole("n2", "nvidia", 1)]
+    with pytest.raises(PlanError, match=r"2 accelerators"):
+        plan([{"name": "a", "layout": {"pipeline": 2}}], mixed)
+
+
+def test_an_unchanged_engine_stays_where_it_is() -> None:
+    before = plan([{"name": "a"}, {"name": "b"}], hosts(1, 1))
+    after = plan([{"name": "b"}, {"name": "c"}], hosts(1, 1), before)
+    assert places(after, "b") == [("n2", 0)]
+    assert (after.engine("b") or after.engines[1]).ports == ports_for(1)
+    assert places(after, "c") == [("n1", 0)]
+    assert (after.engine("c") or after.engines[0]).index == 2
+
+
+def test_a_changed_engine_is_planned_again_under_its_old_index() -> None:
+    before = plan([{"name": "a"}, {"name": "b"}], hosts(2, 2))
+    after = plan([{"name": "b", "layout": {"tensor": 2}}], hosts(2, 2), before)
+    assert [(e.name, e.index, e.layout) for e in after.engines] == [("b", 1, Layout(2, 1))]
+
+
+def test_an_engine_moves_when_its_device_is_gone() -> None:
+    before = plan([{"name": "a", "layout": {"tensor": 2}}], hosts(2, 2))
+    assert places(before, "a") == [("n1", 0), ("n1", 1)]
+    after = plan([{"name": "a", "layout": {"tensor": 2}}], hosts(1, 2), before)
+    assert places(after, "a") == [("n2", 0), ("n2", 1)]
+
+
+def test_a_plan_survives_its_file() -> None:
+    engine = {"name": "a", "layout": {"pipeline": 2}, "vllm_args": {"max_model_len": 64}}
+    made = plan([engine], hosts(1, 1))
+    read = Plan.from_dict(json.loads(json.dumps(made.to_dict())))
+    assert read == made
+    assert read.digest == made.digest
+
+
+def test_a_plan_of_another_version_is_refused() -> None:
+    with pytest.raises(PlanError, match="version 7"):
+        Plan.from_dict({"version": 7})
+
+
+def test_a_port_of_one_engine_inside_the_block_of_another_is_refused() -> None:
+    with pytest.raises(PlanError, match="port 20005 of n1"):
+        plan([{"name": "a"}, {"name": "b", "port": 20005}], hosts(2))
+
+
+@given(st.integers(0, ENGINES_AT_MOST - 1), st.integers(0, ENGINES_AT_MOST - 1))
+def test_port_blocks_never_overlap(first: int, second: int) -> None:
+    shared = shared_ports(ports_for(first), ports_for(second))
+    assert bool(shared) == (first == second)
+
+
+@given(
+    counts=st.lists(st.integers(0, 8), min_size=1, max_size=6),
+    sizes=st.lists(st.tuples(st.integers(1, 8), st.integers(1, 4)), min_size=1, max_size=4),
+)
+def test_whatever_is_planned_holds(counts: list[int], sizes: list[tuple[int, int]]) -> None:
+    engines = [
+        {"name": f"e{i}", "layout": {"tensor": tensor, "pipeline": pipeline}}
+        for i, (tensor, pipeline) in enumerate(sizes)
+    ]
+    try:
+        made = plan(engines, hosts(*counts))
+    except PlanError as refusal:
+        assert all(problem.fix for problem in refusal.problems)
+        return
+    taken = [(rank.host, rank.device) for engine in made.engines for rank in engine.ranks]
+    room = {(f"n{i}", device) for i, count in enumerate(counts, 1) for device in range(count)}
+    assert len(taken) == len(set(taken))
+    assert set(taken) <= room
+    for engine in made.engines:
+        assert len(engine.ranks) == engine.layout.world_size
+        assert {len(engine.devices(host)) for host in engine.hosts} == {
+            engine.layout.world_size // len(engine.hosts)
+        }
+        assert [rank.host for rank in engine.ranks] == sorted(
+            (rank.host for rank in engine.ranks), key=engine.hosts.index
+        )
+    assert plan(engines, hosts(*counts), made) == made
+
+
+@given(st.integers(1, 16), st.integers(1, 16))
+def test_host_counts_divide_the_ranks(tensor: int, pipeline: int) -> None:
+    counts = host_counts(Layout(tensor, pipeline), None)
+    assert counts[0] == pipeline
+    assert all(tensor * pipeline % count == 0 for count in counts)
+    assert len(counts) == len(set(counts))

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vllm_ansible.planner.engines import parse_engines
+from vllm_ansible.planner.environment import KEPT_ON_THEIR_HOST
+from vllm_ansible.planner.layout import Capacity
+from vllm_ansible.planner.plan import Plan, make_plan
+from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.planner.processes import ProcessSpec, wanted_processes
+
+
+def site_host(name: str, number: int, **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "accelerator": "cpu",
+        "accelerator_count": 2,
+        "address": f"10.0.0.{number}",
+        "interface": f"eth{number}",
+        "cluster_dir": f"/opt/vllm-ansible/{name}",
+        "run_dir": "/run/vllm-c",
+        "service_user": "vllm",
+        "cores": 4,
+        **more,
+    }
+
+
+HOSTS = {"n1": site_host("n1", 1), "n2": site_host("n2", 2)}
+ENVIRONMENTS = {"n1": "/opt/e/abc", "n2": "/opt/e/abc"}
+
+
+def planned(*engines: dict[str, Any], accelerator: str = "cpu") -> Plan:
+    capacities = [Capacity.whole(name, accelerator, 2) for name in HOSTS]
+    return make_plan("c", parse_engines([{"model": "o/m", **e} for e in engines]), capacities)
+
+
+def processes(plan: Plan, hosts: Any = None, **more: Any) -> dict[str, tuple[ProcessSpec, ...]]:
+    models = {host: {engine.name: "/models/m" for engine in plan.engines} for host in HOSTS}
+    return wanted_processes(plan, hosts or HOSTS, ENVIRONMENTS, models, **more)
+
+
+def value(spec: ProcessSpec, flag: str) -> str:
+    if flag in spec.argv:
+        return spec.argv[spec.argv.index(flag) + 1]
+    return next(word.partition("=")[2] for word in spec.argv if word.startswith(f"{flag}="))
+
+
+SPANNING = {"name": "a", "layout": {"pipeline": 2}}
+
+
+def test_a_spanning_engine_is_a_head_a_server_and_workers() -> None:
+    wanted = processes(planned(SPANNING))
+    assert [(s.name, s.part) for s in wanted["n1"]] == [("a-ray", "head"), ("a-serve", "serve")]
+    assert [(s.name, s.part) for s in wanted["n2"]] == [("a-ray", "worker")]
+
+
+def test_a_worker_joins_the_head_of_its_own_engine() -> None:
+    wanted = processes(planned({"name": "z"}, SPANNING))
+    worker = next(s for s in wanted["n2"] if s.engine == "a")
+    assert value(worker, "--address") == "10.0.0.1:20100"
+    server = next(s for s in wanted["n1"] if s.name == "a-serve")
+    assert server.environment["RAY_ADDRESS"] == "10.0.0.1:20100"
+
+
+def test_each_host_names_its_own_address_and_interface() -> None:
+    wanted = processes(planned(SPANNING))
+    for name, host in HOSTS.items():
+        for spec in wanted[name]:
+            assert spec.environment["VLLM_HOST_IP"] == host["address"]
+            assert spec.environment["GLOO_SOCKET_IFNAME"] == host["interface"]
+
+
+def test_what_differs_between_hosts_is_kept_from_travelling() -> None:
+    plan = planned(SPANNING, {"name": "b", "layout": {"tensor": 2}, "nodes": 2})
+    hosts = {"n1": site_host("n1", 1), "n2": site_host("n2", 2, cores=8, run_dir="/run/v-1")}
+    for engine in ("a", "b"):
+        one, two = (
+            next(s for s in processes(plan, hosts)[host] if s.name == f"{engine}-ray")
+            for host in hosts
+        )
+        differing = {n for n in one.environment if one.environment[n] != two.environment.get(n)}
+        assert differing
+        assert differing <= set(KEPT_ON_THEIR_HOST)
+
+
+def test_ray_counts_the_planned_ranks_and_sees_their_devices_only() -> None:
+    plan = planned({"name": "z"}, SPANNING, accelerator="nvidia")
+    hosts = {name: {**host, "accelerator": "nvidia"} for name, host in HOSTS.items()}
+    ray = {(s.host, s.name): s for specs in processes(plan, hosts).values() for s in specs}
+    assert value(ray["n1", "a-ray"], "--num-gpus") == "1"
+    assert ray["n1", "z-ray"].environment["CUDA_VISIBLE_DEVICES"] == "0"
+    assert ray["n1", "a-ray"].environment["CUDA_VISIBLE_DEVICES"] == "1"
+    assert ray["n2", "a-ray"].environment["CUDA_VISIBLE_DEVICES"] == "0"
+
+
+def test_without_ray_every_host_runs_a_server_and_the_others_are_headless() -> None:
+    wanted = processes(planned({**SPANNING, "executor": "mp"}))
+    first, second = wanted["n1"][0], wanted["n2"][0]
+    assert (first.name, second.name) == ("a-serve", "a-serve")
+    assert "--headless" in second.argv
+    assert "--headless" not in first.argv
+    assert value(second, "--node-rank") == "1"
+    assert value(second, "--master-addr") == "10.0.0.1"
+    assert "--config" not in second.argv
+    assert not any(name.startswith("RAY_") for name in first.environment)
+
+
+def test_without_ray_one_host_needs_no_meeting_point() -> None:
+    wanted = processes(planned({"name": "a", "executor": "mp"}))
+    assert "--nnodes" not in wanted["n1"][0].argv
+    assert wanted["n2"] == ()
+
+
+def test_arguments_take_the_forms_the_parser_knows() -> None:
+    arguments = {
+        "max_model_len": 64,
+        "enable_prefix_caching": True,
+        "enforce_eager": False,
+        "compilation_config": {"level": 0},
+        "cudagraph_capture_sizes": [1, 2],
+        "seed": None,
+    }
+    serve = processes(planned({"name": "a", "vllm_args": arguments}))["n1"][1]
+    tail = serve.argv[serve.argv.index("--compilation-config") :]
+    assert tail == (
+        *("--compilation-config", '{"level": 0}'),
+        *("--cudagraph-capture-sizes", "1", "2"),
+        "--enable-prefix-caching",
+        "--no-enforce-eager",
+        *("--kv-cache-memory-bytes", "536870912"),
+        *("--max-model-len", "64"),
+    )
+
+
+@pytest.mark.parametrize("word", ["token", "key", "secret"])
+def test_only_paths_name_secrets(word: str) -> None:
+    for specs in processes(planned(SPANNING)).values():
+        for spec in specs:
+            for text in (*spec.argv, *spec.environment.values()):
+                # What remains with such a word in it is the path of a file, or RAY_AUTH_MODE.
+                assert word not in text or text.startswith("/") or text == "token"
+
+
+def test_what_an_engine_depends_on_changes_its_server_only() -> None:
+    plan = planned(SPANNING)
+    before, after = processes(plan), processes(plan, fingerprints={"a": {"weights": "x"}})
+    assert before["n1"][0].digest == after["n1"][0].digest
+    assert before["n1"][1].digest != after["n1"][1].digest
+
+
+def test_an_engine_that_is_left_out_is_left_alone_and_a_split_one_is_refused() -> None:
+    assert processes(planned({"name": "a", "hosts": ["n1"]}), {"n2": HOSTS["n2"]}) == {"n2": ()}
+    with pytest.raises(PlanError, match="leaves out n1"):
+        processes(planned(SPANNING), {"n2": HOSTS["n2"]})
+
+
+def test_ranks_of_a_host_share_its_cores() -> None:
+    server = processes(planned(SPANNING))["n1"][1]
+    assert server.environment["OMP_NUM_THREADS"] == "2"
+    assert server.environment["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
