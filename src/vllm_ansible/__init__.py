@@ -1,0 +1,1 @@
+"""The Python layer of vllm-ansible; whatever lies in node/ travels to hosts with the modules."""

@@ -1,0 +1,256 @@
+"""Run one recorded process for a supervisor and leave no descendant behind when it ends.
+
+This file is copied to the host and run by itself, so it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import pwd
+import resource
+import signal
+import sys
+import tempfile
+import time
+from typing import Any, NamedTuple, Optional
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+# Without it setproctitle (Ray, vLLM) overwrites what /proc/PID/environ shows, marker included.
+KEEP_ENVIRON_READABLE = {"SPT_NOENV": "1"}
+MARKER = "VLLM_ANSIBLE_PROCESS"
+LONG_SECONDS = 3600.0
+ASKED_TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Stat(NamedTuple):
+    """What /proc/PID/stat says about one process."""
+
+    state: str
+    parent: int
+    session: int
+    start_time: int
+
+
+def stat_of(pid: int) -> Optional[Stat]:
+    """Return the facts of a process, or None when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as handle:
+            # The command name may hold spaces and brackets: only what follows it is fixed.
+            fields = handle.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return Stat(fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def alive(pid: Optional[int], start_time: Optional[int]) -> bool:
+    """Tell whether exactly this process, not a later one with its number, still runs."""
+    found = stat_of(pid) if pid else None
+    return found is not None and found.start_time == start_time and found.state not in "ZX"
+
+
+def identity(pid: int) -> dict[str, Optional[int]]:
+    """Return what is recorded to recognise a process later."""
+    found = stat_of(pid)
+    return {"pid": pid, "start_time": found.start_time if found else None}
+
+
+def boot_id() -> str:
+    """Return the identity of this boot of the host."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as handle:
+        return handle.read().strip()
+
+
+def process_table() -> dict[int, Stat]:
+    """Return every living process by its number."""
+    table = {}
+    for entry in os.listdir("/proc"):
+        found = stat_of(int(entry)) if entry.isdigit() else None
+        if found is not None and found.state not in "ZX":
+            table[int(entry)] = found
+    return table
+
+
+def descendants(roots: set[int], table: dict[int, Stat]) -> set[int]:
+    """Return every process below the given ones."""
+    children: dict[int, list[int]] = {}
+    for pid, found in table.items():
+        children.setdefault(found.parent, []).append(pid)
+    result: set[int] = set()
+    queue = list(roots)
+    while queue:
+        below = [pid for pid in children.get(queue.pop(), []) if pid not in result]
+        result.update(below)
+        queue += below
+    return result
+
+
+def write_json(path: str, value: Any, mode: int = 0o600) -> None:
+    """Replace a file in one step, so that a reader never sees half of it."""
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            os.fchmod(stream.fileno(), mode)
+            json.dump(value, stream, indent=1, sort_keys=True)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def prctl(option: int, value: int) -> None:
+    """Set one attribute of the calling process."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value}) failed")
+
+
+def become_subreaper() -> None:
+    """Make orphaned descendants ours instead of init's."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """End the calling process when its parent is killed; call it after any change of user."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def become(user: Optional[str]) -> None:
+    """Take on another user's identity, which only root can."""
+    if user and os.geteuid() == 0 and user != "root":
+        entry = pwd.getpwnam(user)
+        os.initgroups(user, entry.pw_gid)
+        os.setgid(entry.pw_gid)
+        os.setuid(entry.pw_uid)
+
+
+def exit_status(status: int) -> int:
+    """Turn a wait status into what a shell would report."""
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def reap() -> dict[int, int]:
+    """Collect children that have ended, without waiting."""
+    ended = {}
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            ended[pid] = exit_status(status)
+    return ended
+
+
+def kill_all(pids: set[int]) -> None:
+    """Kill processes that may already be gone."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def kill_descendants() -> None:
+    """Kill everything below this subreaper and wait until it is gone."""
+    while True:
+        kill_all(descendants({os.getpid()}, process_table()))
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def set_limits(limits: dict[str, Any]) -> list[str]:
+    """Set resource limits and return a sentence for each that had to stay lower."""
+    kinds = {"nofile": resource.RLIMIT_NOFILE, "memlock": resource.RLIMIT_MEMLOCK}
+    lowered = []
+    for name, wanted in sorted(limits.items()):
+        if wanted is None:
+            continue
+        value = resource.RLIM_INFINITY if str(wanted) == "infinity" else int(wanted)
+        try:
+            resource.setrlimit(kinds[name], (value, value))
+        except (ValueError, OSError):
+            hard = resource.getrlimit(kinds[name])[1]
+            resource.setrlimit(kinds[name], (hard, hard))
+            lowered.append(f"limit {name} stays at {hard}, {wanted} was wanted: not permitted here")
+    return lowered
+
+
+def spawn(record: dict[str, Any], log: int) -> tuple[int, Optional[str]]:
+    """Start the recorded command and return its number and why it could not start, if so."""
+    reader, writer = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        os.close(writer)
+        with os.fdopen(reader, encoding="utf-8", errors="replace") as stream:
+            return pid, stream.read() or None
+    try:
+        os.setsid()
+        become(record["user"])
+        die_with_parent(parent)
+        os.chdir(record["directory"])
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        # Python ignores these two; a program expects the defaults.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        os.execvpe(record["argv"][0], record["argv"], record["full_environment"])  # noqa: S606 argv, no shell
+    except BaseException as error:
+        os.write(writer, f"{type(error).__name__}: {error}".encode())
+    finally:
+        os._exit(127)
+
+
+def follow(pid: int, stop_seconds: float) -> int:
+    """Wait for the process, pass on a wish to stop, and return its exit status."""
+    deadline: Optional[float] = None
+    while True:
+        ended = reap()
+        if pid in ended:
+            return ended[pid]
+        waiting = {signal.SIGCHLD, *ASKED_TO_STOP}
+        left = LONG_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
+        received = signal.sigtimedwait(waiting, left)
+        if received is None and deadline is not None:
+            kill_all({pid})
+            deadline = None
+        elif received is not None and received.si_signo in ASKED_TO_STOP:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+            deadline = deadline or time.monotonic() + stop_seconds
+
+
+def main(path: str) -> int:
+    """Run the record at this path to its end."""
+    with open(path, encoding="utf-8") as handle:
+        record = json.load(handle)
+    state_path = record["state_path"]
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *ASKED_TO_STOP})
+    become_subreaper()
+    log = os.open(record["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+    state: dict[str, Any] = {
+        "instance": record["instance"],
+        "boot_id": boot_id(),
+        "launcher": identity(os.getpid()),
+        "started_at": time.time(),
+        "lowered_limits": set_limits(record["limits"]),
+    }
+    pid, error = spawn(record, log)
+    state["process"] = identity(pid)
+    state["error"] = error
+    write_json(state_path, state)
+    status = follow(pid, record["stop_timeout_seconds"])
+    kill_descendants()
+    write_json(state_path, {**state, "exit_status": status, "ended_at": time.time()})
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
