@@ -1,0 +1,91 @@
+"""Command line of the lab: `python -m vllm_ansible.lab up`."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from .commands import LabError
+from .lab import Lab
+from .paths import DEFAULT_NAME, REPOSITORY
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the argument parser with one command for each verb."""
+    top = argparse.ArgumentParser(prog="python -m vllm_ansible.lab", description=__doc__)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--name", default=DEFAULT_NAME, help="several labs live side by side")
+    common.add_argument(
+        "--root", type=Path, default=REPOSITORY, help="keep state/lab under this directory"
+    )
+    verbs = top.add_subparsers(dest="verb", required=True)
+    up = verbs.add_parser("up", parents=[common], help="start the hosts that are missing")
+    up.add_argument("--hosts", type=int, default=3)
+    up.add_argument(
+        "--second-network",
+        action="store_true",
+        help="add a network for data; the default route stays on the first one",
+    )
+    up.add_argument("--inventory", type=Path, help="write hosts.yml into this directory")
+    verbs.add_parser("down", parents=[common], help="remove exactly what up made")
+    verbs.add_parser("status", parents=[common], help="show hosts, addresses and links")
+    return top
+
+
+def say(text: str) -> None:
+    """Tell one step of a long command."""
+    print(f"lab: {text}", flush=True)
+
+
+def up(options: argparse.Namespace) -> None:
+    """Start the lab and say how to use it."""
+    started = time.monotonic()
+    lab = Lab.create(
+        options.hosts,
+        options.name,
+        second_network=options.second_network,
+        inventory=options.inventory,
+        root=options.root,
+        progress=say,
+    )
+    say(
+        f"{len(lab.record.hosts)} hosts answer SSH after {time.monotonic() - started:.1f} s; "
+        f"inventory {lab.inventory}"
+    )
+
+
+def down(options: argparse.Namespace) -> None:
+    """Remove the lab; one that does not exist is no error."""
+    try:
+        lab = Lab.open(options.name, root=options.root)
+    except LabError as error:
+        say(str(error))
+        return
+    lab.down()
+    say(f"{options.name} is removed; the node image and the caches in {lab.record.cache} stay")
+
+
+def status(options: argparse.Namespace) -> None:
+    """Print what the lab is made of."""
+    lab = Lab.open(options.name, root=options.root)
+    for network in lab.record.networks:
+        print(f"network {network.role}: {network.subnet} ({network.name})")
+    for name, state in lab.status().items():
+        addresses = ", ".join(f"{k} {v}" for k, v in lab.record.host(name).addresses.items())
+        print(f"host {name}: {state}; {addresses} ({lab.record.host(name).container})")
+
+
+def main() -> int:
+    """Run one verb; a failure is one line."""
+    options = parser().parse_args()
+    verbs = {"up": up, "down": down, "status": status}
+    try:
+        verbs[options.verb](options)
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
