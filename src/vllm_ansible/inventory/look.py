@@ -1,0 +1,71 @@
+"""What the module host_info found on a host, as types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Address:
+    """One IPv4 address of a host."""
+
+    interface: str
+    address: str
+    network: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class HostLook:
+    """One host as it was found."""
+
+    name: str
+    uid: int
+    user: str
+    home: str
+    sudo: bool
+    pid1: str
+    architecture: str
+    distribution: str
+    distribution_version: str
+    python: str
+    cores: int
+    memory_bytes: int
+    disk_free_bytes: int
+    boot_id: str
+    accelerator: str
+    accelerator_count: int
+    accelerators_on_the_bus: int
+    addresses: tuple[Address, ...]
+    default_route: str
+
+    @classmethod
+    def read(cls, name: str, look: Mapping[str, Any]) -> HostLook:
+        """Return the typed look of the module's answer."""
+        found = look["accelerators"]
+        return cls(
+            name=name,
+            accelerator=found["kind"],
+            accelerator_count=found["count"],
+            accelerators_on_the_bus=len(found.get("pci") or ()),
+            addresses=tuple(
+                Address(item["interface"], item["address"], item["network"], item["kind"])
+                for item in look["addresses"]
+            ),
+            default_route=look.get("interface_default_route") or "",
+            uid=look["uid"],
+            user=look["user"],
+            home=look["home"],
+            sudo=look["sudo"],
+            pid1=look["pid1"],
+            architecture=look["architecture"],
+            distribution=look["distribution"],
+            distribution_version=look["distribution_version"],
+            python=look["python"],
+            cores=look["cores"],
+            memory_bytes=look["memory_bytes"],
+            disk_free_bytes=look["disk_free_bytes"],
+            boot_id=look["boot_id"],
+        )

@@ -1,0 +1,233 @@
+"""Resolve what an inventory leaves to be found: the facts every role reads as site_host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vllm_ansible.inventory.data_plane import choose_addresses
+from vllm_ansible.inventory.look import Address, HostLook
+from vllm_ansible.planner.problem import PlanError, Problem
+
+SUPPORTED = {
+    "ubuntu": ("22.04", "24.04"),
+    "debian": ("12", "13"),
+    "rocky": ("9",),
+    "rhel": ("9",),
+}
+ARCHITECTURES = ("x86_64", "aarch64")
+# A unix socket's path has 107 bytes; Ray adds up to 66 below <run_dir>/<engine index>.
+RUN_DIR_BYTES = 107 - 66 - len("/127")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the inventory says about one host."""
+
+    cluster_name: str
+    accelerator: str = "auto"
+    accelerator_count: int = 0
+    supervisor: str = "auto"
+    privileges: str = "auto"
+    data_plane_network: str = ""
+    data_plane_interface: str = ""
+    service_user: str = ""
+    cluster_dir: str = ""
+    models_dir: str = ""
+
+
+@dataclass(frozen=True)
+class SiteHost:
+    """One host with nothing left to find out."""
+
+    name: str
+    accelerator: str
+    accelerator_count: int
+    supervisor: str
+    privileges: str
+    uid: int
+    address: str
+    interface: str
+    service_user: str
+    cluster_dir: str
+    models_dir: str
+    run_dir: str
+    boot_id: str
+    distribution: str
+    distribution_version: str
+    architecture: str
+    python: str
+    memory_bytes: int
+    disk_free_bytes: int
+    cores: int
+
+
+def resolve_hosts(
+    looks: Sequence[HostLook], wishes: Mapping[str, Wishes], local: bool
+) -> dict[str, dict[str, Any]]:
+    """Return site_host of every host, or refuse with all that is wrong with any of them."""
+    problems = [problem for look in looks for problem in _problems(look, wishes[look.name])]
+    addresses: dict[str, Address] = {}
+    networks = {wish.data_plane_network for wish in wishes.values()} - {""}
+    interfaces = {look.name: wishes[look.name].data_plane_interface for look in looks}
+    try:
+        addresses = choose_addresses(looks, "".join(sorted(networks)[:1]), interfaces, local)
+    except PlanError as error:
+        problems += error.problems
+    if problems:
+        raise PlanError(problems)
+    return {
+        look.name: asdict(_resolve(look, wishes[look.name], addresses[look.name])) for look in looks
+    }
+
+
+def _resolve(look: HostLook, wish: Wishes, address: Address) -> SiteHost:
+    """Return the facts of a host that passed its checks."""
+    privileges = _privileges(look, wish)
+    root = privileges == "root"
+    supervisor = wish.supervisor
+    if supervisor == "auto":
+        supervisor = "systemd" if root and look.pid1 == "systemd" else "supervisord"
+    home = look.home.rstrip("/")
+    base = "/opt/vllm-ansible" if root else f"{home}/.local/share/vllm-ansible"
+    cluster_dir = _expand(wish.cluster_dir, home) or f"{base}/{wish.cluster_name}"
+    accelerator = look.accelerator if wish.accelerator == "auto" else wish.accelerator
+    return SiteHost(
+        name=look.name,
+        accelerator=accelerator,
+        accelerator_count=_count(look, wish, accelerator),
+        supervisor=supervisor,
+        privileges=privileges,
+        uid=look.uid,
+        address=address.address,
+        interface=address.interface,
+        service_user=wish.service_user or ("vllm" if root else look.user),
+        cluster_dir=cluster_dir,
+        models_dir=_expand(wish.models_dir, home) or f"{cluster_dir}/models",
+        run_dir=_run_dir(look, wish),
+        boot_id=look.boot_id,
+        distribution=look.distribution,
+        distribution_version=look.distribution_version,
+        architecture=look.architecture,
+        python=look.python,
+        memory_bytes=look.memory_bytes,
+        disk_free_bytes=look.disk_free_bytes,
+        cores=look.cores,
+    )
+
+
+def _privileges(look: HostLook, wish: Wishes) -> str:
+    """Return whether root is used on this host."""
+    if wish.privileges != "auto":
+        return wish.privileges
+    return "root" if look.uid == 0 or look.sudo else "none"
+
+
+def _run_dir(look: HostLook, wish: Wishes) -> str:
+    """Return the short directory for sockets."""
+    if _privileges(look, wish) == "root":
+        return f"/run/vllm-{wish.cluster_name}"
+    # Short on purpose, private by mode 0700 and by the user's number.
+    return f"/tmp/vllm-{wish.cluster_name}-{look.uid}"  # noqa: S108 the reason is above
+
+
+def _count(look: HostLook, wish: Wishes, accelerator: str) -> int:
+    """Return how many accelerators, or ranks on a CPU, this host offers."""
+    if accelerator == "cpu":
+        return wish.accelerator_count or 1
+    return wish.accelerator_count or look.accelerator_count
+
+
+def _expand(path: str, home: str) -> str:
+    """Return a path with the login user's home in place of a leading tilde."""
+    path = path.rstrip("/")
+    return f"{home}{path[1:]}" if path == "~" or path.startswith("~/") else path
+
+
+def _problems(look: HostLook, wish: Wishes) -> list[Problem]:
+    """Return what makes a host unfit, or contradicts its inventory."""
+    checks = (_system, _rights, _supervisor, _accelerators, _socket_room)
+    found = (check(look, wish) for check in checks)
+    return [problem for problem in found if problem]
+
+
+def _system(look: HostLook, wish: Wishes) -> Problem | None:
+    """Refuse a distribution or architecture that was never tried."""
+    del wish
+    version = look.distribution_version
+    release = version if look.distribution == "ubuntu" else version.split(".")[0]
+    known = release in SUPPORTED.get(look.distribution, ())
+    if known and look.architecture in ARCHITECTURES:
+        return None
+    names = ", ".join(f"{name} {' and '.join(SUPPORTED[name])}" for name in SUPPORTED)
+    found = f"{look.distribution or 'an unknown system'} {version} on {look.architecture}"
+    return Problem(
+        f"{look.name} runs {found}; supported are {names} on {' and '.join(ARCHITECTURES)}",
+        expected=f"{names} on {' or '.join(ARCHITECTURES)}",
+        found=found,
+        where=look.name,
+        fix="install a supported system or take the host out of the group gpu",
+    )
+
+
+def _rights(look: HostLook, wish: Wishes) -> Problem | None:
+    """Refuse a promise of root that the login does not keep."""
+    if wish.privileges != "root" or look.uid == 0 or look.sudo:
+        return None
+    return Problem(
+        f"{look.name} has no root: {look.user} is no root and has no sudo without a password",
+        expected="privileges: root holds on the host",
+        found=f"user {look.user}, uid {look.uid}, no sudo",
+        where=f"{look.name} privileges",
+        fix="set privileges: none, log in as root, or let the user use sudo without a password",
+    )
+
+
+def _supervisor(look: HostLook, wish: Wishes) -> Problem | None:
+    """Refuse systemd where it does not run or root is not at hand."""
+    if wish.supervisor != "systemd":
+        return None
+    if look.pid1 == "systemd" and _privileges(look, wish) == "root":
+        return None
+    return Problem(
+        f"{look.name} cannot use systemd: its first process is {look.pid1} and privileges are "
+        f"{_privileges(look, wish)}",
+        expected="systemd as PID 1, and root",
+        found=f"PID 1 {look.pid1}, privileges {_privileges(look, wish)}",
+        where=f"{look.name} supervisor",
+        fix="set supervisor: supervisord",
+    )
+
+
+def _accelerators(look: HostLook, wish: Wishes) -> Problem | None:
+    """Refuse accelerators that are declared but not there, or there but silent."""
+    wanted = look.accelerator if wish.accelerator == "auto" else wish.accelerator
+    if wanted == "cpu":
+        return None
+    found = look.accelerator_count if look.accelerator == wanted else 0
+    if found and found >= wish.accelerator_count:
+        return None
+    on_bus = look.accelerators_on_the_bus if look.accelerator == wanted else 0
+    silent = f"; {on_bus} on the PCI bus do not answer" if on_bus > found else ""
+    return Problem(
+        f"{look.name} has {found} usable {wanted} accelerators{silent}",
+        expected=f"at least {wish.accelerator_count or 1} {wanted}",
+        found=f"{found} usable, {on_bus} on the PCI bus",
+        where=f"{look.name} accelerator",
+        fix="install the driver" if silent else "correct accelerator or accelerator_count",
+    )
+
+
+def _socket_room(look: HostLook, wish: Wishes) -> Problem | None:
+    """Refuse a directory for sockets under which Ray's would not fit."""
+    path = _run_dir(look, wish)
+    if len(path) <= RUN_DIR_BYTES:
+        return None
+    return Problem(
+        f"{look.name} would keep sockets under {path}, {len(path)} characters long",
+        expected=f"at most {RUN_DIR_BYTES} characters",
+        found=f"{len(path)} characters",
+        where=f"{look.name} cluster_name",
+        fix="choose a shorter cluster_name",
+    )
