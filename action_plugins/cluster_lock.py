@@ -14,21 +14,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.action import ActionBase
 
-from vllm_ansible.node.process import process_start_time
-
-
-def boot_id() -> str:
-    """Return the identity of this boot of the controller."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+from vllm_ansible.node import launcher
 
 
 def is_over(holder: dict[str, Any]) -> bool:
     """Tell whether a holder is known to be gone: it ran on this machine and runs no more."""
     if holder.get("host") != socket.gethostname():
         return False
-    if holder.get("boot_id") != boot_id():
+    if holder.get("boot_id") != launcher.boot_id():
         return True
-    return process_start_time(int(holder.get("pid", 0))) != holder.get("started")
+    return not launcher.alive(holder.get("pid"), holder.get("start_time"))
 
 
 class ActionModule(ActionBase):
@@ -45,9 +40,8 @@ class ActionModule(ActionBase):
             "holder": {
                 "user": getpass.getuser(),
                 "host": socket.gethostname(),
-                "boot_id": boot_id(),
-                "pid": pid,
-                "started": process_start_time(pid),
+                "boot_id": launcher.boot_id(),
+                **launcher.identity(pid),
             },
             **self._task.args,
         }

@@ -28,7 +28,7 @@ options:
     required: true
   holder:
     description:
-      - Who runs it and where (C(user), C(host), C(boot_id), C(pid), C(started)), for the message
+      - Who runs it and where (C(user), C(host), C(boot_id), C(pid), C(start_time)), for the message
         that a second run gets. The action plugin of this name fills it in.
     type: dict
     default: {}

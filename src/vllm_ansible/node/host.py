@@ -9,6 +9,8 @@ import platform
 import shutil
 import socket
 import subprocess
+import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +88,7 @@ def look(disk_path: str, libraries: list[str]) -> dict[str, Any]:
         "listening_ports": sorted(network.listening_ports()),
         "accelerators": accelerator.accelerators(),
         "missing_libraries": missing_libraries(libraries),
-        "has_venv": _has_module("ensurepip"),
+        "has_venv": find_spec("ensurepip") is not None,
+        "has_compiler": shutil.which("cc") is not None,
+        "has_python_headers": Path(sysconfig.get_path("include"), "Python.h").exists(),
     }
-
-
-def _has_module(name: str) -> bool:
-    from importlib.util import find_spec
-
-    return find_spec(name) is not None

@@ -1,0 +1,62 @@
+"""See that the keys of a cluster exist on the controller, before any host needs them."""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+
+# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.plugins.action import ActionBase
+
+NAMES = ("ray_token", "api_key")
+
+
+def keep(path: Path, content: str) -> None:
+    """Write a secret that only its owner can read, in a directory only its owner can enter."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.chmod(0o700)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(content)
+
+
+class ActionModule(ActionBase):
+    """Run on the head: take the keys it has, else the user's own, else make new ones.
+
+    Only where they lie is returned, never what they are.
+    """
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return `files`, the path of each secret on the controller, and `made`."""
+        result = dict(super().run(tmp, task_vars))
+        _, wanted = self.validate_argument_spec(
+            argument_spec={
+                "state_dir": {"type": "path", "required": True},
+                "head_directory": {"type": "path", "required": True},
+                "given": {"type": "dict", "default": {}},
+            }
+        )
+        files, made = {}, []
+        for name in NAMES:
+            given = wanted["given"].get(name)
+            path = Path(given).expanduser() if given else Path(wanted["state_dir"]) / name
+            files[name] = str(path)
+            if path.exists() or self._task.check_mode:
+                continue
+            made.append(name)
+            head = f"{wanted['head_directory']}/{name}"
+            keep(path, self._read(head, task_vars) or secrets.token_urlsafe(32))
+        return {**result, "changed": bool(made), "files": files, "made": made}
+
+    def _read(self, path: str, task_vars: dict[str, Any] | None) -> str:
+        """Return what the head has, empty when it has nothing: a clone without state/ joins in."""
+        answer = self._execute_module(
+            module_name="ansible.legacy.slurp", module_args={"src": path}, task_vars=task_vars
+        )
+        return base64.b64decode(answer.get("content", "")).decode()

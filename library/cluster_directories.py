@@ -1,0 +1,105 @@
+#!/usr/bin/python
+"""Make the directories of a cluster on a host, all in one look."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster_directories
+short_description: Make the directories of a cluster on a host, all in one look
+description:
+  - Creates what is missing and sets owner and mode where they differ.
+  - A directory that is a link, or belongs to a stranger, is refused, since what is kept there
+    is secret or will be executed.
+author: The vllm-ansible authors
+options:
+  directories:
+    description: Absolute paths, parents first.
+    type: list
+    elements: str
+    required: true
+  owner:
+    description: User that owns them. Only root can give a directory away.
+    type: str
+    required: true
+  mode:
+    description: Permissions, as octal digits.
+    type: str
+    default: "0750"
+"""
+
+EXAMPLES = r"""
+- name: Make the cluster's directories
+  cluster_directories:
+    directories: [/opt/vllm-ansible/r1, /opt/vllm-ansible/r1/logs]
+    owner: vllm
+"""
+
+RETURN = r"""
+made:
+  description: Directories that were made or mended.
+  type: list
+  elements: str
+  returned: success
+"""
+
+import os
+import pwd
+import stat
+
+from ansible.module_utils.basic import AnsibleModule
+
+
+def differs(path: str, uid: int, mode: int) -> bool:
+    """Tell whether a directory is missing or not as wanted; refuse what must not be touched."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return True
+    if not stat.S_ISDIR(found.st_mode):
+        raise ValueError(f"{path} is no directory")
+    if found.st_uid not in (uid, 0, os.getuid()):
+        raise ValueError(f"{path} belongs to user {found.st_uid}, not to {uid}")
+    return found.st_uid != uid or stat.S_IMODE(found.st_mode) != mode
+
+
+def main() -> None:
+    """Look, decide, act, report."""
+    module = AnsibleModule(
+        argument_spec={
+            "directories": {"type": "list", "elements": "str", "required": True},
+            "owner": {"type": "str", "required": True},
+            "mode": {"type": "str", "default": "0750"},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    mode = int(wanted["mode"], 8)
+    try:
+        user = pwd.getpwnam(wanted["owner"])
+    except KeyError:
+        if module.check_mode:  # the user would have been made before
+            module.exit_json(changed=True, made=wanted["directories"])
+        module.fail_json(msg=f"there is no user {wanted['owner']} on this host")
+    made = []
+    for path in wanted["directories"]:
+        try:
+            if not differs(path, user.pw_uid, mode):
+                continue
+            made.append(path)
+            if not module.check_mode:
+                os.makedirs(path, mode=0o755, exist_ok=True)
+                os.chown(path, user.pw_uid, user.pw_gid)
+                os.chmod(path, mode)
+        except (OSError, ValueError) as error:
+            module.fail_json(
+                msg=f"cannot make {path}: {error}",
+                expected=f"a directory of user {wanted['owner']}",
+                found=str(error),
+                where=path,
+                fix="move what is there away, or choose another cluster_dir",
+            )
+    module.exit_json(changed=bool(made), made=made)
+
+
+if __name__ == "__main__":
+    main()

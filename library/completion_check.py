@@ -1,0 +1,114 @@
+#!/usr/bin/python
+"""Ask a served model a question and judge the answer."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: completion_check
+short_description: Ask a served model a question and judge the answer
+description:
+  - Sends one greedy chat completion with the key, and one request without it, which must be
+    refused. A list of models or a health page proves nothing; an answer does.
+  - Reports C(ok) instead of failing, so that the logs of all ranks can be read first.
+author: The vllm-ansible authors
+options:
+  url:
+    description: Base address of the server, without C(/v1).
+    type: str
+    required: true
+  api_key_file:
+    description: File on this host that holds the key.
+    type: path
+    required: true
+  model:
+    description: Name under which the model is served.
+    type: str
+    required: true
+  question:
+    description: What to ask.
+    type: str
+    default: What is the capital of France?
+  expect:
+    description: Text the answer must contain. Empty judges the numbers alone.
+    type: str
+    default: ""
+  max_tokens:
+    description: Longest answer, in tokens.
+    type: int
+    default: 32
+  timeout_seconds:
+    description: Longest wait for the whole answer. The first may include compilation.
+    type: int
+    default: 300
+"""
+
+EXAMPLES = r"""
+- name: Ask the model
+  completion_check:
+    url: http://10.0.0.5:8000
+    api_key_file: /opt/vllm-ansible/r1/secrets/api_key
+    model: r1
+    expect: Paris
+"""
+
+RETURN = r"""
+ok:
+  description: Whether the answer proves a working model.
+  type: bool
+  returned: success
+reason:
+  description: Why it does not, empty when it does.
+  type: str
+  returned: success
+answer:
+  description: What the model said.
+  type: str
+  returned: when it answered
+seconds:
+  description: From the request to the whole answer.
+  type: float
+  returned: when it answered
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.vllm_ansible.node.completion import Unanswered, ask, judge, status_of
+
+
+def main() -> None:
+    """Look and report."""
+    module = AnsibleModule(
+        argument_spec={
+            "url": {"type": "str", "required": True},
+            "api_key_file": {"type": "path", "required": True, "no_log": False},
+            "model": {"type": "str", "required": True},
+            "question": {"type": "str", "default": "What is the capital of France?"},
+            "expect": {"type": "str", "default": ""},
+            "max_tokens": {"type": "int", "default": 32},
+            "timeout_seconds": {"type": "int", "default": 300},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    open_status = status_of(f"{wanted['url']}/v1/models")
+    if open_status == 200:
+        module.exit_json(changed=False, ok=False, reason="the server answers without a key")
+    try:
+        key = Path(wanted["api_key_file"]).read_text().strip()
+        reply = ask(
+            wanted["url"],
+            key,
+            wanted["model"],
+            wanted["question"],
+            wanted["max_tokens"],
+            wanted["timeout_seconds"],
+        )
+    except (OSError, Unanswered) as error:
+        module.exit_json(changed=False, ok=False, reason=str(error))
+    reason = judge(reply, wanted["expect"])
+    module.exit_json(changed=False, ok=not reason, reason=reason, **reply)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+#!/usr/bin/python
+"""Look once at how far an engine has come."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: engine_log_info
+short_description: Look once at how far an engine has come
+description:
+  - Reads what the log gained since an offset, tells the phase it speaks of, whether the recorded
+    process lives, and whether its port answers. One cheap look; changes nothing.
+author: The vllm-ansible authors
+options:
+  cluster_dir:
+    description: The cluster's directory on this host.
+    type: path
+    required: true
+  process:
+    description: Name of the managed process.
+    type: str
+    required: true
+  offset:
+    description: Byte of the log to read from; -1 is where this start of the process began.
+    type: int
+    default: -1
+  max_bytes:
+    description: Read at most this much, from the end.
+    type: int
+    default: 131072
+  health_url:
+    description: Address that answers once the server listens. Empty asks nothing.
+    type: str
+    default: ""
+"""
+
+EXAMPLES = r"""
+- name: Look at the engine
+  engine_log_info:
+    cluster_dir: /opt/vllm-ansible/r1
+    process: dsr1-serve
+    health_url: http://10.0.0.5:8000/health
+"""
+
+RETURN = r"""
+running:
+  description: Whether the recorded process lives.
+  type: bool
+  returned: success
+exit_status:
+  description: How it ended, where that is known.
+  type: int
+  returned: success
+offset:
+  description: Where to read on from.
+  type: int
+  returned: success
+phase:
+  description: Name, done and total of the newest phase in the text, empty when it names none.
+  type: dict
+  returned: success
+lines:
+  description: The newest lines, states of a progress bar folded into one.
+  type: list
+  elements: str
+  returned: success
+healthy:
+  description: Whether the port answered with 200.
+  type: bool
+  returned: success
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.vllm_ansible.node.completion import status_of
+from ansible.module_utils.vllm_ansible.node.engine_log import last_phase, tail
+from ansible.module_utils.vllm_ansible.node.observe import observe
+
+
+def main() -> None:
+    """Look and report."""
+    module = AnsibleModule(
+        argument_spec={
+            "cluster_dir": {"type": "path", "required": True},
+            "process": {"type": "str", "required": True},
+            "offset": {"type": "int", "default": -1},
+            "max_bytes": {"type": "int", "default": 131072},
+            "health_url": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    seen = observe(wanted["cluster_dir"], wanted["process"])
+    text, offset = "", 0
+    if os.path.exists(seen.log):
+        with open(seen.log, "rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            start = seen.log_offset if wanted["offset"] < 0 else wanted["offset"]
+            file.seek(max(start, end - wanted["max_bytes"]))
+            data = file.read(wanted["max_bytes"])
+            offset = file.tell()
+        text = data.decode(errors="replace")
+    phase = last_phase(text)
+    healthy = bool(wanted["health_url"]) and status_of(wanted["health_url"]) == 200
+    module.exit_json(
+        changed=False,
+        running=seen.running,
+        exit_status=seen.exit_status,
+        offset=offset,
+        log=seen.log,
+        phase=phase._asdict() if phase else {},
+        lines=tail(text),
+        healthy=healthy,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+#!/usr/bin/python
+"""Put secrets into files that only one user can read."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: secret_files
+short_description: Put secrets into files that only one user can read
+description:
+  - All secrets of a host in one look. No content is ever returned, logged or passed as an
+    argument of a command.
+author: The vllm-ansible authors
+options:
+  directory:
+    description: Where they lie; made with mode 0700 when missing.
+    type: path
+    required: true
+  owner:
+    description: User that may read them.
+    type: str
+    required: true
+  contents:
+    description: Content by file name.
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Put the keys in place
+  secret_files:
+    directory: /opt/vllm-ansible/r1/secrets
+    owner: vllm
+    contents:
+      api_key: "{{ my_vaulted_key }}"
+"""
+
+RETURN = r"""
+written:
+  description: Names of the files that were written.
+  type: list
+  elements: str
+  returned: success
+"""
+
+import os
+import pwd
+import stat
+import tempfile
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+
+def as_wanted(path: Path, content: str, uid: int) -> bool:
+    """Tell whether a file holds this content and only this user can read it."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    private = stat.S_ISREG(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o600
+    return private and found.st_uid == uid and path.read_text() == content
+
+
+def main() -> None:
+    """Look, decide, act, report."""
+    module = AnsibleModule(
+        argument_spec={
+            "directory": {"type": "path", "required": True},
+            "owner": {"type": "str", "required": True},
+            "contents": {"type": "dict", "required": True, "no_log": True},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    directory = Path(wanted["directory"])
+    try:
+        user = pwd.getpwnam(wanted["owner"])
+    except KeyError:
+        if module.check_mode:  # the user would have been made before
+            module.exit_json(changed=True, written=sorted(wanted["contents"]))
+        module.fail_json(msg=f"there is no user {wanted['owner']} on this host")
+    written = [
+        name
+        for name, content in sorted(wanted["contents"].items())
+        if not as_wanted(directory / name, content, user.pw_uid)
+    ]
+    if written and not module.check_mode:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.chown(directory, user.pw_uid, user.pw_gid)
+        directory.chmod(0o700)
+        for name in written:
+            # mkstemp makes the file 0600 before the first byte is in it.
+            handle, temporary = tempfile.mkstemp(dir=directory)
+            with os.fdopen(handle, "w") as file:
+                file.write(wanted["contents"][name])
+            os.chown(temporary, user.pw_uid, user.pw_gid)
+            os.replace(temporary, directory / name)
+    module.exit_json(changed=bool(written), written=written)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Ask a served model a question, and judge the answer; standard library only."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+
+class Unanswered(Exception):
+    """The server did not answer the question, with why."""
+
+
+def _open(request: urllib.request.Request, timeout: float) -> Any:
+    # A proxy in the environment must not come between a host and its own data plane.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    return opener.open(request, timeout=timeout)
+
+
+def status_of(url: str, timeout: float = 10) -> int:
+    """Return the HTTP status of a GET without a key, 0 when nothing answers."""
+    try:
+        with _open(urllib.request.Request(url), timeout) as response:  # noqa: S310 - http by plan
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def ask(
+    base_url: str, key: str, model: str, question: str, max_tokens: int, timeout: float
+) -> dict[str, Any]:
+    """Return `answer`, `tokens`, `finish_reason`, `logprobs` and `seconds` of one greedy completion.
+
+    Raises Unanswered with the server's own words.
+    """
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": question}],
+        "temperature": 0,
+        "max_tokens": max_tokens,
+        "logprobs": True,
+    }
+    request = urllib.request.Request(  # noqa: S310 - http by plan
+        f"{base_url}/v1/chat/completions",
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json", "Authorization": f"Bearer {key}"},
+    )
+    started = time.monotonic()
+    try:
+        with _open(request, timeout) as response:
+            answer = json.load(response)
+        choice = answer["choices"][0]
+        return {
+            "answer": choice["message"]["content"] or "",
+            "tokens": int(answer["usage"]["completion_tokens"]),
+            "finish_reason": choice["finish_reason"],
+            "logprobs": [token["logprob"] for token in choice["logprobs"]["content"]],
+            "seconds": round(time.monotonic() - started, 3),
+        }
+    except urllib.error.HTTPError as error:
+        words = error.read(2000).decode(errors="replace")
+        raise Unanswered(f"HTTP {error.code}: {words}") from error
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise Unanswered(f"{type(error).__name__}: {error}") from error
+
+
+def judge(reply: dict[str, Any], expect: str) -> str:
+    """Return why a reply is no proof of a working model, or an empty string when it is.
+
+    expect is text that the answer must contain, in any case; without it, as for random weights,
+    the numbers alone are judged.
+    """
+    if reply["tokens"] < 1:
+        return "the answer has no tokens"
+    broken = [value for value in reply["logprobs"] if not math.isfinite(float(value))]
+    if broken:
+        return f"{len(broken)} of {reply['tokens']} tokens have a log probability of {broken[0]}"
+    if expect and expect.lower() not in reply["answer"].lower():
+        return f"the answer does not contain {expect!r}: {reply['answer']!r}"
+    return ""

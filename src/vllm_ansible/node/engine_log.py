@@ -1,0 +1,66 @@
+"""Read what a vLLM server says while it starts: the phase it is in, and how far."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Phase(NamedTuple):
+    """One step of a start; done of total where the engine counts, else 0 of 0."""
+
+    name: str
+    done: int
+    total: int
+
+
+# In the order a start goes through them; the last line of a log that matches any of these tells.
+# Read from vLLM 0.32.0; tqdm bars end with a carriage return, not with a newline.
+_PHASES = [
+    (re.compile(r"vLLM API server version|Initializing a V\d+ LLM engine|non-default args"), "starting"),
+    (re.compile(r"Waiting for creating a placement group"), "waiting for Ray to place the ranks"),
+    (re.compile(r"world_size=\d+ rank=\d+|Started a local Ray instance|Connecting to existing Ray"), "connecting ranks"),
+    (re.compile(r"Starting to load model|Loading model from"), "loading"),
+    (re.compile(r"[Cc]heckpoint shards?:.*?(\d+)/(\d+)"), "loading shards"),
+    (re.compile(r"Loading weights took|Model loading took"), "profiling"),
+    (re.compile(r"[Cc]ompil(?:ing|e) .*graph|torch\.compile takes|Warming up model"), "compiling"),
+    (re.compile(r"Capturing (?:CUDA|cuda) ?graphs?.*?(\d+)/(\d+)"), "capturing graphs"),
+    (re.compile(r"KV cache size|init engine \(profile"), "starting the server"),
+    (re.compile(r"Application startup complete|Starting vLLM (?:API )?server"), "listening"),
+]  # fmt: skip
+
+
+def lines(text: str) -> list[str]:
+    """Split a log into lines, each state of a progress bar counting as one."""
+    return [line for line in re.split(r"[\r\n]+", text) if line.strip()]
+
+
+def phase_of(line: str) -> Phase | None:
+    """Return the phase one line announces, or None for a line that announces none."""
+    for pattern, name in reversed(_PHASES):
+        match = pattern.search(line)
+        if match:
+            counted = match.groups()
+            done, total = (int(counted[0]), int(counted[1])) if counted else (0, 0)
+            return Phase(name, done, total)
+    return None
+
+
+def last_phase(text: str) -> Phase | None:
+    """Return the phase that the newest announcing line of a text stands for."""
+    for line in reversed(lines(text)):
+        phase = phase_of(line)
+        if phase:
+            return phase
+    return None
+
+
+def tail(text: str, count: int = 40) -> list[str]:
+    """Return the last lines, progress bars folded to their last state."""
+    kept: list[str] = []
+    for line in lines(text):
+        if kept and "it/s]" in line and "it/s]" in kept[-1]:
+            kept[-1] = line
+        else:
+            kept.append(line)
+    return kept[-count:]

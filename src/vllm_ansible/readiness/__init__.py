@@ -1,0 +1,1 @@
+"""Judge whether hosts can serve, from one look at each of them."""
