@@ -1,0 +1,62 @@
+#!/usr/bin/python
+"""Look at all recorded processes of a cluster on a host."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: processes_info
+short_description: Look at all recorded processes of a cluster on a host
+description:
+  - One look that costs milliseconds, and changes nothing.
+author: The vllm-ansible authors
+options:
+  cluster:
+    description: The cluster. Units of systemd carry its name.
+    type: str
+    required: true
+  cluster_dir:
+    description: The cluster's directory on the host.
+    type: path
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Look at the processes
+  processes_info:
+    cluster: demo
+    cluster_dir: /opt/vllm-ansible/demo
+  register: __status_processes
+"""
+
+RETURN = r"""
+processes:
+  description:
+    - By name, the engine, running, why (not), pid, digest, instance, started_at, exit_status,
+      leftovers, command, log, log_offset and log_size of each process.
+  type: dict
+  returned: success
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.vllm_ansible.node.process import ProcessError
+from ansible.module_utils.vllm_ansible.node.processes import looks
+
+
+def main() -> None:
+    """Look and report."""
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "required": True},
+            "cluster_dir": {"type": "path", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        found = looks(module.params["cluster_dir"], module.params["cluster"], module.run_command)
+    except ProcessError as error:
+        module.fail_json(msg=str(error), **error.details)
+    module.exit_json(changed=False, processes=found)
+
+
+if __name__ == "__main__":
+    main()
