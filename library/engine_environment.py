@@ -1,0 +1,180 @@
+#!/usr/bin/python
+"""Build the engine's Python environment from a lock, detached."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: engine_environment
+short_description: Build the engine's Python environment from a lock, detached
+description:
+  - The environment lies in C(environments/<first 12 digits of the digest>) of the cluster's
+    directory. It holds exactly what the lock and our own packages name, by hash.
+  - A complete environment costs a few directory reads and is left alone. One that was changed by
+    hand is mended in place, a half-built one is built anew.
+  - Building runs as the background task V(environment) and outlives the connection; wait for it
+    with M(background_wait), then look again with O(state=look).
+author: The vllm-ansible authors
+options:
+  cluster_dir:
+    description: The cluster's directory.
+    type: path
+    required: true
+  digest:
+    description: Digest of everything the environment is made of.
+    type: str
+    required: true
+  state:
+    description: Whether to build what is missing, or only to look.
+    type: str
+    choices: [present, look]
+    default: present
+  requirements:
+    description: The lock on the host. Without it, the place that RV(requirements) tells.
+    type: path
+  packages:
+    description: Our own packages, as sources; they are packed into wheels on the host.
+    type: list
+    elements: dict
+    default: []
+  python:
+    description: Python release, or the path of an interpreter.
+    type: str
+    default: "3.11"
+  uv:
+    description: The uv to build with. Without it, the one in the cluster's tools.
+    type: path
+  find_links:
+    description:
+      - Directories or pages with wheels. Without any, what this host's pip is configured with.
+    type: list
+    elements: str
+    default: []
+  torch_backend:
+    description: Which builds of torch to fetch from PyTorch's own index where O(find_links) has none.
+    type: str
+    default: ""
+  compile_bytecode:
+    description:
+      - Compile everything at once. Without it, only what an engine imports while it starts.
+    type: bool
+    default: false
+  environment:
+    description: Further environment of the build, such as proxies and mirrors.
+    type: dict
+    default: {}
+"""
+
+EXAMPLES = r"""
+- name: Build the engine's environment
+  engine_environment:
+    cluster_dir: /opt/vllm-ansible/r1
+    digest: "{{ request.digest }}"
+    packages: "{{ request.packages }}"
+"""
+
+RETURN = r"""
+complete:
+  description: Whether the environment is there and as it was built.
+  type: bool
+  returned: success
+directory:
+  description: Where the environment is or will be.
+  type: str
+  returned: success
+requirements:
+  description: Where the lock is expected.
+  type: str
+  returned: success
+environment:
+  description: C(directory), C(python), C(fingerprint) and C(versions) of a complete environment.
+  type: dict
+  returned: success
+manifest:
+  description: Everything that is installed. Empty unless complete.
+  type: dict
+  returned: success
+task:
+  description: The background task that builds it, empty when there is nothing to build.
+  type: str
+  returned: success
+"""
+
+import os
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.vllm_ansible.node import background, environment
+
+TASK = "environment"
+
+
+def main() -> None:
+    """Look, decide, act, report."""
+    module = AnsibleModule(
+        argument_spec={
+            "cluster_dir": {"type": "path", "required": True},
+            "digest": {"type": "str", "required": True},
+            "state": {"choices": ["present", "look"], "default": "present"},
+            "requirements": {"type": "path"},
+            "packages": {"type": "list", "elements": "dict", "default": []},
+            "python": {"type": "str", "default": "3.11"},
+            "uv": {"type": "path"},
+            "find_links": {"type": "list", "elements": "str", "default": []},
+            "torch_backend": {"type": "str", "default": ""},
+            "compile_bytecode": {"type": "bool", "default": False},
+            "environment": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    place = environment.directory(wanted["cluster_dir"], wanted["digest"])
+    wanted["directory"] = str(place)
+    wanted["requirements"] = wanted["requirements"] or f"{place}.txt"
+    wanted["uv"] = wanted["uv"] or os.path.join(wanted["cluster_dir"], "tools/bin/uv")
+    found = environment.look(place, wanted["digest"])
+
+    changed = not found["complete"] and wanted["state"] == "present"
+    if changed and not module.check_mode:
+        build(module, wanted)
+    complete = found["complete"]
+    module.exit_json(
+        changed=changed,
+        complete=complete,
+        directory=str(place),
+        requirements=wanted["requirements"],
+        environment=environment.summary(place, found["manifest"]) if complete else {},
+        manifest=found["manifest"] if complete else {},
+        drift=found["drift"],
+        task=TASK if changed else "",
+    )
+
+
+def build(module: AnsibleModule, wanted: dict[str, Any]) -> None:
+    """Start building; what can be known to go wrong is said before."""
+    for name, fix in (
+        ("uv", "run the stage prepare, which makes the cluster's tools"),
+        ("requirements", "copy the lock there first"),
+    ):
+        if not os.path.exists(wanted[name]):
+            module.fail_json(
+                msg=f"the environment cannot be built without {wanted[name]}",
+                expected=f"a file {wanted[name]}",
+                found="no such file",
+                where=wanted[name],
+                fix=fix,
+            )
+    # Digest and packages only: the task is the same whatever mirror it fetches from.
+    try:
+        background.start(
+            os.path.join(wanted["cluster_dir"], "tasks"),
+            TASK,
+            lambda report: environment.build(wanted, report),
+            digest=wanted["digest"],
+            again=True,
+        )
+    except background.ProcessError as error:
+        module.fail_json(msg=str(error), **error.details)
+
+
+if __name__ == "__main__":
+    main()

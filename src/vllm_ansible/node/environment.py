@@ -1,0 +1,292 @@
+"""Build the engine's Python environment on a host and say what is in it."""
+
+from __future__ import annotations
+
+import configparser
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+from . import wheel
+
+MANIFEST = "manifest.json"
+Report = Callable[..., None]
+
+# Run by the environment's own Python. It also loads what every process of an engine loads, so that the
+# bytecode exists before a service user who may not write here starts one.
+IMPORT_CHECK = """
+import json, platform, sys
+import ray, torch, vllm
+from vllm.platforms import current_platform
+import vllm.entrypoints.cli.serve
+print("\\n" + json.dumps({
+    "python": platform.python_version(), "vllm": vllm.__version__, "ray": ray.__version__,
+    "torch": torch.__version__, "platform": type(current_platform).__name__,
+}))
+"""
+
+
+class BuildError(Exception):
+    """The environment cannot be built; carries what a person needs to mend it."""
+
+    def __init__(self, msg: str, **details: str) -> None:
+        super().__init__(msg)
+        self.details = details
+
+
+def directory(cluster_dir: str, digest: str) -> Path:
+    """Return where the environment of this digest lies."""
+    return Path(cluster_dir) / "environments" / digest[:12]
+
+
+def look(place: Path, digest: str) -> dict[str, Any]:
+    """Tell whether the environment is complete and still what was built; a few directory reads."""
+    try:
+        manifest = json.loads((place / MANIFEST).read_text())
+    except (OSError, ValueError):
+        return {"complete": False, "manifest": {}, "drift": []}
+    drift = difference(manifest.get("distributions", {}), distributions(place))
+    complete = manifest.get("digest") == digest and not drift and python(place).exists()
+    return {"complete": complete, "manifest": manifest, "drift": drift}
+
+
+def summary(place: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what other stages need to know of a complete environment."""
+    return {
+        "directory": str(place),
+        "python": str(python(place)),
+        "fingerprint": manifest.get("fingerprint", ""),
+        "versions": manifest.get("versions", {}),
+    }
+
+
+def python(place: Path) -> Path:
+    """Return the environment's interpreter."""
+    return place / "bin" / "python"
+
+
+def distributions(place: Path) -> dict[str, str]:
+    """Return what is installed, by name, as the directory itself tells."""
+    found = {}
+    for entry in place.glob("lib/python3.*/site-packages/*.dist-info"):
+        name, _, version = entry.name[: -len(".dist-info")].partition("-")
+        found[name.lower().replace("_", "-")] = version
+    return found
+
+
+def difference(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """Name each distribution that is not as it was recorded."""
+    return [
+        f"{name}: expected {wanted.get(name, 'nothing')}, found {found.get(name, 'nothing')}"
+        for name in sorted({*wanted, *found})
+        if wanted.get(name) != found.get(name)
+    ]
+
+
+def fingerprint(versions: Mapping[str, str], installed: Mapping[str, str]) -> str:
+    """Return one value that is equal on two hosts exactly when they run the same code."""
+    text = json.dumps([dict(versions), dict(installed)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def locked(requirements: str) -> int:
+    """Return how many distributions a lock names."""
+    return len(re.findall(r"^[A-Za-z0-9][A-Za-z0-9._\[\],-]*==", requirements, re.MULTILINE))
+
+
+def find_links(wanted: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Return the directories of wheels to offer uv, which reads none of pip's settings itself."""
+    if wanted or environment.get("UV_FIND_LINKS"):
+        return list(wanted)
+    if environment.get("PIP_FIND_LINKS"):
+        return environment["PIP_FIND_LINKS"].split()
+    home = Path(environment.get("HOME", "/"))
+    settings = configparser.ConfigParser(interpolation=None, strict=False)
+    settings.read(["/etc/pip.conf", home / ".pip/pip.conf", home / ".config/pip/pip.conf"])
+    return settings.get("global", "find-links", fallback="").split()
+
+
+def interpreter(wanted: str) -> str:
+    """Prefer a Python that every user of the host can reach; a bare version is else left to uv."""
+    if re.fullmatch(r"3\.\d+", wanted):
+        for place in ("/usr/bin", "/usr/local/bin"):
+            candidate = f"{place}/python{wanted}"
+            if os.access(candidate, os.X_OK):
+                return candidate
+    return wanted
+
+
+def sync_command(
+    uv: str, place: Path, requirements: Sequence[str], links: Sequence[str], torch_backend: str
+) -> list[str]:
+    """Return the command that makes the environment equal to its lock."""
+    command = [uv, "pip", "sync", "--python", str(python(place)), "--require-hashes"]
+    for link in links:
+        command += ["--find-links", link]
+    # A directory that was named holds torch already; PyTorch's index need not be reachable then.
+    if torch_backend and not links:
+        command += ["--torch-backend", torch_backend]
+    return [*command, *requirements]
+
+
+def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Build the environment where it will stay, and return its manifest.
+
+    Environments cannot be moved, so it is complete when its manifest is there, which comes last.
+    """
+    started = time.time()
+    os.umask(0o022)
+    place = Path(wanted["directory"])
+    if (place / MANIFEST).exists():
+        # It changed under us: mend it in place, since processes may be running from it.
+        (place / MANIFEST).unlink()
+    elif place.exists():
+        report(0, 0, "packages", "removing a half-built environment")
+        shutil.rmtree(place)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    environment = build_environment(wanted)
+    if not python(place).exists():
+        version = interpreter(wanted["python"])
+        _run([wanted["uv"], "venv", "--quiet", "--python", version, str(place)], environment)
+
+    requirements = Path(wanted["requirements"])
+    names = [str(requirements), str(write_packages(place, wanted["packages"]))]
+    total = locked(requirements.read_text()) + len(wanted["packages"])
+    links = find_links(wanted["find_links"], environment)
+    command = sync_command(wanted["uv"], place, names, links, wanted["torch_backend"])
+    if wanted["compile_bytecode"]:
+        command.append("--compile-bytecode")
+    _watch(command, environment, place, total, report)
+
+    report(total, total, "packages", "importing vllm, ray and torch")
+    versions = check_imports(place, environment)
+    installed = distributions(place)
+    manifest = {
+        "digest": wanted["digest"],
+        "versions": versions,
+        "distributions": installed,
+        "fingerprint": fingerprint(versions, installed),
+        "seconds": round(time.time() - started, 1),
+    }
+    partial = place / (MANIFEST + ".partial")
+    partial.write_text(json.dumps(manifest, indent=1, sort_keys=True))
+    partial.replace(place / MANIFEST)
+    return manifest
+
+
+def build_environment(wanted: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables uv runs with: the site's own, and what keeps it quiet and self-contained."""
+    environment = {**os.environ, **wanted["environment"]}
+    for name in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE"):
+        environment.pop(name, None)
+    # A Python that uv fetches must be readable by the service user, which root's home is not.
+    cluster_dir = Path(wanted["directory"]).parents[1]
+    environment.setdefault("UV_PYTHON_INSTALL_DIR", str(cluster_dir / "python"))
+    environment["UV_NO_PROGRESS"] = "1"
+    return environment
+
+
+def write_packages(place: Path, packages: Sequence[dict[str, Any]]) -> Path:
+    """Pack our own packages as wheels beside the environment and return a lock of them."""
+    folder = place / "wheels"
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for package in packages:
+        content = wheel.wheel_bytes(package)
+        path = folder / wheel.wheel_name(package["name"], package["version"])
+        path.write_bytes(content)
+        digest = hashlib.sha256(content).hexdigest()
+        lines.append(f"{package['name']} @ {path.as_uri()} --hash=sha256:{digest}\n")
+    (folder / "packages.txt").write_text("".join(lines))
+    return folder / "packages.txt"
+
+
+def check_imports(place: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Import the engine once and return the versions it reports."""
+    output = _run([str(python(place)), "-c", IMPORT_CHECK], environment, "the engine does not import")
+    versions = json.loads(output.strip().splitlines()[-1])
+    return {name: str(version) for name, version in versions.items()}
+
+
+def same_everywhere(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say what differs between hosts, against the first of them; nothing when all are equal."""
+    hosts = list(manifests)
+    problems = []
+    for host in hosts[1:]:
+        first, other = manifests[hosts[0]], manifests[host]
+        if first.get("fingerprint") == other.get("fingerprint"):
+            continue
+        pairs = {**first.get("distributions", {}), **first.get("versions", {})}
+        others = {**other.get("distributions", {}), **other.get("versions", {})}
+        lines = difference(pairs, others)
+        text = "; ".join(lines[:5]) + (f"; and {len(lines) - 5} more" if len(lines) > 5 else "")
+        problems.append(f"{host} against {hosts[0]}: {text or 'no manifest'}")
+    return problems
+
+
+def _run(
+    command: Sequence[str], environment: Mapping[str, str], msg: str = "a command failed"
+) -> str:
+    result = subprocess.run(  # noqa: S603  argv built here, no shell
+        list(command), env=dict(environment), cwd="/", capture_output=True, text=True, check=False
+    )
+    if result.returncode != 0:
+        raise BuildError(
+            msg,
+            expected="exit status 0",
+            found=last_lines(result.stderr or result.stdout),
+            command=" ".join(command[:2]) + " ..." if "-c" in command else " ".join(command),
+        )
+    return result.stdout
+
+
+def _watch(
+    command: Sequence[str], environment: Mapping[str, str], place: Path, total: int, report: Report
+) -> None:
+    log = place / "install.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603  argv built here, no shell
+            list(command), env=dict(environment), cwd="/", stdout=output, stderr=output
+        )
+        while True:
+            try:
+                process.wait(timeout=0.5)
+                break
+            except subprocess.TimeoutExpired:
+                done = len(distributions(place))
+                report(min(done, total), total, "packages", _fetched(process.pid))
+    if process.returncode != 0:
+        raise BuildError(
+            "uv could not install the locked packages",
+            expected=f"{total} packages from {Path(command[-1]).name} and its lock",
+            found=last_lines(log.read_text(errors="replace")),
+            where=str(place),
+            command=" ".join(command),
+            fix="make the package index reachable from this host, or name a directory of wheels in "
+            "environment_find_links",
+        )
+
+
+def _fetched(pid: int) -> str:
+    # uv reports nothing without a terminal; what it has written tells that it moves.
+    written: Optional[int] = None
+    try:
+        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+            if line.startswith("wchar:"):
+                written = int(line.split()[1])
+    except OSError:
+        return "installing"
+    return f"{(written or 0) >> 20} MiB written"
+
+
+def last_lines(text: str, count: int = 4) -> str:
+    """Return the end of a tool's output on one line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " | ".join(lines[-count:])
