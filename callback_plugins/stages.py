@@ -65,16 +65,16 @@ class CallbackModule(DefaultCallback):  # type: ignore[misc]  # ansible-core has
             self._running = True
             atexit.register(self._interrupted)
         self._play = play
-        if self._verbose:
-            super().v2_playbook_on_play_start(play)
         self._print_failures()
         stage = plays.stage(play)
         if stage == self._stage:
             self._pending = None
-            return
-        self._end_stage()
-        self._pending = (stage, play.get_name())
-        self._began = time.monotonic()
+        else:
+            self._end_stage()
+            self._pending = (stage, play.get_name())
+            self._began = time.monotonic()
+        if self._verbose:
+            super().v2_playbook_on_play_start(play)
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
         """Say that a play found nobody to work on: Ansible calls that a success."""

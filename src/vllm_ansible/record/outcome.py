@@ -12,7 +12,7 @@ from ..diagnosis.match import Signature, match
 # The fields of a failing result that are for people, in the order in which they are shown.
 FIELDS = ("expected", "found", "where", "cause", "fix", "command")
 # Where a program's own words lie in a result; msg first, for it is the most exact.
-_OUTPUT = ("msg", "stderr", "module_stderr", "stdout", "module_stdout")
+_OUTPUT = ("msg", "found", "stderr", "module_stderr", "stdout", "module_stdout")
 _LONGEST_MESSAGE = 600
 # What ansible-core puts before the words of a module or an action.
 _PREFIX = re.compile(r"^(?:Task failed: |Module failed: |Action failed: )+")
@@ -55,7 +55,7 @@ def failure(
     return Failure(
         msg=_message(result),
         command=command,
-        signature=signature.id if signature else None,
+        signature=signature.id if signature else _words(result.get("signature")),
         **fields,
     )
 

@@ -22,7 +22,12 @@ def stage(play: Any) -> str:
 
 def is_selected(play: Any) -> bool:
     """Tell whether the tags of the command include this play."""
-    return bool(play.evaluate_tags(play.only_tags, play.skip_tags, {}))
+    tags, wanted, unwanted = set(play.tags), set(play.only_tags), set(play.skip_tags)
+    if tags & unwanted:
+        return False
+    if tags & wanted or "always" in tags:
+        return True
+    return "all" in wanted and "never" not in tags
 
 
 def cluster_name(play: Any) -> str | None:

@@ -1,0 +1,83 @@
+"""Join what a wait saw and what the logs say into one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .first import first_failure
+from .match import Signature, match
+
+# An engine that only went silent shows its last phase in its last lines.
+_LAST_LINES = 20
+
+
+def texts(logs: Any) -> dict[str, str]:
+    """Return the tails of logs by the rank that wrote them, from any of the forms they come in."""
+    if isinstance(logs, Mapping):
+        found: dict[str, str] = {}
+        for host, processes in logs.items():
+            if isinstance(processes, Mapping):
+                for process, text in processes.items():
+                    found[f"{host} {process}"] = _text(text)
+            else:
+                found[str(host)] = _text(processes)
+        return found
+    if isinstance(logs, list) and all(isinstance(item, Mapping) for item in logs):
+        return {
+            f"{item.get('host', '')} {item.get('process', '')}".strip(): _text(
+                item.get("text", item.get("tail", ""))
+            )
+            for item in logs
+        }
+    raise TypeError(
+        "expected `logs` as {host: {process: text}} or as a list of {host, process, text}, "
+        f"found {type(logs).__name__}"
+    )
+
+
+def diagnose(
+    title: str, logs: Mapping[str, str], verdict: Mapping[str, Any], stage: str | None = None
+) -> dict[str, Any]:
+    """Return the result of a task that explains why something did not happen."""
+    if verdict.get("ready"):
+        return {"changed": False, "failed": False, "msg": "nothing to diagnose: it is ready"}
+    finding = first_failure(logs)
+    known = finding.signature if finding else _silence(logs)
+    result = {
+        "changed": False,
+        "failed": True,
+        "msg": f"{title}: {verdict['found']}" if finding and verdict.get("found") else title,
+        "expected": verdict.get("expected"),
+        "found": finding.line if finding else verdict.get("found") or _nothing(logs),
+        "where": finding.where if finding else verdict.get("where"),
+        "rank": finding.rank if finding else verdict.get("rank"),
+        "cause": known.cause if known else verdict.get("cause"),
+        "fix": known.fix if known else verdict.get("fix"),
+        "command": verdict.get("command"),
+        "signature": known.id if known else None,
+        "stage": stage,
+    }
+    return {key: value for key, value in result.items() if value is not None}
+
+
+def _silence(logs: Mapping[str, str]) -> Signature | None:
+    """Return what is known about the place where the logs stop."""
+    for text in logs.values():
+        last = "\n".join(text.splitlines()[-_LAST_LINES:])
+        if known := match(last, kinds=("stall",)):
+            return known
+    return None
+
+
+def _nothing(logs: Mapping[str, str]) -> str:
+    empty = [rank for rank, text in logs.items() if not text.strip()]
+    if not logs:
+        return "no log at all"
+    if empty:
+        return f"nothing in the log of {', '.join(empty)}"
+    return f"no line that tells of a failure in the logs of {', '.join(logs)}"
+
+
+def _text(value: Any) -> str:
+    return "\n".join(str(line) for line in value) if isinstance(value, list) else str(value or "")
