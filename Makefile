@@ -1,0 +1,68 @@
+# Every target installs what it needs into .venv, from locked and hashed requirements.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
+  command -v $(name) >/dev/null && $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+  2>/dev/null && command -v $(name))) python3)
+INVENTORY ?= inventories/local
+HOSTS ?= 3
+BIN := .venv/bin
+# Find-links of pip are not read by uv by itself.
+UV := $(if $(PIP_FIND_LINKS),UV_FIND_LINKS="$(PIP_FIND_LINKS)" ,)$(BIN)/uv
+LOCKED := $(UV) pip install --quiet --python $(BIN)/python --require-hashes
+
+help: ## Show what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+.venv/uv: requirements/uv.txt tools/preflight.py
+	@$(PYTHON) tools/preflight.py
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@touch $@
+
+.venv/controller: .venv/uv requirements/controller.txt pyproject.toml
+	@$(LOCKED) -r requirements/controller.txt
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/dev: .venv/controller requirements/dev.txt
+	@$(LOCKED) -r requirements/dev.txt
+	@touch $@
+
+setup: .venv/controller ## Install the controller into .venv
+dev: .venv/dev ## Install what tests and lint need, too
+
+up: .venv/controller ## Run site.yml to an answering endpoint (INVENTORY=inventories/local)
+	@$(BIN)/ansible-playbook -i $(INVENTORY) site.yml
+
+down: .venv/controller ## Stop everything of that inventory and leave no process
+	@$(BIN)/ansible-playbook -i $(INVENTORY) playbooks/teardown.yml
+
+status: .venv/controller ## Look at what runs
+	@$(BIN)/ansible-playbook -i $(INVENTORY) playbooks/status.yml
+
+lab: .venv/controller ## Make real hosts on this machine for inventories/lab (root; HOSTS=3)
+	@$(BIN)/python -m vllm_ansible.lab up --hosts $(HOSTS)
+
+lab-down: .venv/controller ## Remove exactly what make lab made
+	@$(BIN)/python -m vllm_ansible.lab down
+
+lint: .venv/dev ## Check style and types, nothing skipped
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/yamllint --strict .
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline
+
+test: .venv/dev lint ## Lint, then every test that CI runs
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not soak" $(ARGS)
+
+soak: .venv/dev ## Repetition and scaling; results go to docs/soak.md
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m soak $(ARGS)
+
+lock: .venv/uv ## Resolve the requirements again
+	@cd requirements && ./lock
+
+.PHONY: help setup dev up down status lab lab-down lint test soak lock
