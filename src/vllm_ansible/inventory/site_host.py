@@ -46,6 +46,7 @@ class SiteHost:
     accelerator_count: int
     supervisor: str
     privileges: str
+    become: bool
     uid: int
     address: str
     interface: str
@@ -99,6 +100,7 @@ def _resolve(look: HostLook, wish: Wishes, address: Address) -> SiteHost:
         accelerator_count=_count(look, wish, accelerator),
         supervisor=supervisor,
         privileges=privileges,
+        become=root and look.uid != 0,
         uid=look.uid,
         address=address.address,
         interface=address.interface,

@@ -102,6 +102,22 @@ def decide(
     return Decision(tuple(engines), tuple(sorted(steps, key=lambda step: order[step.phase])))
 
 
+def refuse_ray_steps(decision: Decision) -> None:
+    """Refuse to start servers while the Ray cluster beneath one of them still has to change."""
+    servers = (STOPS[SERVE], STARTS[SERVE])
+    waiting = sorted({step.engine for step in decision.steps if step.phase not in servers})
+    if waiting:
+        raise PlanError(
+            Problem(
+                f"engine {', '.join(waiting)} needs its Ray cluster started or restarted first",
+                expected="the stage cluster before the stage serve",
+                found=f"steps left for the Ray of {', '.join(waiting)}",
+                where="--tags",
+                fix="run both stages (--tags cluster,serve), or all of site.yml",
+            )
+        )
+
+
 def _engine(name: str, specs: Sequence[ProcessSpec], looks: Looks) -> EngineDecision:
     """Compare the wanted processes of one engine with what is there."""
     places = {(spec.host, spec.name) for spec in specs}

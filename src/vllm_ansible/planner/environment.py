@@ -54,6 +54,8 @@ class Room:
     host: Mapping[str, Any]
     engine: PlannedEngine
     environment_dir: str
+    # Of what is installed there: a repaired environment keeps its path.
+    environment_fingerprint: str = ""
 
     @property
     def engine_dir(self) -> str:

@@ -66,6 +66,28 @@ class Plan:
             del engine["reasons"]
         return digest({"cluster": self.cluster, "engines": engines})
 
+    def summary(self) -> str:
+        """Return the plan as one line for people."""
+        return "; ".join(
+            f"{engine.name}: TP{engine.layout.tensor} PP{engine.layout.pipeline} on "
+            f"{', '.join(engine.hosts)} ({engine.executor}, port {engine.ports.api})"
+            for engine in self.engines
+        )
+
+    def evidence(self) -> dict[str, Any]:
+        """Return what a report shows of the plan."""
+        return {
+            "digest": self.digest,
+            "engines": {
+                engine.name: {
+                    "layout": asdict(engine.layout),
+                    "hosts": list(engine.hosts),
+                    "reasons": list(engine.reasons),
+                }
+                for engine in self.engines
+            },
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plan.json holds it."""
         engines = [json.loads(json.dumps(asdict(engine))) for engine in self.engines]

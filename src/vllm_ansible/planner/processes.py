@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -53,13 +52,14 @@ class ProcessSpec:
 def wanted_processes(
     plan: Plan,
     hosts: Mapping[str, Mapping[str, Any]],
-    environments: Mapping[str, str],
+    environments: Mapping[str, Mapping[str, str]],
     models: Mapping[str, Mapping[str, str]],
     fingerprints: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, tuple[ProcessSpec, ...]]:
     """Return the processes of every host in `hosts`, each list in the order of start.
 
-    hosts: site_host by inventory name. environments: engine environment directory by host.
+    hosts: site_host by inventory name. environments: by host, directory and fingerprint of the
+    engine's environment.
     models: by host, model directory by engine. fingerprints: by engine, anything whose change
     means a restart (checksums of weights, of the API key). An engine none of whose hosts is
     given is left out; one of which only some are given is refused.
@@ -72,7 +72,7 @@ def wanted_processes(
         if absent:
             raise PlanError(_split(engine, absent))
         depends = dict((fingerprints or {}).get(engine.name, {}))
-        rooms = [Room(hosts[host], engine, environments[host]) for host in engine.hosts]
+        rooms = [_room(hosts[host], engine, environments[host]) for host in engine.hosts]
         for room in rooms:
             model = models[str(room.host["name"])][engine.name]
             for spec in _of_host(room, rooms, model, depends):
@@ -86,6 +86,11 @@ def wanted_processes(
 def process_names(engine: str) -> tuple[str, str]:
     """Return the names of an engine's processes: its Ray node and its server."""
     return f"{engine}-ray", f"{engine}-serve"
+
+
+def _room(host: Mapping[str, Any], engine: PlannedEngine, environment: Mapping[str, str]) -> Room:
+    """Return the place of an engine on one host."""
+    return Room(host, engine, environment["directory"], environment.get("fingerprint", ""))
 
 
 def _split(engine: PlannedEngine, absent: list[str]) -> Problem:
@@ -140,8 +145,7 @@ def _spec(
         part=part,
         argv=argv,
         environment=environment,
-        # A repaired environment keeps its path, so its name alone would not tell.
-        depends={"environment": os.path.basename(room.environment_dir), **(depends or {})},
+        depends={"environment": room.environment_fingerprint, **(depends or {})},
         limits=LIMITS,
         user=str(room.host.get("service_user") or "") or None,
     )

@@ -28,7 +28,7 @@ def site_host(name: str, number: int, **more: Any) -> dict[str, Any]:
 
 
 HOSTS = {"n1": site_host("n1", 1), "n2": site_host("n2", 2)}
-ENVIRONMENTS = {"n1": "/opt/e/abc", "n2": "/opt/e/abc"}
+ENVIRONMENTS = {name: {"directory": "/opt/e/abc", "fingerprint": "f"} for name in HOSTS}
 
 
 def planned(*engines: dict[str, Any], accelerator: str = "cpu") -> Plan:

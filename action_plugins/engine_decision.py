@@ -1,0 +1,66 @@
+"""Decide what each engine needs; see library/engine_decision.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+
+from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
+from vllm_ansible.planner.decision import decide, refuse_ray_steps
+from vllm_ansible.planner.environment import KEPT_ON_THEIR_HOST
+from vllm_ansible.planner.plan import Plan
+from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.planner.processes import wanted_processes
+
+
+class ActionModule(ActionBase):
+    """Compare what the plan wants with what every host records, on the controller, once."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return wanted processes, and for each host the steps to take, phase by phase."""
+        super().run(tmp, task_vars)
+        variables = task_vars or {}
+        arguments = plain(self._task.args)
+        hosts = hosts_of_this_run(variables)
+
+        def each(name: str, default: str) -> dict[str, Any]:
+            return of_each_host(variables, hosts, arguments.get(name, default))
+
+        try:
+            plan = Plan.from_dict(arguments["plan"])
+            wanted = wanted_processes(
+                plan,
+                each("hosts", "site_host"),
+                each("environments", "site_environment"),
+                each("models", "weights_dirs"),
+                arguments.get("fingerprints"),
+            )
+            looks = {
+                host: look.get("processes", look)
+                for host, look in each("looks", "__site_processes").items()
+            }
+            names = [engine.name for engine in plan.engines]
+            allow = boolean(arguments.get("allow_disruption", False))
+            decision = decide(wanted, looks, names, allow)
+            if arguments.get("stage", "cluster") == "serve":
+                refuse_ray_steps(decision)
+        except PlanError as error:
+            return {"failed": True, **as_result(error.problems)}
+        return {
+            "changed": False,
+            **decision.to_dict(hosts),
+            "differs": bool(decision.steps),
+            "processes": {
+                host: [spec.to_dict() for spec in specs] for host, specs in wanted.items()
+            },
+            "kept_on_their_host": list(KEPT_ON_THEIR_HOST),
+        }

@@ -1,0 +1,70 @@
+"""Plan the engines over the hosts; see library/plan_layout.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.plugins.action import ActionBase
+
+from vllm_ansible.inventory.play_variables import (
+    gpu_hosts,
+    hosts_of_this_run,
+    of_each_host,
+    plain,
+)
+from vllm_ansible.planner.engines import parse_engines
+from vllm_ansible.planner.layout import Capacity
+from vllm_ansible.planner.plan import Plan, make_plan
+from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.planner.sticky import plan_of_some_hosts
+
+
+class ActionModule(ActionBase):
+    """Decide on the controller, once, from the facts of all hosts."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the plan, whether it differs from the kept one, and the evidence."""
+        super().run(tmp, task_vars)
+        variables = task_vars or {}
+        arguments = plain(self._task.args)
+        try:
+            kept = Plan.from_dict(arguments["kept"]) if arguments.get("kept") else None
+            plan = self._plan(arguments, variables, kept)
+        except PlanError as error:
+            return {"failed": True, **as_result(error.problems)}
+        written = plan.to_dict()
+        run_dir = os.environ.get("VLLM_ANSIBLE_RUN_DIR")
+        if run_dir:
+            text = json.dumps(written, indent=2) + "\n"
+            Path(run_dir, "plan.json").write_text(text, encoding="utf-8")
+        differs = kept is None or kept.digest != plan.digest
+        return {
+            "changed": differs,
+            "plan": written,
+            "differs": differs,
+            "evidence": {"gate": "plan", "summary": plan.summary(), "values": plan.evidence()},
+        }
+
+    def _plan(
+        self, arguments: dict[str, Any], variables: dict[str, Any], kept: Plan | None
+    ) -> Plan:
+        """Return the plan of all hosts, or the kept one where --limit leaves hosts out."""
+        engines = parse_engines(arguments["engines"])
+        hosts = hosts_of_this_run(variables)
+        if set(hosts) != set(gpu_hosts(variables)):
+            return plan_of_some_hosts(engines, kept, hosts)
+        site = of_each_host(variables, hosts, arguments.get("hosts", "site_host"))
+        capacities = [
+            Capacity.whole(host, site[host]["accelerator"], int(site[host]["accelerator_count"]))
+            for host in hosts
+        ]
+        return make_plan(str(arguments["cluster"]), engines, capacities, kept)

@@ -1,0 +1,63 @@
+"""Resolve the facts of all hosts; see library/site_facts.py."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.plugins.action import ActionBase
+
+from vllm_ansible.inventory.look import HostLook
+from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
+from vllm_ansible.inventory.site_host import Wishes, resolve_hosts
+from vllm_ansible.planner.problem import PlanError, as_result
+
+
+class ActionModule(ActionBase):
+    """Decide on the controller, once, from every host's look."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return site_host of every host by name."""
+        super().run(tmp, task_vars)
+        variables = task_vars or {}
+        hosts = hosts_of_this_run(variables)
+        try:
+            found = of_each_host(variables, hosts, self._task.args.get("looks", "__site_look"))
+            raw = {host: found[host].get("host", found[host]) for host in hosts}
+            looks = [HostLook.read(host, raw[host]) for host in hosts]
+            local = all(
+                variables["hostvars"][host].get("ansible_connection") == "local" for host in hosts
+            )
+            wishes = {host: _wishes(variables, host) for host in hosts}
+            resolved = resolve_hosts(looks, wishes, local)
+        except PlanError as error:
+            return {"failed": True, **as_result(error.problems)}
+        # Other roles also read what was looked at and needs no decision, such as missing libraries.
+        return {
+            "changed": False,
+            "hosts": {host: {**_flat(raw[host]), **facts} for host, facts in resolved.items()},
+        }
+
+
+def _flat(look: dict[str, Any]) -> dict[str, Any]:
+    """Return a look with its driver beside the rest."""
+    return {**look, "driver_version": look["accelerators"].get("driver_version", "")}
+
+
+def _wishes(variables: dict[str, Any], host: str) -> Wishes:
+    """Return what the inventory says about a host; role defaults stand in for what it omits."""
+    own = variables["hostvars"][host]
+    said: dict[str, Any] = {}
+    for field in fields(Wishes):
+        value = own.get(field.name, variables.get(field.name))
+        if value is not None:
+            # -e gives texts where the inventory gives numbers.
+            said[field.name] = int(value) if field.type == "int" else str(plain(value))
+    return Wishes(**said)

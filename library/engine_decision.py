@@ -1,0 +1,95 @@
+#!/usr/bin/python
+"""Decide what each engine needs; the work is done by the action plugin of this name."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: engine_decision
+short_description: Decide which processes to stop and to start, an engine at a time
+description:
+  - Compares the processes a plan wants with those every host records, on the controller, once.
+  - An engine that differs restarts as a whole. One that is serving is touched only when
+    O(allow_disruption) is set; the refusal says what changed.
+author: The vllm-ansible authors
+options:
+  plan:
+    description: The plan, as M(plan_layout) returns it.
+    type: dict
+    required: true
+  hosts:
+    description:
+      - C(site_host) of each host, as a list or by name; or the name of a variable that holds it
+        on every host.
+    type: raw
+    default: site_host
+  environments:
+    description:
+      - By host, C(directory) and C(fingerprint) of the engine's environment; or the name of such a
+        variable.
+    type: raw
+    default: site_environment
+  models:
+    description:
+      - By host, the model directory of each engine by name; or the name of such a variable.
+    type: raw
+    default: weights_dirs
+  looks:
+    description: The answer of M(processes_info) by host, or the name of such a variable.
+    type: raw
+    default: __site_processes
+  fingerprints:
+    description:
+      - By engine, anything whose change means a restart, such as checksums of weights or key.
+    type: dict
+    default: {}
+  allow_disruption:
+    description: Let engines that are serving be restarted or removed.
+    type: bool
+    default: false
+  stage:
+    description: V(serve) refuses when a Ray cluster still has to change.
+    type: str
+    choices: [cluster, serve]
+    default: cluster
+"""
+
+EXAMPLES = r"""
+- name: Decide what each engine needs
+  run_once: true
+  engine_decision:
+    plan: "{{ site_plan }}"
+    allow_disruption: "{{ allow_disruption }}"
+  register: __ray_decision
+
+- name: Stop servers that must restart
+  managed_process: "{{ item | combine(common) }}"
+  loop: "{{ __ray_decision.hosts[inventory_hostname].stop_serve }}"
+"""
+
+RETURN = r"""
+engines:
+  description: For each engine C(action) (none, start, restart, remove), C(reasons) and C(disrupts).
+  type: dict
+  returned: success
+hosts:
+  description:
+    - For each host the steps C(stop_serve), C(stop_workers), C(stop_heads), C(start_heads),
+      C(start_workers), C(start_serve), to be taken in this order, all hosts together; each a list
+      of processes with C(name), C(engine), C(state), and what M(managed_process) starts them with.
+  type: dict
+  returned: success
+differs:
+  description: Whether there is anything to do.
+  type: bool
+  returned: success
+processes:
+  description: Every wanted process of each host, with its digest.
+  type: dict
+  returned: success
+kept_on_their_host:
+  description:
+    - Content of C(ray_non_carry_over_env_vars.json), the variables vLLM must not copy to workers.
+  type: list
+  elements: str
+  returned: success
+"""

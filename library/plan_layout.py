@@ -1,0 +1,59 @@
+#!/usr/bin/python
+"""Plan the engines over the hosts; the work is done by the action plugin of this name."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: plan_layout
+short_description: Plan hosts, ranks and ports of every engine
+description:
+  - Computes the plan on the controller. An engine that is asked for as before stays where the kept
+    plan put it. With C(--limit), the kept plan is used as it is. Run it once.
+  - Writes C(plan.json) into the run's directory; keeping it on the head is the role's.
+author: The vllm-ansible authors
+options:
+  kept:
+    description: The plan of the last run, empty when there is none.
+    type: dict
+    default: {}
+  cluster:
+    description: Name of the cluster.
+    type: str
+    required: true
+  engines:
+    description: The engines as the inventory lists them.
+    type: list
+    elements: dict
+    required: true
+  hosts:
+    description:
+      - C(site_host) of each host, as a list or by name; or the name of a variable that holds it
+        on every host.
+    type: raw
+    default: site_host
+"""
+
+EXAMPLES = r"""
+- name: Compute the layout
+  run_once: true
+  plan_layout:
+    cluster: "{{ cluster_name }}"
+    engines: "{{ engines }}"
+    kept: "{{ site_plan | default({}) }}"
+  register: __plan_layout
+"""
+
+RETURN = r"""
+plan:
+  description: The plan, as plan.json holds it.
+  type: dict
+  returned: success
+differs:
+  description: Whether it differs from the kept plan.
+  type: bool
+  returned: success
+evidence:
+  description: One line for people, and the layout of each engine with its reasons.
+  type: dict
+  returned: success
+"""
