@@ -2,13 +2,150 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from jinja2 import ChainableUndefined, Environment, PackageLoader
+
+from . import console
+from .redact import redact
+from .summary import Summary, summarise
 
 FILE = "report.html"
+UNKNOWN = "not measured"
+_HEADLINE = {
+    "done": "Up and answering",
+    "checked": "Checked, nothing was changed",
+    "failed": "Failed",
+    "interrupted": "Interrupted",
+    "not finished": "Not finished",
+}
 
 
 def write(run_dir: str | Path) -> Path:
     """Render the report of a run into its directory and return its path."""
     path = Path(run_dir) / FILE
-    path.write_text("")
+    page = render(summarise(run_dir))
+    # A reader who reloads must never see half a page.
+    draft = path.with_suffix(".new")
+    draft.write_text(page, encoding="utf-8")
+    draft.chmod(0o600)
+    draft.replace(path)
     return path
+
+
+def render(summary: Summary) -> str:
+    """Return the page of a run."""
+    environment = Environment(
+        loader=PackageLoader(__package__, "."),
+        autoescape=True,
+        # A record may lack any part; what is missing is said to be so.
+        undefined=ChainableUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(duration=console.duration, amount=console.amount, figure=figure)
+    whole = max(
+        [summary.seconds, *(stage.start + stage.seconds for stage in summary.stages)], default=0
+    )
+    return environment.get_template("report.html.j2").render(
+        run=summary,
+        headline=headline(summary),
+        whole=whole or 1.0,
+        engines=engines(summary),
+        hosts=hosts(summary),
+        versions=versions(summary),
+        failures=failures(summary),
+        unknown=UNKNOWN,
+    )
+
+
+def headline(summary: Summary) -> str:
+    """Return the result in a few words; only an answer lets the report say that it answers."""
+    text = _HEADLINE[summary.result]
+    if summary.result == "done" and not summary.engines("serve"):
+        text = "Done"
+    where = summary.stages[-1].name if summary.stages else ""
+    return (
+        f"{text} in stage {where}"
+        if summary.result in ("failed", "interrupted") and where
+        else text
+    )
+
+
+def figure(value: Any, unit: str = "") -> str:
+    """Return a measured number as people read it, or that it was not measured."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return str(value if value is not None else "") or UNKNOWN
+    digits = 0 if abs(value) >= 100 or float(value).is_integer() else 1
+    return f"{value:,.{digits}f} {unit}".strip()
+
+
+def engines(summary: Summary) -> list[dict[str, Any]]:
+    """Return each engine with its layout, its answer and its figures."""
+    planned = {str(one.get("name")): one for one in _mappings(summary.plan.get("engines"))}
+    answers, measured = summary.engines("serve"), summary.engines("benchmark")
+    names = list(dict.fromkeys([*planned, *answers, *measured]))
+    return [
+        {
+            "name": name,
+            "plan": planned.get(name, {}),
+            "grid": grid(planned.get(name, {})),
+            "answer": answers.get(name, {}),
+            "measured": measured.get(name, {}),
+        }
+        for name in names
+    ]
+
+
+def grid(engine: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
+    """Return the ranks of an engine: a row a pipeline stage, a column a tensor rank."""
+    layout = engine.get("layout") or {}
+    tensor = max(int(layout.get("tensor") or 1), 1)
+    ranks = sorted(_mappings(engine.get("ranks")), key=lambda one: int(one.get("rank") or 0))
+    names = list(dict.fromkeys(str(rank.get("host")) for rank in ranks))
+    cells = [{**rank, "colour": names.index(str(rank.get("host"))) % 6} for rank in ranks]
+    return [cells[first : first + tensor] for first in range(0, len(cells), tensor)]
+
+
+def hosts(summary: Summary) -> list[dict[str, Any]]:
+    """Return the hosts with the ranks each of them runs."""
+    ranks: dict[str, list[str]] = {}
+    for engine in _mappings(summary.plan.get("engines")):
+        for rank in _mappings(engine.get("ranks")):
+            ranks.setdefault(str(rank.get("host")), []).append(
+                f"{engine.get('name')} {rank.get('rank')}"
+            )
+    found = {
+        str(host.get("name")): dict(host)
+        for host in _mappings(summary.values.get("prepare", {}).get("hosts"))
+    }
+    for name in ranks:
+        found.setdefault(name, {"name": name})
+    return [{**host, "ranks": ranks.get(name, [])} for name, host in found.items()]
+
+
+def versions(summary: Summary) -> dict[str, str]:
+    """Return the versions of what is installed, and the fingerprint all hosts share."""
+    values = summary.values.get("install", {})
+    return {
+        name: str(values[name])
+        for name in ("vllm", "ray", "torch", "python", "fingerprint")
+        if values.get(name)
+    }
+
+
+def failures(summary: Summary) -> list[dict[str, Any]]:
+    """Return each failure once, with all the hosts that met it."""
+    merged: dict[tuple[str, ...], dict[str, Any]] = {}
+    for failure in summary.failures:
+        key = tuple(str(failure.get(name)) for name in ("stage", "task", "msg", "found"))
+        entry = merged.setdefault(key, {**redact(failure), "hosts": []})
+        if failure.get("host") not in entry["hosts"]:
+            entry["hosts"].append(failure.get("host"))
+    return list(merged.values())
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
