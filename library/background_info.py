@@ -22,6 +22,10 @@ options:
     description: How many of the last lines of the log to return.
     type: int
     default: 0
+  wait_seconds:
+    description: Look again until O(name) no longer runs, but no longer than this.
+    type: float
+    default: 0
 """
 
 EXAMPLES = r"""
@@ -45,6 +49,7 @@ tasks:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.background import look, names
+from ansible.module_utils.vllm_ansible.node.family import until
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
 
 
@@ -55,13 +60,17 @@ def main() -> None:
             "tasks_dir": {"type": "path", "required": True},
             "name": {"type": "str"},
             "log_lines": {"type": "int", "default": 0},
+            "wait_seconds": {"type": "float", "default": 0},
         },
         supports_check_mode=True,
     )
     directory, lines = module.params["tasks_dir"], module.params["log_lines"]
+    seconds = module.params["wait_seconds"]
     try:
         if module.params["name"] is not None:
-            status = look(directory, module.params["name"], lines)
+            name = module.params["name"]
+            until(lambda: look(directory, name)["state"] != "running", seconds)
+            status = look(directory, name, lines)
             module.exit_json(changed=False, status=status)
         found = {name: look(directory, name, lines) for name in names(directory)}
     except ProcessError as error:

@@ -13,7 +13,7 @@ POLL_SECONDS = 0.02
 
 
 def until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait for a condition of the process table, which offers nothing to block on."""
+    """Wait for a condition that offers nothing to block on, and tell whether it came true."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

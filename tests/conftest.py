@@ -1,0 +1,75 @@
+"""Run library modules as Ansible would, with their commands scripted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import ansible.module_utils
+import pytest
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.testing import patch_module_args
+
+ROOT = Path(__file__).parents[1]
+# What `module_utils = src` in ansible.cfg does for a play.
+ansible.module_utils.__path__.append(str(ROOT / "src"))
+
+
+@pytest.fixture
+def run_module(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., dict[str, Any]]:
+    """Run one module; each command it runs must be the next of the script."""
+
+    def run(
+        name: str, args: dict[str, Any], runs: list[dict[str, Any]], check: bool = False
+    ) -> dict[str, Any]:
+        script = iter(runs)
+
+        def run_command(self: AnsibleModule, argv: list[str], **_: Any) -> tuple[int, str, str]:
+            expected = next(script, None)
+            assert expected is not None, f"unexpected command: {argv}"
+            assert argv == expected["argv"]
+            return expected.get("rc", 0), expected.get("out", ""), expected.get("err", "")
+
+        monkeypatch.setattr(AnsibleModule, "run_command", run_command)
+        monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda self, tool, **_: f"/bin/{tool}")
+        with patch_module_args({**args, "_ansible_check_mode": check}), pytest.raises(SystemExit):
+            import_module(name).main()
+        assert next(script, None) is None, "not every scripted command was run"
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
+
+    return run
+
+
+def python_3_9() -> str | None:
+    """Return a Python 3.9, the oldest that a host may have."""
+    # A shim of a version manager may be there and have nothing behind it: ask, do not trust names.
+    homes = sorted(Path.home().glob(".pyenv/versions/3.9.*/bin/python3.9"))
+    for candidate in [shutil.which("python3.9"), *map(str, homes)]:
+        if candidate and _version(candidate).startswith("Python 3.9."):
+            return candidate
+    return None
+
+
+def _version(python: str) -> str:
+    found = subprocess.run([python, "--version"], capture_output=True, text=True, check=False)
+    return found.stdout
+
+
+@pytest.fixture(scope="session", params=["this Python", "Python 3.9"])
+def node_python(request: pytest.FixtureRequest) -> str:
+    """Return each Python that node code is run with: the controller's, and the oldest of hosts."""
+    if request.param == "this Python":
+        return sys.executable
+    python = python_3_9()
+    if python is None:
+        pytest.skip("no Python 3.9 on this machine to run node code with")
+    return python
