@@ -1,0 +1,1 @@
+"""Callback plugins that only a run from Python loads."""
