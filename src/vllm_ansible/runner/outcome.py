@@ -189,9 +189,10 @@ def endpoints(evidence: Sequence[Evidence]) -> list[Endpoint]:
 
 
 def _endpoints_in(values: Mapping[str, Any]) -> Iterator[Endpoint]:
-    listed = values.get("endpoints", [values])
-    for entry in listed if isinstance(listed, list) else []:
-        if isinstance(entry, dict) and entry.get("url"):
-            key = entry.get("api_key_file")
-            model = str(entry.get("model", ""))
-            yield Endpoint(str(entry["url"]), model, str(key) if key else None)
+    """Yield the endpoints of the gate's engines; a request names a model as it is served."""
+    engines = values.get("engines")
+    for engine in engines if isinstance(engines, list) else []:
+        if isinstance(engine, dict) and engine.get("endpoint"):
+            model = engine.get("served_name") or engine.get("model") or engine.get("name") or ""
+            key = engine.get("api_key_file")
+            yield Endpoint(str(engine["endpoint"]), str(model), str(key) if key else None)

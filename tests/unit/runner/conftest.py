@@ -36,7 +36,12 @@ SITE = """
         summary: "dsr1 answers"
         gate: serve
         values:
-          endpoints: [{url: "http://10.0.0.1:8000/v1", model: dsr1, api_key_file: /k}]
+          engines:
+            - name: dsr1
+              model: deepseek-ai/DeepSeek-R1
+              served_name: r1
+              endpoint: http://10.0.0.1:8000/v1
+              api_key_file: /k
 """
 
 FAILING = """

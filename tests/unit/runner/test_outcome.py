@@ -41,15 +41,23 @@ def over(*events: AnyEvent, **changes: Any) -> Outcome:
 
 
 def test_a_run_that_ended_well_carries_its_evidence_and_each_endpoint_once() -> None:
-    where = {"url": "http://a/v1", "model": "r1", "api_key_file": "/k"}
+    one = {"name": "dsr1", "endpoint": "http://a/v1", "model": "r1", "api_key_file": "/k"}
+    two = {"name": "small", "endpoint": "http://b/v1"}
     evidence = [
-        Evidence(stage="serve", host=host, gate="serve", summary="s", values=values)
-        for host, values in (("gh-01", {"endpoints": [where]}), ("gh-02", where))
+        Evidence(stage="serve", host=host, gate=gate, summary="s", values={"engines": engines})
+        for host, gate, engines in (
+            ("gh-01", "serve", [one]),
+            ("gh-02", "serve", [one, two]),
+            ("gh-02", "benchmark", [{"endpoint": "http://c/v1"}]),
+        )
     ]
     outcome = over(TASK, *evidence, WELL)
     assert outcome.ok
     assert outcome.changed == 2
-    assert outcome.endpoints == [Endpoint("http://a/v1", "r1", "/k")]
+    assert outcome.endpoints == [
+        Endpoint("http://a/v1", "r1", "/k"),
+        Endpoint("http://b/v1", "small", None),
+    ]
     assert outcome.evidence == evidence
 
 

@@ -68,7 +68,7 @@ def test_a_run_streams_its_events_and_returns_its_outcome(
     assert sum(isinstance(event, TaskResult) for event in events) == 8
     assert outcome.evidence == [event for event in events if isinstance(event, Evidence)]
     assert outcome.changed == 2, "the extra variable did not arrive"
-    assert outcome.endpoints == [Endpoint("http://10.0.0.1:8000/v1", "dsr1", "/k")]
+    assert outcome.endpoints == [Endpoint("http://10.0.0.1:8000/v1", "r1", "/k")]
     assert outcome.run_dir.parent == checkout / "runs"
     assert (outcome.run_dir / "events.jsonl").is_file()
     assert seen == [], "a secret could be read while the run went on"
