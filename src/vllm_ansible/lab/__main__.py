@@ -8,6 +8,7 @@ from pathlib import Path
 from .commands import LabError
 from .lab import Lab
 from .paths import DEFAULT_NAME, REPOSITORY
+from .record import LinkRecord
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,6 +30,14 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--inventory", type=Path, help="write hosts.yml into this directory")
     verbs.add_parser("down", parents=[common], help="remove exactly what up made")
     verbs.add_parser("status", parents=[common], help="show hosts, addresses and links")
+    link = verbs.add_parser("link", parents=[common], help="change one link, or one pair of hosts")
+    link.add_argument("action", choices=["limit", "cut", "restore"])
+    link.add_argument("host")
+    link.add_argument("peer", nargs="?", default="", help="the other host of a pair")
+    link.add_argument("--network", default="", help="front or data; the last network if not given")
+    link.add_argument("--rate", default="", help="both directions, like 100mbit")
+    link.add_argument("--delay", default="", help="one way, like 20ms")
+    link.add_argument("--loss", type=float, default=0.0, help="percent of packets, each direction")
     return top
 
 
@@ -73,12 +82,34 @@ def status(options: argparse.Namespace) -> None:
     for name, state in lab.status().items():
         addresses = ", ".join(f"{k} {v}" for k, v in lab.record.host(name).addresses.items())
         print(f"host {name}: {state}; {addresses} ({lab.record.host(name).container})")
+    for one in lab.record.links:
+        print(show(one))
+
+
+def link(options: argparse.Namespace) -> None:
+    """Change one link of a running lab."""
+    lab = Lab.open(options.name, root=options.root)
+    chosen = lab.link(options.host, options.peer, options.network)
+    if options.action == "limit":
+        chosen.limit(options.rate, options.delay, options.loss)
+    elif options.action == "cut":
+        chosen.cut()
+    else:
+        chosen.restore()
+
+
+def show(link: LinkRecord) -> str:
+    """Describe one changed link in a line."""
+    ends = f"{link.host} - {link.peer}" if link.peer else link.host
+    limits = {"rate": link.rate, "delay": link.delay, "loss": f"{link.loss}%" if link.loss else ""}
+    state = " ".join(f"{name} {value}" for name, value in limits.items() if value)
+    return f"link {ends} on {link.network}: {'cut' if link.cut else state or 'unlimited'}"
 
 
 def main() -> int:
     """Run one verb; a failure is one line."""
     options = parser().parse_args()
-    verbs = {"up": up, "down": down, "status": status}
+    verbs = {"up": up, "down": down, "status": status, "link": link}
     try:
         verbs[options.verb](options)
     except LabError as error:

@@ -15,6 +15,7 @@ from .commands import LabError, podman, require_root, require_tools, run
 from .image import ensure_image
 from .inventory import remove_inventory, write_inventory
 from .keys import ensure_key, ssh_options, write_known_hosts
+from .links import Link, apply, clear_all
 from .paths import DEFAULT_NAME, REPOSITORY, LabPaths, cache_root, lab_paths
 from .record import HostRecord, Record, exclusive, load, new_record, save
 from .sources import Sources, discover
@@ -109,6 +110,8 @@ class Lab:
             ensure_key(self.paths.key, f"lab {record.name}")
             for _ in pool.map(lambda host: self._start(host, sources), record.hosts):
                 self._save()
+            if self.record.links:
+                apply(self.record, [host.name for host in self.record.hosts])
             self._pin()
             record.inventory = str(
                 write_inventory(record, self.paths, sources.environment | self.cache.environment)
@@ -196,6 +199,14 @@ class Lab:
         command = ["ssh", *options, f"root@{address}", "--", shlex.join(argv)]
         return run(command, check=check, timeout=timeout)
 
+    def link(self, host: str, peer: str = "", network: str = "") -> Link:
+        """Return one host's link or, with a peer, the path between both."""
+        return Link(self, host, peer, network)
+
+    def cut(self, host: str, peer: str = "", network: str = "") -> None:
+        """Cut one host off, or two hosts from each other."""
+        self.link(host, peer, network).cut()
+
     def status(self) -> dict[str, str]:
         """Return each host's container state: running, exited, missing."""
         found = {host.name: hosts.inspect_host(host) for host in self.record.hosts}
@@ -205,6 +216,7 @@ class Lab:
         """Remove exactly what this lab made; images and caches stay for the next one."""
         require_root()
         with exclusive(self.paths.lock):
+            clear_all(self.record)
             with ThreadPoolExecutor() as pool:
                 list(pool.map(hosts.remove_host, self.record.hosts))
             for network in self.record.networks:

@@ -50,6 +50,16 @@ class LinkRecord:
 
 
 @dataclass
+class WireRecord:
+    """The program that delays one cable, known by its number and its time of start."""
+
+    interface: str
+    tap: str
+    pid: int
+    started: int
+
+
+@dataclass
 class Record:
     """Everything that `down` has to know; `token` makes this lab's names its own."""
 
@@ -61,7 +71,7 @@ class Record:
     networks: list[NetworkRecord] = field(default_factory=list)
     hosts: list[HostRecord] = field(default_factory=list)
     links: list[LinkRecord] = field(default_factory=list)
-    devices: list[str] = field(default_factory=list)
+    wires: list[WireRecord] = field(default_factory=list)
 
     def host(self, name: str) -> HostRecord:
         """Return one host, or say which exist."""
@@ -112,6 +122,7 @@ def load(path: Path) -> Record | None:
     data["networks"] = [NetworkRecord(**one) for one in data["networks"]]
     data["hosts"] = [HostRecord(**one) for one in data["hosts"]]
     data["links"] = [LinkRecord(**one) for one in data["links"]]
+    data["wires"] = [WireRecord(**one) for one in data["wires"]]
     return Record(**data)
 
 
