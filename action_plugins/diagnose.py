@@ -18,6 +18,11 @@ options:
       - A list of mappings with C(host), C(process) and C(text) will do as well.
     type: raw
     default: {}
+  logs_of:
+    description:
+      - Name of the variable in which every host keeps what M(engine_logs_info) returned, in place
+        of O(logs).
+    type: str
   verdict:
     description:
       - What the wait before this task found, with C(ready), or C(expected), C(found), C(cause),
@@ -31,7 +36,7 @@ EXAMPLES = r"""
   diagnose:
     title: The engine smollm2 did not become ready
     stage: serve
-    logs: "{{ __vllm_tails }}"
+    logs_of: __vllm_logs
     verdict: "{{ __vllm_ready }}"
   run_once: true
 """
@@ -47,12 +52,15 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.diagnosis.verdict import diagnose, texts
+from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host
+from vllm_ansible.record.events import current
+from vllm_ansible.record.redact import redact_text
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types
     """Hand the tails to the diagnosis and return what it says."""
 
-    _VALID_ARGS = frozenset({"title", "stage", "logs", "verdict"})
+    _VALID_ARGS = frozenset({"title", "stage", "logs", "logs_of", "verdict"})
     _requires_connection = False
     _supports_check_mode = True
 
@@ -60,11 +68,32 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         """Fail with the diagnosis, or return ok when there is nothing to diagnose."""
         super().run(tmp, task_vars)
         arguments = self._task.args
+        variables = task_vars or {}
         if not arguments.get("title"):
             raise AnsibleActionFail("expected a `title` that says what did not happen, found none")
         try:
-            logs = texts(arguments.get("logs") or {})
+            logs = texts(arguments.get("logs") or self._of_hosts(arguments, variables))
         except TypeError as error:
             raise AnsibleActionFail(str(error)) from error
         verdict = dict(arguments.get("verdict") or {})
+        directory = current()
+        if directory and not verdict.get("ready"):
+            keep(directory, logs)
         return diagnose(str(arguments["title"]), logs, verdict, arguments.get("stage"))
+
+    @staticmethod
+    def _of_hosts(arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Return the tails that every host has collected, by host and process."""
+        if not arguments.get("logs_of"):
+            return {}
+        hosts = hosts_of_this_run(variables)
+        found = of_each_host(variables, hosts, arguments["logs_of"])
+        return {host: one.get("tails", {}) for host, one in found.items()}
+
+
+def keep(run_dir: Path, logs: dict[str, str]) -> None:
+    """Put every collected log beside the record of the run, to be read when hosts are gone."""
+    folder = run_dir / "logs"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for rank, text in logs.items():
+        (folder / f"{rank.replace(' ', '-').replace('/', '_')}.log").write_text(redact_text(text))

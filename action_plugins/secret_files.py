@@ -10,17 +10,17 @@ from ansible.plugins.action import ActionBase
 
 
 class ActionModule(ActionBase):
-    """Takes `files` (name on the host: path on the controller) in place of `contents`.
+    """Takes `files` (name on the host: path on the controller) beside `contents`.
 
-    `wrap` gives text around a secret by name, with %s where the secret goes.
+    `wrap` is text around every secret of `files`, with %s where it goes.
     """
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the module's result, with every secret kept out of it."""
         super().run(tmp, task_vars)
         arguments = dict(self._task.args)
-        files, wrap = arguments.pop("files"), arguments.pop("wrap", {})
-        contents = {}
+        files, wrap = arguments.pop("files"), arguments.pop("wrap", "%s")
+        contents = dict(arguments.pop("contents", {}))
         for name, source in files.items():
             path = Path(source)
             if not path.exists() and self._task.check_mode:
@@ -28,7 +28,7 @@ class ActionModule(ActionBase):
                 return {"changed": True, "written": sorted(files)}
             if not path.exists():
                 raise AnsibleActionFail(f"the secret {name} is expected in {source}: no such file")
-            contents[name] = wrap.get(name, "%s") % path.read_text().strip()
+            contents[name] = wrap % path.read_text().strip()
         return dict(
             self._execute_module(
                 module_name="secret_files",

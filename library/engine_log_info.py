@@ -11,6 +11,10 @@ description:
     process lives, and whether its port answers. One cheap look; changes nothing.
 author: The vllm-ansible authors
 options:
+  cluster:
+    description: The cluster. Units of systemd carry its name.
+    type: str
+    required: true
   cluster_dir:
     description: The cluster's directory on this host.
     type: path
@@ -36,6 +40,7 @@ options:
 EXAMPLES = r"""
 - name: Look at the engine
   engine_log_info:
+    cluster: r1
     cluster_dir: /opt/vllm-ansible/r1
     process: dsr1-serve
     health_url: http://10.0.0.5:8000/health
@@ -74,13 +79,27 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.completion import status_of
 from ansible.module_utils.vllm_ansible.node.engine_log import last_phase, tail
-from ansible.module_utils.vllm_ansible.node.observe import observe
+from ansible.module_utils.vllm_ansible.node.process import ProcessError
+from ansible.module_utils.vllm_ansible.node.processes import looks
+
+
+def read_from(path: str, start: int, most: int) -> tuple[str, int]:
+    """Return the text of a log from a byte on, its end at most, and where it ends now."""
+    if not os.path.exists(path):
+        return "", 0
+    with open(path, "rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        # A log that is shorter than where we left off was replaced.
+        file.seek(max(start if start <= end else 0, end - most))
+        data = file.read(most)
+        return data.decode(errors="replace"), file.tell()
 
 
 def main() -> None:
     """Look and report."""
     module = AnsibleModule(
         argument_spec={
+            "cluster": {"type": "str", "required": True},
             "cluster_dir": {"type": "path", "required": True},
             "process": {"type": "str", "required": True},
             "offset": {"type": "int", "default": -1},
@@ -90,27 +109,26 @@ def main() -> None:
         supports_check_mode=True,
     )
     wanted = module.params
-    seen = observe(wanted["cluster_dir"], wanted["process"])
-    text, offset = "", 0
-    if os.path.exists(seen.log):
-        with open(seen.log, "rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            start = seen.log_offset if wanted["offset"] < 0 else wanted["offset"]
-            file.seek(max(start, end - wanted["max_bytes"]))
-            data = file.read(wanted["max_bytes"])
-            offset = file.tell()
-        text = data.decode(errors="replace")
+    try:
+        records = looks(wanted["cluster_dir"], wanted["cluster"], module.run_command)
+    except ProcessError as error:
+        module.fail_json(msg=str(error), **error.details)
+    seen = records.get(wanted["process"])
+    if seen is None:
+        module.exit_json(
+            changed=False, running=False, exit_status=None, offset=0, phase={}, lines=[], healthy=False
+        )
+    start = seen["log_offset"] if wanted["offset"] < 0 else wanted["offset"]
+    text, offset = read_from(seen["log"], start, wanted["max_bytes"])
     phase = last_phase(text)
-    healthy = bool(wanted["health_url"]) and status_of(wanted["health_url"]) == 200
     module.exit_json(
         changed=False,
-        running=seen.running,
-        exit_status=seen.exit_status,
+        running=seen["running"],
+        exit_status=seen["exit_status"],
         offset=offset,
-        log=seen.log,
         phase=phase._asdict() if phase else {},
         lines=tail(text),
-        healthy=healthy,
+        healthy=bool(wanted["health_url"]) and status_of(wanted["health_url"]) == 200,
     )
 
 

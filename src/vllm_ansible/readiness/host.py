@@ -47,7 +47,7 @@ def measurements(
             "ok": host["accelerator_count"] > 0,
             "expected": f"at least one {host['accelerator']} device that answers its driver",
             "found": f"{host['accelerator_count']} devices, driver "
-            f"{host.get('driver_version') or 'not loaded'}",
+            f"{host['accelerators']['driver_version'] or 'not loaded'}",
             "where": name,
             "fix": "load or repair the driver; a card that the bus does not show is a hardware fault",
         },
@@ -72,7 +72,8 @@ def alike(hosts: Sequence[Mapping[str, Any]]) -> list[Measurement]:
     ):
         values: dict[str, list[str]] = {}
         for host in hosts:
-            values.setdefault(str(host.get(key, "")), []).append(str(host["name"]))
+            value = host[key] if key in host else host["accelerators"][key]
+            values.setdefault(str(value), []).append(str(host["name"]))
         common = max(values, key=lambda value: len(values[value]))
         odd = [name for value, names in values.items() if value != common for name in names]
         found.append(

@@ -1,0 +1,116 @@
+"""Wait until Ray counts every planned device at its planned address, and name who is missing."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: ray_nodes
+short_description: Wait until every planned host has joined an engine's Ray cluster
+description:
+  - Runs on the head of the engine. Shows how many have joined while it waits.
+  - Does not fail but reports C(ready), so that the logs of all hosts can be read first.
+options:
+  engine: {description: Name of the engine., type: str, required: true}
+  dashboard_port: {description: Port of the dashboard on the head's loopback., type: int, required: true}
+  token_file: {description: File on the head with the Ray token., type: path, required: true}
+  expected:
+    description: Planned C(address) and number of C(devices) by host name.
+    type: dict
+    required: true
+  silence_seconds: {description: Give up when nothing joins for this long., type: float, default: 60}
+"""
+
+EXAMPLES = r"""
+- name: Wait until every host has joined
+  ray_nodes:
+    engine: chat
+    dashboard_port: 20001
+    token_file: /opt/vllm-ansible/r1/secrets/ray_token
+    expected:
+      gh-01: {address: 10.0.0.1, devices: 1}
+"""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from vllm_ansible.node.ray import missing
+from vllm_ansible.progress import Silence
+from vllm_ansible.record.progress import Progress
+
+# Ray tells nobody that a node has joined: it has to be asked.
+POLL_SECONDS = 1.0
+
+
+class ActionModule(ActionBase):
+    """Ask the head again and again; judge with `node.ray.missing`."""
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return `ready`, and what was expected and found when it is not."""
+        result = dict(super().run(tmp, task_vars))
+        _, wanted = self.validate_argument_spec(
+            argument_spec={
+                "engine": {"type": "str", "required": True},
+                "dashboard_port": {"type": "int", "required": True},
+                "token_file": {"type": "path", "required": True, "no_log": False},
+                "expected": {"type": "dict", "required": True},
+                "silence_seconds": {"type": "float", "default": 60},
+            }
+        )
+        expected = wanted["expected"]
+        look = {key: wanted[key] for key in ("dashboard_port", "token_file")}
+        progress = Progress(Display(), "cluster", f"Ray of {wanted['engine']}")
+        silence = Silence(wanted["silence_seconds"], time.monotonic())
+        while True:
+            answer = self._execute_module(
+                module_name="ray_nodes_info", module_args=look, task_vars=task_vars
+            )
+            if answer.get("failed"):
+                return dict(answer)
+            absent = missing(expected, answer["nodes"])
+            if not absent and not answer["error"]:
+                return {**result, "changed": False, **self._ready(wanted["engine"], expected)}
+            if self._task.check_mode:
+                return {**result, "changed": False, "ready": True, "waited": False}
+            joined = len(expected) - len(absent)
+            silence.observe((joined, answer["error"]), time.monotonic())
+            progress.show(
+                f"{wanted['engine']}: hosts joined to Ray", joined, len(expected), "hosts"
+            )
+            if silence.broken(time.monotonic()):
+                return {**result, "changed": False, **_not_ready(wanted, absent, answer["error"])}
+            time.sleep(POLL_SECONDS)
+
+    @staticmethod
+    def _ready(engine: str, expected: dict[str, Any]) -> dict[str, Any]:
+        devices = sum(int(host["devices"]) for host in expected.values())
+        addresses = ", ".join(str(host["address"]) for host in expected.values())
+        return {
+            "ready": True,
+            "evidence": {
+                "gate": "cluster",
+                "summary": f"{engine}: {devices} of {devices} devices counted by Ray at {addresses}",
+                "values": {"engine": engine, "hosts": expected},
+            },
+        }
+
+
+def _not_ready(wanted: dict[str, Any], absent: list[dict[str, str]], error: str) -> dict[str, Any]:
+    """Return what was found in place of the planned cluster."""
+    names = ", ".join(one["host"] for one in absent)
+    whys = "; ".join(f"{one['host']}: {one['why']}" for one in absent)
+    return {
+        "ready": False,
+        "missing": absent,
+        "expected": f"{len(wanted['expected'])} hosts in the Ray cluster of {wanted['engine']}",
+        "found": f"the head does not answer: {error}" if error else f"missing {names}. {whys}",
+        "where": names or wanted["engine"],
+        "fix": f"read {wanted['engine']}-ray.log on {names or 'the head'}: it says why Ray did not "
+        "start or could not reach the head; then run the same command again",
+    }

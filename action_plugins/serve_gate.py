@@ -1,0 +1,66 @@
+"""The gate of the stage serve: every engine of the plan has answered its question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+
+class ActionModule(ActionBase):
+    """Turn the verdicts of all engines into evidence; runs once, on the controller.
+
+    verdicts is what engine_verdicts returned, engines the engines of the plan, api_key_file where
+    the key lies on the controller.
+    """
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the evidence, or fail with the engines that nobody has waited for."""
+        result = dict(super().run(tmp, task_vars))
+        wanted = self._task.args
+        ready = wanted["verdicts"]["ready"]
+        missing = [one["name"] for one in wanted["engines"] if one["name"] not in ready]
+        if missing:
+            return {
+                **result,
+                "failed": True,
+                "msg": f"no answer was asked of {', '.join(missing)}",
+                "expected": "an answer from every engine of the plan",
+                "found": f"answers from {', '.join(ready) or 'none'}",
+                "where": ", ".join(missing),
+                "fix": "run without --limit, or with all hosts of these engines",
+            }
+        answered = [(one, ready[one["name"]]) for one in wanted["engines"]]
+        if any(not verdict.get("answer") for _, verdict in answered):
+            return {**result, "skipped": True, "msg": "check mode: nothing was asked"}
+        engines = [
+            {
+                "name": engine["name"],
+                "model": engine["model"],
+                "served_name": engine["served_name"],
+                "endpoint": verdict["endpoint"],
+                "api_key_file": wanted["api_key_file"],
+                "question": verdict["question"],
+                "answer": verdict["answer"],
+                "seconds": verdict["seconds"],
+            }
+            for engine, verdict in answered
+        ]
+        return {
+            **result,
+            "changed": False,
+            "evidence": {
+                "gate": "serve",
+                "summary": "; ".join(_line(engine) for engine in engines),
+                "values": {"engines": engines},
+            },
+        }
+
+
+def _line(engine: dict[str, Any]) -> str:
+    """Return one line about an engine that answered."""
+    answer = " ".join(engine["answer"].split())
+    shown = answer if len(answer) <= 60 else f"{answer[:57]}..."
+    return f'{engine["name"]} at {engine["endpoint"]}: "{engine["question"]}" - "{shown}"'

@@ -1,0 +1,154 @@
+"""Follow a starting engine until it has answered a real question, or say why it has not."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: vllm_ready
+short_description: Follow a starting engine until it has answered a real question
+description:
+  - Runs on the host that serves the engine's API. Shows the phase the engine is in, with counts
+    where the engine counts, and ends with a completion.
+  - Does not fail but reports C(ready), so that the logs of all ranks can be read first.
+options:
+  engine: {description: Name of the engine., type: str, required: true}
+  process: {description: Name of its serving process., type: str, required: true}
+  look:
+    description: How the process is looked at, the options of M(engine_log_info) it shares with M(managed_process).
+    type: dict
+    required: true
+  url: {description: Base address of the server., type: str, required: true}
+  completion: {description: Options of M(completion_check) but the address., type: dict, required: true}
+  silence_seconds:
+    description: Give up when the log says nothing new for this long.
+    type: float
+    default: 180
+"""
+
+EXAMPLES = r"""
+- name: Follow the engine until it answers
+  vllm_ready:
+    engine: chat
+    process: chat-serve
+    look: {cluster: r1, cluster_dir: /opt/vllm-ansible/r1, supervisor: systemd}
+    url: http://10.0.0.1:8000
+    completion: {model: chat, api_key_file: /opt/vllm-ansible/r1/secrets/api_key, expect: Paris}
+"""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from vllm_ansible.progress import Silence
+from vllm_ansible.record.progress import Progress
+
+# A log file tells nobody that it has grown: it has to be looked at.
+POLL_SECONDS = 1.0
+# From here on the console says for how long it has been quiet, long before giving up.
+QUIET_SECONDS = 60
+
+
+class ActionModule(ActionBase):
+    """Look at log, process and port in one cheap module a round."""
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return `ready` with the answer, or with what was found in its place."""
+        result = dict(super().run(tmp, task_vars))
+        _, wanted = self.validate_argument_spec(
+            argument_spec={
+                "engine": {"type": "str", "required": True},
+                "process": {"type": "str", "required": True},
+                "look": {"type": "dict", "required": True},
+                "url": {"type": "str", "required": True},
+                "completion": {"type": "dict", "required": True},
+                "silence_seconds": {"type": "float", "default": 180},
+            }
+        )
+        verdict = self._follow(wanted, task_vars)
+        return {**result, "changed": False, **verdict}
+
+    def _follow(self, wanted: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        progress = Progress(Display(), "serve", f"start of {wanted['engine']}")
+        silence = Silence(wanted["silence_seconds"], time.monotonic())
+        phase: dict[str, Any] = {"name": "starting", "done": 0, "total": 0}
+        offset, last_line = -1, ""
+        while True:
+            look = self._execute_module(
+                module_name="engine_log_info",
+                module_args={
+                    **wanted["look"],
+                    "process": wanted["process"],
+                    "offset": offset,
+                    "health_url": f"{wanted['url']}/health",
+                },
+                task_vars=task_vars,
+            )
+            if look.get("failed"):
+                return dict(look)
+            offset = look["offset"]
+            phase = look["phase"] or phase
+            last_line = (look["lines"] or [last_line])[-1]
+            if look["running"] and look["healthy"]:
+                progress.show(f"{wanted['engine']}: first answer", phase="answering")
+                return self._answer(wanted, task_vars)
+            if self._task.check_mode:
+                return {"ready": True, "waited": False}
+            if not look["running"]:
+                return _not_ready(
+                    wanted,
+                    f"{wanted['process']} ended with exit status {look['exit_status']} "
+                    f"while {phase['name']}",
+                    last_line,
+                )
+            quiet = silence.observe((offset, phase["name"], phase["done"]), time.monotonic())
+            if silence.broken(time.monotonic()):
+                found = f"nothing new for {quiet:.0f} s while {phase['name']}"
+                return {**_not_ready(wanted, found, last_line), "silent": True}
+            _show(progress, wanted["engine"], phase, quiet)
+            time.sleep(POLL_SECONDS)
+
+    def _answer(self, wanted: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        """Ask the question that proves the model works."""
+        reply = self._execute_module(
+            module_name="completion_check",
+            module_args={**wanted["completion"], "url": wanted["url"]},
+            task_vars=task_vars,
+        )
+        if reply.get("failed"):
+            return dict(reply)
+        if not reply["ok"]:
+            return _not_ready(wanted, reply["reason"], "")
+        return {
+            "ready": True,
+            "endpoint": f"{wanted['url']}/v1",
+            "question": wanted["completion"].get("question", ""),
+            "answer": reply["answer"],
+            "seconds": reply["seconds"],
+        }
+
+
+def _show(progress: Progress, engine: str, phase: dict[str, Any], quiet: float) -> None:
+    """Put the phase on the cluster's one line, with how long it has been quiet when that is long."""
+    text = f"{engine}: {phase['name']}"
+    if quiet > QUIET_SECONDS:
+        text += f", nothing new for {quiet // 10 * 10:.0f} s"
+    if phase["total"]:
+        progress.show(text, phase["done"], phase["total"], phase=phase["name"])
+    else:
+        progress.show(text, phase=text)
+
+
+def _not_ready(wanted: dict[str, Any], found: str, last_line: str) -> dict[str, Any]:
+    """Return what was found in place of a correct answer."""
+    return {
+        "ready": False,
+        "expected": f"a correct completion from {wanted['engine']} at {wanted['url']}",
+        "found": found + (f"; last line: {last_line}" if last_line else ""),
+        "where": f"{wanted['process']}.log",
+    }

@@ -1,0 +1,30 @@
+"""Jinja filters over the plan: what one host or one task needs to see of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# Filters run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from vllm_ansible.planner import views
+
+
+class FilterModule:
+    """What Ansible looks for in this file."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters by name."""
+        return {
+            "engines_on": views.engines_on,
+            "engine_members": views.members,
+            "engine_ray_dirs": views.ray_dirs,
+            "engine_directories": views.directories,
+            "engine_key_files": views.key_files,
+            "engine_carry_over_files": views.carry_over_files,
+            "engine_starting_ports": views.starting_ports,
+            "port_measurements": views.port_measurements,
+        }

@@ -1,0 +1,83 @@
+"""Collect what one host knows of an engine that did not come up: log tails and stacks."""
+
+from __future__ import annotations
+
+import glob
+import os
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from . import launcher
+
+# Ray writes why a raylet or its head died beside, not into, what `ray start` prints.
+RAY_LOGS = ("raylet.err", "gcs_server.err", "raylet.out", "monitor.err")
+
+
+def tail_of(path: str, start: int, most: int) -> str:
+    """Return the end of a file from a byte on; empty when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(start if start <= end else 0, end - most))
+            return file.read(most).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def tails(
+    records: Mapping[str, Mapping[str, Any]], engine: str, ray_dir: str, most: int
+) -> dict[str, str]:
+    """Return the log of this start of each of an engine's processes, and Ray's own logs."""
+    found = {
+        name: tail_of(record["log"], record["log_offset"], most)
+        for name, record in records.items()
+        if record["engine"] == engine
+    }
+    for name in RAY_LOGS:
+        for path in glob.glob(os.path.join(glob.escape(ray_dir), "session_latest/logs", name)):
+            text = tail_of(path, 0, most)
+            if text.strip():
+                found[f"ray-{name}"] = text
+    return found
+
+
+def python_processes(root: int) -> list[int]:
+    """Return a process and its descendants, those that run Python."""
+    table = launcher.process_table()
+    found = []
+    for pid in sorted({root} | launcher.descendants({root}, table)):
+        try:
+            interpreter = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+        except OSError:
+            continue
+        if interpreter.startswith("python"):
+            found.append(pid)
+    return found
+
+
+def stack(py_spy: str, pid: int) -> str:
+    """Return the Python stacks of a process, or why they cannot be had."""
+    try:
+        done = subprocess.run(  # noqa: S603 - the engine environment's own tool
+            [py_spy, "dump", "--pid", str(pid)],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"no stack of process {pid}: {error}"
+    return done.stdout if done.returncode == 0 else f"no stack of process {pid}: {done.stderr}"
+
+
+def stacks(
+    records: Mapping[str, Mapping[str, Any]], engine: str, py_spy: str
+) -> dict[str, str]:
+    """Return the stacks of every Python process below an engine's running processes."""
+    return {
+        f"{name}-stack-{pid}": stack(py_spy, pid)
+        for name, record in records.items()
+        if record["engine"] == engine and record["running"] and record["pid"]
+        for pid in python_processes(record["pid"])
+    }

@@ -1,0 +1,112 @@
+"""What one host, or one task, needs to see of a plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from vllm_ansible.planner.environment import KEPT_ON_THEIR_HOST
+
+Planned = Mapping[str, Any]
+Host = Mapping[str, Any]
+
+# Which of an engine's ports each of its parts listens on.
+RAY_NODE = (
+    "node_manager",
+    "object_manager",
+    "runtime_env_agent",
+    "dashboard_agent_listen",
+    "dashboard_agent_grpc",
+    "metrics",
+)
+PORTS_OF = {
+    "head": ("gcs", "dashboard", "client", *RAY_NODE),
+    "worker": RAY_NODE,
+    "serve": ("api",),
+}
+
+
+def engines_on(engines: Iterable[Planned], host: str) -> list[Planned]:
+    """Return the engines that have a rank on a host."""
+    return [engine for engine in engines if host in engine["hosts"]]
+
+
+def members(engine: Planned, hosts: Iterable[Host]) -> dict[str, dict[str, Any]]:
+    """Return data-plane address and number of devices of each host of an engine."""
+    addresses = {host["name"]: host["address"] for host in hosts}
+    return {
+        name: {
+            "address": addresses[name],
+            "devices": sum(1 for rank in engine["ranks"] if rank["host"] == name),
+        }
+        for name in engine["hosts"]
+    }
+
+
+def ray_dirs(engines: Iterable[Planned], host: Host) -> dict[str, str]:
+    """Return Ray's temporary directory of each engine on a host."""
+    return {engine["name"]: f"{host['run_dir']}/{engine['index']}" for engine in engines}
+
+
+def directories(engines: Iterable[Planned], host: Host) -> list[str]:
+    """Return the directories that the engines of a host need, parents first."""
+    found = []
+    for engine in engines_on(engines, host["name"]):
+        own = f"{host['cluster_dir']}/engines/{engine['name']}"
+        found += [own, f"{own}/config", f"{own}/cache", f"{host['run_dir']}/{engine['index']}"]
+    return found
+
+
+def key_files(engines: Iterable[Planned], host: Host, api_key_file: str) -> dict[str, str]:
+    """Return where on the controller the key lies that each serving process on a host reads."""
+    return {
+        f"{engine['name']}/key.yaml": api_key_file
+        for engine in engines
+        if engine["hosts"][0] == host["name"]
+    }
+
+
+def carry_over_files(engines: Iterable[Planned], host: Host) -> dict[str, str]:
+    """Return the files that keep a host's own variables from being copied to other hosts."""
+    text = json.dumps(sorted(KEPT_ON_THEIR_HOST), indent=1) + "\n"
+    return {
+        f"{engine['name']}/config/ray_non_carry_over_env_vars.json": text
+        for engine in engines_on(engines, host["name"])
+    }
+
+
+def starting_ports(
+    decision: Mapping[str, Any], host: str, engines: Iterable[Planned]
+) -> dict[str, str]:
+    """Return the ports that processes about to start on a host will listen on, and whose they are."""
+    ports = {engine["name"]: engine["ports"] for engine in engines}
+    phases = decision["hosts"][host]
+    steps = [
+        step
+        for phase in ("start_heads", "start_workers", "start_serve")
+        for step in phases[phase]
+    ]
+    return {
+        str(ports[step["engine"]][name]): f"{step['name']} ({name.replace('_', ' ')})"
+        for step in steps
+        for name in PORTS_OF[step["part"]]
+    }
+
+
+def port_measurements(
+    held: Sequence[Mapping[str, Any]], wanted: Mapping[str, str], host: str
+) -> list[dict[str, Any]]:
+    """Return one measurement for each planned port of a host; a listener on it is a stranger."""
+    strangers = {str(one["port"]): one["who"] for one in held}
+    return [
+        {
+            "what": f"port {port} for {process}",
+            "ok": port not in strangers,
+            "expected": "nobody listens there before we do",
+            "found": f"{strangers[port]} listens there" if port in strangers else "free",
+            "where": f"{host}:{port}",
+            "fix": "stop that process, or give the engine another `port` in engines",
+        }
+        for port, process in wanted.items()
+    ]
