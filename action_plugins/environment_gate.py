@@ -11,10 +11,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.action import ActionBase
 
+from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host
 from vllm_ansible.node.environment import same_everywhere
+from vllm_ansible.planner.problem import PlanError, as_result
 
 
-class ActionModule(ActionBase):
+class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types
     """The gate of the stage install: equal fingerprints, and the engine imports.
 
     Reads what the role environment registered on each host; a fingerprint exists only where the
@@ -26,12 +28,13 @@ class ActionModule(ActionBase):
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the evidence, or say which host differs in what."""
         result = dict(super().run(tmp, task_vars))
-        task_vars = task_vars or {}
-        hosts = list(task_vars["ansible_play_hosts_all"])
-        looks = {
-            host: task_vars["hostvars"][host].get("__environment_look") or {} for host in hosts
-        }
-        missing = [host for host, look in looks.items() if not look.get("complete")]
+        variables = task_vars or {}
+        hosts = hosts_of_this_run(variables)
+        try:
+            looks = of_each_host(variables, hosts, "__environment_look")
+        except PlanError as error:
+            return {**result, "failed": True, **as_result(error.problems)}
+        missing = [host for host in hosts if not looks[host]["complete"]]
         if missing and self._task.check_mode:
             return {**result, "skipped": True, "skip_reason": "not built yet on " + missing[0]}
         if missing:
@@ -54,8 +57,8 @@ class ActionModule(ActionBase):
                 "expected": f"what {hosts[0]} has, on every host",
                 "found": " / ".join(problems),
                 "where": looks[hosts[0]]["directory"],
-                "fix": "give all hosts one architecture, accelerator and engine_python; an environment "
-                "that was changed by hand is mended by the stage install",
+                "fix": "give all hosts one architecture, accelerator and engine_python; what was "
+                "changed by hand is mended by the stage install",
             }
         first = manifests[hosts[0]]
         versions = first["versions"]

@@ -15,10 +15,8 @@ from ansible.errors import AnsibleFilterError
 from vllm_ansible.environment_request import environment_request
 
 
-def vllm_environment_request(
-    requirements: str, packages: list[str], python: str
-) -> dict[str, Any]:
-    """Return digest, packages and Python of an environment: lock | vllm_environment_request(...)."""
+def vllm_environment_request(requirements: str, packages: list[str], python: str) -> dict[str, Any]:
+    """Return digest, packages and Python: lock | vllm_environment_request(dirs, python)."""
     try:
         return environment_request(Path(requirements), [Path(one) for one in packages], str(python))
     except (OSError, KeyError, ValueError) as error:

@@ -50,7 +50,7 @@ options:
     elements: str
     default: []
   torch_backend:
-    description: Which builds of torch to fetch from PyTorch's own index where O(find_links) has none.
+    description: Builds of torch to fetch from PyTorch's own index where O(find_links) is empty.
     type: str
     default: ""
   compile_bytecode:

@@ -1,4 +1,4 @@
-"""What the engine's environment must hold, as the controller knows it: a lock, our packages, a Python."""
+"""What the engine's environment must hold: a lock, our packages, a Python."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from . import wheel
 MANIFEST = "manifest.json"
 Report = Callable[..., None]
 
-# Run by the environment's own Python. It also loads what every process of an engine loads, so that the
-# bytecode exists before a service user who may not write here starts one.
+# Run by the environment's own Python. It also loads what every process of an engine loads, so that
+# the bytecode exists before a service user who may not write here starts one.
 IMPORT_CHECK = """
 import json, platform, sys
 import ray, torch, vllm
@@ -148,7 +148,7 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
         # It changed under us: mend it in place, since processes may be running from it.
         (place / MANIFEST).unlink()
     elif place.exists():
-        report(0, 0, "packages", "removing a half-built environment")
+        report(None, None, "", "removing a half-built environment")
         shutil.rmtree(place)
     place.parent.mkdir(parents=True, exist_ok=True)
     environment = build_environment(wanted)
@@ -165,7 +165,7 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
         command.append("--compile-bytecode")
     _watch(command, environment, place, total, report)
 
-    report(total, total, "packages", "importing vllm, ray and torch")
+    report(None, None, "", "importing vllm, ray and torch")
     versions = check_imports(place, environment)
     installed = distributions(place)
     manifest = {
@@ -182,7 +182,7 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
 
 
 def build_environment(wanted: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables uv runs with: the site's own, and what keeps it quiet and self-contained."""
+    """Return the variables uv runs with: the site's, and what keeps it quiet and self-contained."""
     environment = {**os.environ, **wanted["environment"]}
     for name in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE"):
         environment.pop(name, None)
@@ -210,7 +210,9 @@ def write_packages(place: Path, packages: Sequence[dict[str, Any]]) -> Path:
 
 def check_imports(place: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Import the engine once and return the versions it reports."""
-    output = _run([str(python(place)), "-c", IMPORT_CHECK], environment, "the engine does not import")
+    output = _run(
+        [str(python(place)), "-c", IMPORT_CHECK], environment, "the engine does not import"
+    )
     versions = json.loads(output.strip().splitlines()[-1])
     return {name: str(version) for name, version in versions.items()}
 

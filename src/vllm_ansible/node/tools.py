@@ -64,7 +64,7 @@ def advice(output: str) -> str:
     if "ensurepip is not" in output or "No module named venv" in output:
         return "install python3-venv (Debian, Ubuntu) on this host"
     if "do not match the hashes" in output.lower():
-        return "the package index serves another file than the one that was locked: check the mirror"
+        return "the package index serves another file than was locked: check the mirror"
     return "make the package index reachable from this host (sources_environment: proxy or mirror)"
 
 

