@@ -20,8 +20,8 @@ class Problem:
     def sentence(self) -> str:
         """Return the message, where it is, and the fix."""
         where = f" ({self.where})" if self.where else ""
-        fix = f": {self.fix}" if self.fix else ""
-        return f"{self.message}{where}{fix}."
+        told = f"{self.message}{where}{f': {self.fix}' if self.fix else ''}"
+        return told if told.endswith("?") else f"{told}."
 
 
 class PlanError(ValueError):

@@ -1,0 +1,40 @@
+#!/usr/bin/python
+"""Refuse a bad inventory; the work is done by the action plugin of this name."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: check_inventory
+short_description: Refuse a bad inventory before a machine is touched
+description:
+  - Checks every variable of every host as Ansible resolved it, on the controller, and tells all
+    that is wrong at once.
+  - Refuses names that nothing reads, wrong types, hosts that disagree, missing hosts and secrets,
+    layouts larger than the declared machines, and a C(--limit) that would split an engine.
+  - A play on C(localhost) alone is skipped under C(--limit); use C(hosts=localhost:gpu) with
+    C(run_once).
+author: The vllm-ansible authors
+options: {}
+"""
+
+EXAMPLES = r"""
+- name: Check the inventory before touching a machine
+  hosts: localhost:gpu
+  gather_facts: false
+  tasks:
+    - name: Check every variable of every host
+      run_once: true
+      check_inventory:
+"""
+
+RETURN = r"""
+evidence:
+  description: The cluster's name, its engines and hosts.
+  type: dict
+  returned: success
+problems:
+  description: Every problem as one sentence.
+  type: list
+  elements: str
+  returned: failure
+"""

@@ -1,0 +1,81 @@
+"""Everything that can be refused before a machine is touched, all of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm_ansible.inventory import cluster, variables
+from vllm_ansible.inventory.specs import Option
+from vllm_ansible.planner.engines import Engine
+from vllm_ansible.planner.plan import Plan
+from vllm_ansible.planner.problem import Problem
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """An inventory as Ansible resolved it."""
+
+    # By host, every variable with its value, or Unresolved.
+    hosts: Mapping[str, Mapping[str, Any]]
+    groups: Mapping[str, Sequence[str]]
+    # The hosts of the group gpu, and those of them that --limit leaves in.
+    gpu: Sequence[str]
+    selected: Sequence[str]
+    # Every variable that connections and Ansible itself read.
+    connection: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check found, and what it understood."""
+
+    problems: tuple[Problem, ...]
+    cluster: str = ""
+    engines: tuple[Engine, ...] = ()
+    plan: Plan | None = None
+    hosts: tuple[str, ...] = field(default=())
+
+    def summary(self) -> str:
+        """Return the verdict as one line for people."""
+        engines = f"{len(self.engines)} engine{'s' if len(self.engines) != 1 else ''}"
+        hosts = f"{len(self.hosts)} host{'s' if len(self.hosts) != 1 else ''}"
+        return f"{self.cluster}: {engines} on {hosts}"
+
+
+def check(
+    inventory: Inventory,
+    options: Mapping[str, Option],
+    accepts: variables.Accepts,
+    where: variables.Where,
+) -> Verdict:
+    """Return every problem of an inventory; a value that was refused is not judged further."""
+    gpu = {host: inventory.hosts[host] for host in inventory.gpu}
+    everyone = inventory.hosts
+    problems = cluster.missing_hosts(inventory.gpu, inventory.groups)
+    problems += variables.unknown_variables(everyone, options, inventory.connection, where)
+    mistyped = variables.wrong_types(everyone, options, accepts, where)
+    problems += mistyped
+    defaults = {name: option.default for name, option in options.items()}
+    problems += cluster.disagreements(gpu, defaults, where)
+    first = {**defaults, **next(iter(gpu.values()), next(iter(everyone.values()), {}))}
+    problems += cluster.missing_secrets(first, where)
+    name, wanted = str(first.get("cluster_name")), first.get("engines")
+    if any(problem.message.startswith("engines ") for problem in mistyped):
+        wanted = variables.Unresolved("refused already")
+    engines, plan, refused = cluster.estimate(name, wanted, gpu)
+    place = where("engines", list(inventory.gpu)) if refused else ""
+    problems += [_placed(problem, place) for problem in refused]
+    problems += cluster.split_engines(plan, inventory.gpu, inventory.selected)
+    return Verdict(tuple(_once(problems)), name, engines, plan, tuple(inventory.selected))
+
+
+def _placed(problem: Problem, place: str) -> Problem:
+    """Return a problem of the engine list with the file that holds the list."""
+    return Problem(problem.message, problem.expected, problem.found, place, problem.fix)
+
+
+def _once(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems without repetition, in their order."""
+    return list(dict.fromkeys(problems))

@@ -1,0 +1,184 @@
+"""Refuse inventories whose hosts disagree, that lack hosts, secrets or room for their engines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vllm_ansible.inventory.variables import Unresolved, Where
+from vllm_ansible.planner.engines import Engine, parse_engines
+from vllm_ansible.planner.layout import Capacity
+from vllm_ansible.planner.plan import Plan, make_plan
+from vllm_ansible.planner.problem import PlanError, Problem
+
+# One cluster, one value: two would make two half clusters.
+EQUAL = (
+    "allow_disruption",
+    "cluster_name",
+    "cluster_wait_seconds",
+    "data_plane_network",
+    "engine_python",
+    "engines",
+    "huggingface_token_file",
+    "serve_silence_seconds",
+    "vllm_api_key_file",
+)
+SECRET_FILES = ("vllm_api_key_file", "huggingface_token_file")
+# No host has as many: stands in where an inventory does not say how many it has.
+UNDECLARED = 1024
+
+
+def disagreements(
+    hosts: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, Any], where: Where
+) -> list[Problem]:
+    """Return one problem for each variable that must be equal on all hosts and is not."""
+    problems = []
+    for name in EQUAL:
+        values: list[tuple[Any, list[str]]] = []
+        for host, variables in hosts.items():
+            value = variables.get(name, defaults.get(name))
+            for known, named in values:
+                if known == value:
+                    named.append(host)
+                    break
+            else:
+                values.append((value, [host]))
+        if len(values) > 1:
+            problems.append(_disagreement(name, values, where))
+    return problems
+
+
+def _disagreement(name: str, values: list[tuple[Any, list[str]]], where: Where) -> Problem:
+    """Return the sentence that names the odd hosts, their value and the others'."""
+    usual = max(values, key=lambda item: len(item[1]))
+    odd = [item for item in values if item is not usual]
+    told = "; ".join(f"{_short(value)} on {', '.join(named)}" for value, named in odd)
+    strays = [host for _, named in odd for host in named]
+    return Problem(
+        f"{name} must be equal on all hosts of a cluster: it is {told}, "
+        f"but {_short(usual[0])} on {', '.join(usual[1])}",
+        expected=f"{_short(usual[0])} on every host",
+        found=told,
+        where=where(name, strays),
+        fix=f"set {name} in group_vars/all.yml only",
+    )
+
+
+def _short(value: Any) -> str:
+    """Return a value short enough for a sentence."""
+    text = str(value) if isinstance(value, str) else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def missing_hosts(gpu: Sequence[str], groups: Mapping[str, Sequence[str]]) -> list[Problem]:
+    """Return the refusal of an inventory without hosts to serve on."""
+    if gpu:
+        return []
+    others = sorted(name for name, members in groups.items() if members and name != "ungrouped")
+    missing = "the group gpu has no hosts" if "gpu" in groups else "there is no group gpu"
+    return [
+        Problem(
+            missing,
+            expected="at least one host in the group gpu",
+            found=f"groups with hosts: {', '.join(others) or 'none'}",
+            where="the inventory",
+            fix="put the hosts that serve models into the group gpu (is it the right -i?)",
+        )
+    ]
+
+
+def missing_secrets(variables: Mapping[str, Any], where: Where) -> list[Problem]:
+    """Return one problem for each file with a secret that is named but cannot be used."""
+    problems = []
+    for name in SECRET_FILES:
+        value = variables.get(name)
+        if not value or not isinstance(value, str):
+            continue
+        path = Path(value).expanduser()
+        fault = _secret_fault(path)
+        if fault:
+            problems.append(
+                Problem(
+                    f"{name} names {value}, which {fault}",
+                    expected="a file on this machine with one line, the secret",
+                    found=f"{path}: {fault}",
+                    where=where(name, []),
+                    fix=f"write the secret into {value}, mode 0600, or leave {name} out",
+                )
+            )
+    return problems
+
+
+def _secret_fault(path: Path) -> str:
+    """Return what keeps a file from being used as a secret."""
+    if not path.exists():
+        return "does not exist"
+    if not path.is_file() or not os.access(path, os.R_OK):
+        return "is not a readable file"
+    lines = path.read_text(encoding="utf-8", errors="replace").split()
+    return "" if len(lines) == 1 else f"holds {len(lines)} words instead of one"
+
+
+def estimate(
+    cluster: str, engines: object, hosts: Mapping[str, Mapping[str, Any]]
+) -> tuple[tuple[Engine, ...], Plan | None, list[Problem]]:
+    """Return the engines and the plan as far as it can be known without looking at a host."""
+    if isinstance(engines, Unresolved):
+        return (), None, []
+    try:
+        typed = parse_engines(engines)
+    except PlanError as error:
+        return (), None, list(error.problems)
+    if not hosts:
+        return typed, None, []
+    try:
+        return typed, make_plan(cluster, typed, declared(hosts)), []
+    except PlanError as error:
+        return typed, None, list(error.problems)
+
+
+def declared(hosts: Mapping[str, Mapping[str, Any]]) -> list[Capacity]:
+    """Return what an inventory declares of each host; what it leaves open may be anything."""
+    kinds = {str(variables.get("accelerator") or "auto") for variables in hosts.values()}
+    known = kinds - {"auto"}
+    stand_in = next(iter(known)) if len(known) == 1 else "auto"
+    capacities = []
+    for host, variables in hosts.items():
+        kind = str(variables.get("accelerator") or "auto")
+        count = variables.get("accelerator_count") or 0
+        # A count of the wrong type has its own problem.
+        count = int(count) if str(count).isdigit() else 0
+        count = count or (1 if kind == "cpu" else UNDECLARED)
+        capacities.append(Capacity.whole(host, stand_in if kind == "auto" else kind, count))
+    return capacities
+
+
+def split_engines(plan: Plan | None, gpu: Sequence[str], selected: Sequence[str]) -> list[Problem]:
+    """Return one problem for each engine that --limit would cut in two."""
+    if gpu and not selected:
+        return [
+            Problem(
+                "--limit leaves no host of the group gpu",
+                expected=f"some of {', '.join(gpu)}",
+                found="none of them",
+                where="--limit",
+                fix="correct --limit, or run without it",
+            )
+        ]
+    problems = []
+    for engine in plan.engines if plan else ():
+        absent = [host for host in engine.hosts if host not in selected]
+        if absent and len(absent) < len(engine.hosts):
+            problems.append(
+                Problem(
+                    f"--limit would split engine {engine.name}, which spans "
+                    f"{', '.join(engine.hosts)}: it leaves out {', '.join(absent)}",
+                    expected=f"all hosts of engine {engine.name}, or none",
+                    found=f"--limit leaves {', '.join(selected)}",
+                    where="--limit",
+                    fix=f"add {', '.join(absent)} to --limit, or run without it",
+                )
+            )
+    return problems
