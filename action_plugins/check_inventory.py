@@ -12,11 +12,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible import constants
 from ansible.errors import AnsibleError
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import become_loader, connection_loader, shell_loader
 from ansible.utils.vars import load_extra_vars
 
+from vllm_ansible.inventory.accepted import accepts
 from vllm_ansible.inventory.check import Inventory, check
 from vllm_ansible.inventory.play_variables import gpu_hosts, hosts_of_this_run, plain
 from vllm_ansible.inventory.sources import read_sources
@@ -25,7 +25,6 @@ from vllm_ansible.inventory.variables import Unresolved
 from vllm_ansible.planner.problem import as_result
 
 ROLES = Path(__file__).resolve().parents[1] / "roles"
-SPEC_KEYS = ("choices", "elements", "type")
 
 
 class ActionModule(ActionBase):
@@ -45,7 +44,7 @@ class ActionModule(ActionBase):
             selected=hosts_of_this_run(task_variables),
             connection=_connection_variables(),
         )
-        verdict = check(inventory, options, _accepts, self._finder(task_variables))
+        verdict = check(inventory, options, accepts, self._finder(task_variables))
         if verdict.problems:
             return {"failed": True, **as_result(verdict.problems)}
         engines = [engine.name for engine in verdict.engines]
@@ -91,13 +90,6 @@ def _value(variables: Mapping[str, Any], name: str) -> Any:
         return plain(variables[name])
     except AnsibleError as error:
         return Unresolved(str(error).splitlines()[0])
-
-
-def _accepts(option: Option, value: Any) -> bool:
-    """Tell whether Ansible itself would accept a value for a role's variable."""
-    spec = {key: option.spec[key] for key in SPEC_KEYS if key in option.spec}
-    result = ArgumentSpecValidator({option.name: spec}).validate({option.name: value})
-    return not result.error_messages
 
 
 def _connection_variables() -> list[str]:

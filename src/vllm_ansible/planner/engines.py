@@ -129,10 +129,11 @@ class _Reader:
     """Reads one engine and collects what is wrong with it instead of stopping at the first."""
 
     def __init__(self, item: object, place: int) -> None:
+        self.is_mapping = isinstance(item, Mapping)
         self.item: Mapping[str, Any] = item if isinstance(item, Mapping) else {}
         self.problems: list[Problem] = []
         self.place = f"engines[{place}]"
-        if not isinstance(item, Mapping):
+        if not self.is_mapping:
             self._refuse("", "a mapping with name and model", item, "write {name: ..., model: ...}")
         elif self.item.get("name"):
             self.place += f" {self.item['name']}"
@@ -175,7 +176,7 @@ class _Reader:
 
     def _text(self, key: str, *, required: bool = False) -> str:
         value = self.item.get(key)
-        if value is None and not (required and self.item):
+        if value is None and not (required and self.is_mapping):
             return ""
         if not isinstance(value, str) or not value.strip():
             self._refuse(key, "a text", value, f"set {key}")
@@ -184,7 +185,7 @@ class _Reader:
 
     def _name(self) -> str:
         name = self.item.get("name")
-        if self.item and not (isinstance(name, str) and NAME.fullmatch(name)):
+        if self.is_mapping and not (isinstance(name, str) and NAME.fullmatch(name)):
             self._refuse(
                 "name",
                 "a small letter, then at most 11 small letters, digits or dashes",

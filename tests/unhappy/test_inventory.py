@@ -1,0 +1,136 @@
+"""Bad inventories, given to ansible-playbook itself: what a person reads, and when."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+VALIDATE = ROOT / "playbooks/validate.yml"
+PLAYBOOK = Path(sys.executable).parent / "ansible-playbook"
+ENGINE = {"name": "a", "model": "o/m"}
+
+
+def validate(
+    directory: Path, hosts: dict[str, Any], *more: str, **variables: Any
+) -> tuple[int, dict[str, Any]]:
+    """Run the stage and return its status and what it answered."""
+    (directory / "group_vars").mkdir()
+    inventory = {"all": {"children": {"gpu": {"hosts": hosts}}}}
+    (directory / "hosts.yml").write_text(yaml.safe_dump(inventory))
+    (directory / "group_vars/all.yml").write_text(yaml.safe_dump(variables))
+    done = subprocess.run(
+        [PLAYBOOK, "-i", directory, *more, VALIDATE],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
+            "VLLM_ANSIBLE_RUNS_DIR": str(directory / "runs"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    start = done.stdout.find("{")
+    assert start >= 0, done.stderr or done.stdout
+    tasks = json.loads(done.stdout[start:])["plays"][0]["tasks"]
+    (answer,) = tasks[0]["hosts"].values()
+    return done.returncode, answer
+
+
+def test_a_good_inventory_passes_with_its_evidence(tmp_path: Path) -> None:
+    hosts = {"n1": {}, "n2": {"my_rack": 4}}
+    status, answer = validate(tmp_path, hosts, cluster_name="r1", engines=[ENGINE])
+    assert status == 0, answer
+    assert answer["evidence"]["summary"] == "r1: 1 engine on 2 hosts"
+    assert answer["evidence"]["gate"] == "validate"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "more", "variables", "message"),
+    [
+        pytest.param(
+            {"n1": None},
+            (),
+            {"cluster_nam": "r1"},
+            "no variable is called cluster_nam (DIR/group_vars/all.yml:1): "
+            "did you mean cluster_name?",
+            id="misspelt variable",
+        ),
+        pytest.param(
+            {"n1": None},
+            ("-e", "alow_disruption=true"),
+            {},
+            "no variable is called alow_disruption (-e on the command line): "
+            "did you mean allow_disruption?",
+            id="misspelt on the command line",
+        ),
+        pytest.param(
+            {"n1": {"accelerator_count": "two"}},
+            (),
+            {},
+            "accelerator_count must be a whole number, not 'two' (str) (DIR/hosts.yml:6): "
+            "correct it (see `ansible-doc -t role site`).",
+            id="wrong type",
+        ),
+        pytest.param(
+            {},
+            (),
+            {},
+            "the group gpu has no hosts (the inventory): put the hosts that serve models into the "
+            "group gpu (is it the right -i?).",
+            id="empty group",
+        ),
+        pytest.param(
+            {"n1": None, "n2": None, "n3": None},
+            (),
+            {"accelerator": "cpu", "engines": [{**ENGINE, "layout": {"tensor": 4}}]},
+            "engine a needs 4 accelerators (tensor 4 x pipeline 1) on 1 x 4 or 2 x 2 or 4 x 1 "
+            "(hosts x ranks), and free are: n1 1 of 1, n2 1 of 1, n3 1 of 1 "
+            "(DIR/group_vars/all.yml:2): make the layout smaller or raise accelerator_count "
+            "(ranks a CPU host may run).",
+            id="layout larger than the cluster",
+        ),
+        pytest.param(
+            {"n1": None, "n2": {"cluster_name": "r2"}, "n3": None},
+            (),
+            {"cluster_name": "r1"},
+            "cluster_name must be equal on all hosts of a cluster: it is r2 on n2, but r1 on "
+            "n1, n3 (DIR/hosts.yml:7): set cluster_name in group_vars/all.yml only.",
+            id="one host differs from its group",
+        ),
+        pytest.param(
+            {"n1": None, "n2": None},
+            ("--limit", "n1"),
+            {"engines": [{**ENGINE, "layout": {"pipeline": 2}}], "accelerator": "cpu"},
+            "--limit would split engine a, which spans n1, n2: it leaves out n2 (--limit): "
+            "add n2 to --limit, or run without it.",
+            id="limit that splits an engine",
+        ),
+    ],
+)
+def test_a_bad_inventory_is_refused_in_one_sentence(
+    tmp_path: Path,
+    hosts: dict[str, Any],
+    more: tuple[str, ...],
+    variables: dict[str, Any],
+    message: str,
+) -> None:
+    status, answer = validate(tmp_path, hosts, *more, **variables)
+    assert status != 0
+    assert answer["msg"] == message.replace("DIR", str(tmp_path))
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    engines = [{"name": "A", "modle": "x"}]
+    hosts = {"n1": {"supervisr": "systemd"}}
+    _, answer = validate(tmp_path, hosts, engines=engines, allow_disruption="perhaps")
+    assert len(answer["problems"]) == 5
+    assert answer["msg"].splitlines()[-1].startswith("5. ")

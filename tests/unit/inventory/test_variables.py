@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_ansible.inventory.accepted import accepts
+from vllm_ansible.inventory.check import Inventory, Verdict, check
+from vllm_ansible.inventory.specs import load_options
+
+OPTIONS = load_options(Path(__file__).parents[3] / "roles")
+ENGINE = {"name": "a", "model": "o/m"}
+
+
+def judge(*hosts: dict[str, Any], selected: list[str] | None = None, **everywhere: Any) -> Verdict:
+    values = {f"n{i}": {**everywhere, **host} for i, host in enumerate(hosts, 1)}
+    names = list(values)
+    inventory = Inventory(
+        hosts=values,
+        groups={"gpu": names},
+        gpu=names,
+        selected=names if selected is None else selected,
+        connection=["ansible_host", "ansible_user", "ansible_ssh_host"],
+    )
+    return check(inventory, OPTIONS, accepts, lambda name, hosts: f"file of {name}")
+
+
+def sentences(verdict: Verdict) -> list[str]:
+    return [problem.sentence() for problem in verdict.problems]
+
+
+def test_a_good_inventory_is_summed_up() -> None:
+    verdict = judge({}, {}, cluster_name="r1", engines=[ENGINE, {**ENGINE, "name": "b"}])
+    assert sentences(verdict) == []
+    assert verdict.summary() == "r1: 2 engines on 2 hosts"
+
+
+def test_what_a_user_calls_my_own_is_the_users() -> None:
+    assert sentences(judge({"my_rack": 3, "__kept": 1, "ansible_vendor_thing": 1})) == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [("cluster_nam", "cluster_name"), ("enginse", "engines"), ("ansible_hots", "ansible_host")],
+)
+def test_a_misspelt_name_is_told_with_the_one_that_was_meant(variable: str, meant: str) -> None:
+    (told,) = sentences(judge({variable: None}))
+    assert told == f"no variable is called {variable} (file of {variable}): did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("accelerator_count", "two", "a whole number"),
+        ("accelerator_count", True, "a whole number"),
+        ("accelerator_count", -1, "zero or more"),
+        ("allow_disruption", "maybe", "yes or no"),
+        ("cluster_dir", "opt/x", "an absolute path"),
+        ("cluster_name", "R1", "a small letter"),
+        ("cluster_name", ["r1"], "a text"),
+        ("data_plane_network", "10.0.0.1/24", "a network such as"),
+        ("engine_python", 3.1, "a text"),
+        ("engines", "a", "a list"),
+        ("sources_environment", "HTTPS_PROXY=x", "a mapping"),
+        ("supervisor", "sysvinit", "one of auto, systemd, supervisord"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_told_with_what_was_expected(
+    name: str, value: object, expected: str
+) -> None:
+    (told,) = sentences(judge({name: value}))
+    assert told.startswith(f"{name} must be {expected}")
+    assert f"not {value!r}" in told
+    assert f"(file of {name})" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("accelerator_count", "2"), ("allow_disruption", "true"), ("data_plane_network", "")],
+)
+def test_what_the_command_line_makes_of_a_value_is_accepted(name: str, value: str) -> None:
+    assert sentences(judge({name: value})) == []
+
+
+def test_hosts_that_disagree_are_named_with_both_values() -> None:
+    (told,) = sentences(judge({}, {}, {"cluster_name": "r2"}, cluster_name="r1"))
+    assert "it is r2 on n3, but r1 on n1, n2" in told
+
+
+def test_what_may_differ_between_hosts_may() -> None:
+    assert sentences(judge({"accelerator_count": 2}, {"supervisor": "supervisord"})) == []
+
+
+def test_a_layout_larger_than_what_is_declared_is_refused_offline() -> None:
+    engines = [{**ENGINE, "layout": {"tensor": 4}}]
+    (told,) = sentences(judge({}, {}, {}, accelerator="cpu", engines=engines))
+    assert "needs 4 accelerators" in told
+    assert "n1 1 of 1, n2 1 of 1, n3 1 of 1" in told
+    assert "(file of engines)" in told
+
+
+def test_what_an_inventory_does_not_declare_is_not_judged() -> None:
+    assert sentences(judge({}, engines=[{**ENGINE, "layout": {"tensor": 4}}])) == []
+
+
+def test_more_hosts_than_there_are_is_refused_whatever_they_have() -> None:
+    (told,) = sentences(judge({}, engines=[{**ENGINE, "layout": {"pipeline": 2}, "nodes": 2}]))
+    assert "2 x 1" in told
+
+
+def test_a_limit_that_splits_an_engine_is_refused_and_one_that_does_not_is_not() -> None:
+    engines = [
+        {**ENGINE, "layout": {"pipeline": 2}, "nodes": 2},
+        {**ENGINE, "name": "b", "hosts": ["n3"]},
+    ]
+    (told,) = sentences(judge({}, {}, {}, engines=engines, selected=["n1", "n3"]))
+    assert "would split engine a, which spans n1, n2: it leaves out n2" in told
+    assert sentences(judge({}, {}, {}, engines=engines, selected=["n3"])) == []
+    (told,) = sentences(judge({}, {}, {}, engines=engines, selected=[]))
+    assert "leaves no host" in told
+
+
+@pytest.mark.parametrize("groups", [{}, {"gpu": []}, {"gpus": ["n1"]}])
+def test_without_hosts_to_serve_on_nothing_goes_on(groups: dict[str, list[str]]) -> None:
+    verdict = check(Inventory({}, groups, [], []), OPTIONS, accepts, lambda *_: "")
+    (told,) = sentences(verdict)
+    assert "group gpu" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [(None, "does not exist"), ("", "holds 0 words"), ("two words", "holds 2 words")],
+)
+def test_a_secret_that_cannot_be_used_is_refused(
+    tmp_path: Path, content: str | None, fault: str
+) -> None:
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_text(content)
+    (told,) = sentences(judge({"vllm_api_key_file": str(file)}))
+    assert fault in told

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from vllm_ansible.planner.engines import parse_engines
+from vllm_ansible.planner.layout import Capacity
+from vllm_ansible.planner.plan import make_plan
+from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.planner.sticky import plan_of_some_hosts
+
+ENGINES = parse_engines([{"name": "a", "model": "o/m"}])
+KEPT = make_plan("c", ENGINES, [Capacity.whole("n1", "cpu", 1)])
+
+
+def test_some_hosts_go_on_with_the_kept_plan() -> None:
+    assert plan_of_some_hosts(ENGINES, KEPT, ["n1"]) is KEPT
+
+
+def test_some_hosts_cannot_make_a_first_plan() -> None:
+    with pytest.raises(PlanError, match="needs all hosts"):
+        plan_of_some_hosts(ENGINES, None, ["n1"])
+
+
+def test_some_hosts_cannot_change_a_plan() -> None:
+    changed = parse_engines([{"name": "a", "model": "o/other"}, {"name": "b", "model": "o/m"}])
+    with pytest.raises(PlanError, match="a, b changed"):
+        plan_of_some_hosts(changed, KEPT, ["n1"])
