@@ -47,7 +47,7 @@ def diagnose(
     result = {
         "changed": False,
         "failed": True,
-        "msg": f"{title}: {verdict['found']}" if finding and verdict.get("found") else title,
+        "msg": _headline(title, verdict) if finding else title,
         "expected": verdict.get("expected"),
         "found": finding.line if finding else verdict.get("found") or _nothing(logs),
         "where": finding.where if finding else verdict.get("where"),
@@ -59,6 +59,13 @@ def diagnose(
         "stage": stage,
     }
     return {key: value for key, value in result.items() if value is not None}
+
+
+def _headline(title: str, verdict: Mapping[str, Any]) -> str:
+    """Return the title with what the wait saw, which a failing line would otherwise displace."""
+    # The wait quotes the log's last line; the first failing one is known now.
+    seen = str(verdict.get("found") or "").split("; last line:")[0]
+    return f"{title}: {seen}" if seen else title
 
 
 def _silence(logs: Mapping[str, str]) -> Signature | None:

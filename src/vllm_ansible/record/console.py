@@ -31,10 +31,10 @@ def width() -> int:
 
 def duration(seconds: float) -> str:
     """Return a length of time as people say it."""
-    if seconds < 0.95:
+    if seconds < 9.95:
         return f"{seconds:.1f} s"
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} m {rest:02d} s"

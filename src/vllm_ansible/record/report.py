@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jinja2 import ChainableUndefined, Environment, PackageLoader
+from markupsafe import Markup, escape
 
 from . import console
 from .redact import redact
@@ -45,7 +47,7 @@ def render(summary: Summary) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(duration=console.duration, amount=console.amount, figure=figure)
+    environment.filters.update(duration=console.duration, figure=figure, marked=marked)
     whole = max(
         [summary.seconds, *(stage.start + stage.seconds for stage in summary.stages)], default=0
     )
@@ -82,16 +84,23 @@ def figure(value: Any, unit: str = "") -> str:
     return f"{value:,.{digits}f} {unit}".strip()
 
 
+def marked(text: Any) -> Markup:
+    """Return a text in which what stands between backticks is set as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 escaped
+
+
 def engines(summary: Summary) -> list[dict[str, Any]]:
     """Return each engine with its layout, its answer and its figures."""
     planned = {str(one.get("name")): one for one in _mappings(summary.plan.get("engines"))}
     answers, measured = summary.engines("serve"), summary.engines("benchmark")
+    # A host keeps its colour over all engines.
+    colours = {name: number % 6 for number, name in enumerate(_host_names(summary))}
     names = list(dict.fromkeys([*planned, *answers, *measured]))
     return [
         {
             "name": name,
             "plan": planned.get(name, {}),
-            "grid": grid(planned.get(name, {})),
+            "grid": grid(planned.get(name, {}), colours),
             "answer": answers.get(name, {}),
             "measured": measured.get(name, {}),
         }
@@ -99,13 +108,12 @@ def engines(summary: Summary) -> list[dict[str, Any]]:
     ]
 
 
-def grid(engine: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
+def grid(engine: Mapping[str, Any], colours: Mapping[str, int]) -> list[list[dict[str, Any]]]:
     """Return the ranks of an engine: a row a pipeline stage, a column a tensor rank."""
     layout = engine.get("layout") or {}
     tensor = max(int(layout.get("tensor") or 1), 1)
     ranks = sorted(_mappings(engine.get("ranks")), key=lambda one: int(one.get("rank") or 0))
-    names = list(dict.fromkeys(str(rank.get("host")) for rank in ranks))
-    cells = [{**rank, "colour": names.index(str(rank.get("host"))) % 6} for rank in ranks]
+    cells = [{**rank, "colour": colours.get(str(rank.get("host")), 0)} for rank in ranks]
     return [cells[first : first + tensor] for first in range(0, len(cells), tensor)]
 
 
@@ -124,6 +132,10 @@ def hosts(summary: Summary) -> list[dict[str, Any]]:
     for name in ranks:
         found.setdefault(name, {"name": name})
     return [{**host, "ranks": ranks.get(name, [])} for name, host in found.items()]
+
+
+def _host_names(summary: Summary) -> list[str]:
+    return [str(host["name"]) for host in hosts(summary)]
 
 
 def versions(summary: Summary) -> dict[str, str]:

@@ -1,0 +1,131 @@
+"""What a person sees of real runs of ansible-playbook."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+from typing import Any
+
+from .conftest import Project
+from .test_run_record import CHANGE, DEBUG, FAIL, gate
+
+QUIET = {"name": "Look closely", "gate_of_test": {}}
+
+
+def test_a_stage_is_announced_and_ends_with_its_evidence_and_seconds(project: Project) -> None:
+    project.play({"name": "Check it all", "tags": ["validate"], "tasks": [QUIET, gate("all well")]})
+    ran = project.run()
+    lines = ran.output.splitlines()
+    assert lines[0] == " validate   Check it all"
+    assert re.fullmatch(r" validate   all well +\d+\.\d s", lines[1])
+    assert re.fullmatch(r" done       2 hosts, changed=0, failed=0", lines[2])
+    assert re.fullmatch(r" report     runs/\S+/report\.html", lines[3])
+    assert len(lines) == 4, ran.output
+
+
+def test_hosts_that_found_different_things_are_named(project: Project) -> None:
+    project.play({"tags": ["prepare"], "tasks": [gate("{{ inventory_hostname }} has 1 card")]})
+    output = project.run().output
+    assert "a: a has 1 card" in output
+    assert "b: b has 1 card" in output
+
+
+def test_what_changed_is_counted_for_each_host(project: Project) -> None:
+    project.play({"tags": ["prepare"], "tasks": [CHANGE]})
+    assert "changed=2 (a 1, b 1)" in project.run().output
+
+
+def test_a_failure_says_what_was_expected_what_was_found_and_what_to_do(project: Project) -> None:
+    verdict = {"expected": "2 hosts", "found": "1", "cause": "b is off", "fix": "start b"}
+    task = {"name": "Count", "diagnose": {"title": "Too few", "verdict": verdict}}
+    project.play({"name": "Start", "tags": ["cluster"], "tasks": [task]})
+    ran = project.run()
+    text = ran.output
+    assert re.search(r"^ cluster    a, b: Too few +\d+\.\d s$", text, re.MULTILINE), text
+    for name, words in verdict.items():
+        assert f"   {name:<9}{words}" in text
+    assert text.count("Too few") == 1
+    assert "Traceback" not in text
+    assert " failed     2 hosts, changed=0, failed=2" in text
+    assert "report.html" in text
+
+
+def test_the_words_of_a_debug_task_are_shown_and_nothing_of_a_quiet_one(project: Project) -> None:
+    project.play({"tags": ["status"], "tasks": [QUIET, DEBUG]})
+    output = project.run("--limit", "a").output
+    assert "hello" in output.splitlines()
+    assert "Look closely" not in output
+
+
+def test_with_v_the_tasks_are_shown_as_ansible_shows_them(project: Project) -> None:
+    project.play({"name": "Check", "tags": ["validate"], "tasks": [QUIET, CHANGE]})
+    output = project.run("-v").output
+    assert "TASK [Look closely]" in output
+    assert "ok: [a]" in output
+    assert "changed: [b]" in output
+    assert "PLAY RECAP" in output
+
+
+def test_a_rescued_failure_is_not_shown(project: Project) -> None:
+    project.play({"tags": ["serve"], "tasks": [{"block": [FAIL], "rescue": [QUIET]}]})
+    assert "no luck" not in project.run().output
+
+
+def test_a_diff_is_shown_to_who_asks_for_one(project: Project) -> None:
+    target = project.directory / "text"
+    task = {"ansible.builtin.copy": {"dest": str(target), "content": "new line\n"}}
+    project.play({"tags": ["prepare"], "tasks": [task]})
+    assert "+new line" in project.run("--check", "--diff", "--limit", "a").output
+    assert "+new line" not in project.run("--check", "--limit", "a").output
+
+
+def _on_a_terminal(project: Project) -> str:
+    """Run the playbook with a terminal for its output."""
+    ours, theirs = pty.openpty()
+    environment: dict[str, Any] = {**project.environment, "TERM": "xterm"}
+    environment.pop("ANSIBLE_NOCOLOR")
+    process = subprocess.Popen(
+        project.command, cwd=project.directory, env=environment, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    said = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            said += chunk
+    except OSError:
+        pass  # Linux ends the reading side of a terminal with an error when the last writer left.
+    process.wait(timeout=60)
+    os.close(ours)
+    return said.decode()
+
+
+def test_on_a_terminal_a_line_is_written_over_and_colours_are_used(project: Project) -> None:
+    project.play({"name": "Check", "tags": ["validate"], "tasks": [QUIET, gate("all well")]})
+    said = _on_a_terminal(project)
+    assert "\x1b[K validate   Prove it\r" in said
+    assert "all well" in said
+    assert re.search(r"\x1b\[0;32m.*done.*changed=0", said)
+
+
+def test_a_worker_shows_progress_and_records_it(project: Project) -> None:
+    plugins = project.directory / "action_plugins"
+    plugins.mkdir()
+    (plugins / "long_task.py").write_text(
+        "from ansible.plugins.action import ActionBase\n"
+        "from ansible.utils.display import Display\n"
+        "from vllm_ansible.record.progress import Progress\n"
+        "class ActionModule(ActionBase):\n"
+        "    def run(self, tmp=None, task_vars=None):\n"
+        "        progress = Progress(Display(), 'serve', 'Load')\n"
+        "        for shard in range(1, 4):\n"
+        "            progress.show('loading', shard, 3, 'shards', phase=str(shard))\n"
+        "        return {'changed': False}\n"
+    )
+    project.play({"tags": ["serve"], "tasks": [{"long_task": {}, "run_once": True}]})
+    ran = project.run()
+    assert " serve      loading   2 of 3 shards" in ran.output.splitlines()
+    assert [event["done"] for event in ran.of("progress")] == [1, 2, 3]
+    said = _on_a_terminal(project)
+    assert "\x1b[K serve      loading   3 of 3 shards\r" in said
