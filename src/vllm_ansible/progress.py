@@ -157,6 +157,7 @@ class ClusterLine:
         self._line = Progress(display, stage or label, label)
         self._rate = Rate()
         self._pen: IO[str] | None = None
+        self._inherited = ""
 
     def report(
         self,
@@ -187,25 +188,30 @@ class ClusterLine:
 
     def _holds_pen(self) -> bool:
         if self._pen is None:
-            pen = (self._directory / ".pen").open("w", encoding="utf-8")
+            pen = (self._directory / ".pen").open("a+", encoding="utf-8")
             try:
                 fcntl.flock(pen, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 pen.close()
                 return False
+            pen.seek(0)
+            self._inherited = pen.read()
             self._pen = pen
         return True
 
     def _print(self) -> None:
         cluster = add_up(self._reports(), self._hosts)
-        rate = self._rate.add(time.monotonic(), cluster.done)
-        self._line.show(
-            describe(cluster, rate),
-            cluster.done,
-            cluster.total,
-            cluster.unit,
-            phase=str(cluster.finished),
-        )
+        text = describe(cluster, self._rate.add(time.monotonic(), cluster.done))
+        said = json.dumps([self._key, text, cluster.done, cluster.total])
+        # Who takes over does not repeat what the one before said last.
+        if said == self._inherited or self._pen is None:
+            return
+        self._inherited = ""
+        self._pen.truncate(0)
+        self._pen.write(said)
+        self._pen.flush()
+        phase = str(cluster.finished)
+        self._line.show(text, cluster.done, cluster.total, cluster.unit, phase=phase)
 
     def _reports(self) -> list[HostProgress]:
         found = []

@@ -125,7 +125,9 @@ class Systemd:
         with contextlib.suppress(ProcessError):  # a unit that never failed cannot be reset
             self.systemctl("reset-failed", self.unit(files.name))
         self.systemctl("start", self.unit(files.name))
-        return []
+        # A manager that may not raise a limit clamps it without a word.
+        pid = self.look(files, record).pid
+        return lowered(record["limits"], read_text(f"/proc/{pid}/limits") or "")
 
     def check_owner(self, files: Files) -> None:
         """Refuse a unit that was written for another record."""
@@ -154,6 +156,20 @@ class Systemd:
         self.systemctl("daemon-reload")
         with contextlib.suppress(ProcessError):
             self.systemctl("reset-failed", self.unit(files.name))
+
+
+def lowered(limits: Mapping[str, str], text: str) -> list[str]:
+    """Return a sentence for each limit that a process has lower than it was given."""
+    titles = {"nofile": "Max open files", "memlock": "Max locked memory"}
+    found = {line[:26].strip(): line[26:47].strip() for line in text.splitlines()}
+    sentences = []
+    for name, wanted in sorted(limits.items()):
+        has = found.get(titles[name], "unlimited")
+        if has != "unlimited" and (wanted == "infinity" or int(has) < int(wanted)):
+            sentences.append(
+                f"limit {name} stays at {has}, {wanted} was wanted: not permitted here"
+            )
+    return sentences
 
 
 def read_text(path: str) -> Optional[str]:
