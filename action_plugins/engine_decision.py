@@ -40,8 +40,14 @@ class ActionModule(ActionBase):
             wanted = wanted_processes(
                 plan,
                 each("hosts", "site_host"),
-                each("environments", "site_environment"),
-                each("models", "weights_dirs"),
+                {
+                    host: value if isinstance(value, dict) else {"directory": value}
+                    for host, value in each("environments", "environment_installed").items()
+                },
+                {
+                    host: {engine: _model(value) for engine, value in models.items()}
+                    for host, models in each("models", "weights_models").items()
+                },
                 arguments.get("fingerprints"),
             )
             looks = {
@@ -64,3 +70,8 @@ class ActionModule(ActionBase):
             },
             "kept_on_their_host": list(KEPT_ON_THEIR_HOST),
         }
+
+
+def _model(value: Any) -> dict[str, str]:
+    """Return path and fingerprint of a model that may be given by its path alone."""
+    return value if isinstance(value, dict) else {"path": str(value)}

@@ -24,22 +24,23 @@ options:
     default: site_host
   environments:
     description:
-      - By host, C(directory) and C(fingerprint) of the engine's environment; or the name of such a
-        variable.
+      - By host, C(directory) and C(fingerprint) of the engine's environment, or its directory
+        alone; or the name of such a variable.
     type: raw
-    default: site_environment
+    default: environment_installed
   models:
     description:
-      - By host, the model directory of each engine by name; or the name of such a variable.
+      - By host and engine, C(path) and C(fingerprint) of the weights, or their directory alone;
+        or the name of such a variable.
     type: raw
-    default: weights_dirs
+    default: weights_models
   looks:
     description: The answer of M(processes_info) by host, or the name of such a variable.
     type: raw
     default: __site_processes
   fingerprints:
     description:
-      - By engine, anything whose change means a restart, such as checksums of weights or key.
+      - By engine, anything whose change means a restart, such as a checksum of the API key.
     type: dict
     default: {}
   allow_disruption:

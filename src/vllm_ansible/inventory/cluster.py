@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from vllm_ansible.inventory.variables import Unresolved, Where
+from vllm_ansible.node.models import PACKAGES, RANDOM, model_of
+from vllm_ansible.node.safetensors import WeightsError
 from vllm_ansible.planner.engines import Engine, parse_engines
 from vllm_ansible.planner.layout import Capacity
 from vllm_ansible.planner.plan import Plan, make_plan
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.planner.problem import PlanError, Problem, close_match
 
 # One cluster, one value: two would make two half clusters.
 EQUAL = (
     "allow_disruption",
     "cluster_name",
-    "cluster_wait_seconds",
     "data_plane_network",
     "engine_python",
     "engines",
     "huggingface_token_file",
-    "serve_silence_seconds",
     "vllm_api_key_file",
 )
 SECRET_FILES = ("vllm_api_key_file", "huggingface_token_file")
@@ -131,12 +132,32 @@ def estimate(
         typed = parse_engines(engines)
     except PlanError as error:
         return (), None, list(error.problems)
-    if not hosts:
-        return typed, None, []
+    unknown = _unknown_models(typed)
+    if unknown or not hosts:
+        return typed, None, unknown
     try:
         return typed, make_plan(cluster, typed, declared(hosts)), []
     except PlanError as error:
         return typed, None, list(error.problems)
+
+
+def _unknown_models(engines: Sequence[Engine]) -> list[Problem]:
+    """Return one problem for each model of ours that does not exist."""
+    problems = []
+    for engine in engines:
+        try:
+            model_of(asdict(engine))
+        except WeightsError as error:
+            known = ", ".join(sorted((*PACKAGES, *RANDOM)))
+            problems.append(
+                Problem(
+                    f"engine {engine.name}: {error}",
+                    expected=f"one of {known}, a model of the hub or a directory",
+                    found=engine.model,
+                    fix=close_match(engine.model, (*PACKAGES, *RANDOM)) or f"there are {known}",
+                )
+            )
+    return problems
 
 
 def declared(hosts: Mapping[str, Mapping[str, Any]]) -> list[Capacity]:

@@ -15,7 +15,7 @@ from vllm_ansible.planner.problem import Problem, close_match
 FREE_PREFIXES = ("my_", "__", "molecule_")
 LEFT_BEHIND = (
     "site_become",
-    "site_environment",
+    "environment_installed",
     "site_head",
     "site_host",
     "site_hosts",

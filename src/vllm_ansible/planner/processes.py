@@ -53,16 +53,15 @@ def wanted_processes(
     plan: Plan,
     hosts: Mapping[str, Mapping[str, Any]],
     environments: Mapping[str, Mapping[str, str]],
-    models: Mapping[str, Mapping[str, str]],
+    models: Mapping[str, Mapping[str, Mapping[str, str]]],
     fingerprints: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, tuple[ProcessSpec, ...]]:
     """Return the processes of every host in `hosts`, each list in the order of start.
 
     hosts: site_host by inventory name. environments: by host, directory and fingerprint of the
-    engine's environment.
-    models: by host, model directory by engine. fingerprints: by engine, anything whose change
-    means a restart (checksums of weights, of the API key). An engine none of whose hosts is
-    given is left out; one of which only some are given is refused.
+    engine's environment. models: by host and engine, path and fingerprint of the weights.
+    fingerprints: by engine, anything else whose change means a restart. An engine none of whose
+    hosts is given is left out; one of which only some are given is refused.
     """
     wanted: dict[str, list[ProcessSpec]] = {host: [] for host in hosts}
     for engine in plan.engines:
@@ -75,7 +74,8 @@ def wanted_processes(
         rooms = [_room(hosts[host], engine, environments[host]) for host in engine.hosts]
         for room in rooms:
             model = models[str(room.host["name"])][engine.name]
-            for spec in _of_host(room, rooms, model, depends):
+            weights = {"weights": model.get("fingerprint", "")}
+            for spec in _of_host(room, rooms, model["path"], {**weights, **depends}):
                 wanted[spec.host].append(spec)
     return {
         host: tuple(sorted(specs, key=lambda spec: (spec.order, spec.name)))

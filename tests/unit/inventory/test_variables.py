@@ -100,6 +100,11 @@ def test_a_layout_larger_than_what_is_declared_is_refused_offline() -> None:
     assert "(file of engines)" in told
 
 
+def test_a_model_of_ours_that_does_not_exist_is_refused() -> None:
+    (told,) = sentences(judge({}, engines=[{**ENGINE, "model": "package:smollm2-135m-instrct"}]))
+    assert told.endswith("did you mean smollm2-135m-instruct?")
+
+
 def test_what_an_inventory_does_not_declare_is_not_judged() -> None:
     assert sentences(judge({}, engines=[{**ENGINE, "layout": {"tensor": 4}}])) == []
 

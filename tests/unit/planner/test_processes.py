@@ -37,7 +37,9 @@ def planned(*engines: dict[str, Any], accelerator: str = "cpu") -> Plan:
 
 
 def processes(plan: Plan, hosts: Any = None, **more: Any) -> dict[str, tuple[ProcessSpec, ...]]:
-    models = {host: {engine.name: "/models/m" for engine in plan.engines} for host in HOSTS}
+    models = {
+        host: {engine.name: {"path": "/models/m"} for engine in plan.engines} for host in HOSTS
+    }
     return wanted_processes(plan, hosts or HOSTS, ENVIRONMENTS, models, **more)
 
 
@@ -145,7 +147,7 @@ def test_only_paths_name_secrets(word: str) -> None:
 
 def test_what_an_engine_depends_on_changes_its_server_only() -> None:
     plan = planned(SPANNING)
-    before, after = processes(plan), processes(plan, fingerprints={"a": {"weights": "x"}})
+    before, after = processes(plan), processes(plan, fingerprints={"a": {"api_key": "x"}})
     assert before["n1"][0].digest == after["n1"][0].digest
     assert before["n1"][1].digest != after["n1"][1].digest
 

@@ -1,0 +1,120 @@
+"""The thin plugins over the planner, played as roles play them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[3]
+PLAYBOOK = Path(sys.executable).parent / "ansible-playbook"
+
+
+def look(number: int) -> dict[str, Any]:
+    address = {"interface": "eth0", "address": f"10.0.0.{number}", "prefix": 24}
+    return {
+        "host": {
+            "uid": 0,
+            "user": "root",
+            "home": "/root",
+            "sudo": False,
+            "pid1": "systemd",
+            "architecture": "x86_64",
+            "distribution": "debian",
+            "distribution_version": "12",
+            "python": "3.11.2",
+            "cores": 4,
+            "memory_bytes": 2**33,
+            "disk_free_bytes": 2**33,
+            "boot_id": "b",
+            "missing_libraries": ["numa"],
+            "accelerators": {"kind": "cpu", "count": 1, "pci": [], "driver_version": ""},
+            "addresses": [{**address, "network": "10.0.0.0/24", "kind": "physical"}],
+            "interface_default_route": "eth0",
+        }
+    }
+
+
+def play(directory: Path, **variables: Any) -> dict[str, Any]:
+    """Play all three plugins and return what each answered."""
+    hosts = {
+        f"n{number}": {
+            "__site_look": look(number),
+            "environment_installed": {"directory": "/e/abc", "fingerprint": "f"},
+            "weights_models": {"a": {"path": "/m", "fingerprint": "w"}},
+            "__site_processes": {"processes": {}},
+        }
+        for number in (1, 2)
+    }
+    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    group = {"hosts": hosts, "vars": {**here, **variables}}
+    (directory / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": {"gpu": group}}}))
+    tasks: list[dict[str, Any]] = [
+        {"site_facts": {}, "register": "facts", "run_once": True},
+        {"set_fact": {"site_host": "{{ facts.hosts[inventory_hostname] }}"}},
+        {
+            "plan_layout": {"cluster": "{{ cluster_name }}", "engines": "{{ engines }}"},
+            "register": "layout",
+            "run_once": True,
+        },
+        {
+            "engine_decision": {"plan": "{{ layout.plan }}"},
+            "register": "decision",
+            "run_once": True,
+        },
+        {
+            "copy": {
+                "content": "{{ [facts, layout, decision] | to_json }}",
+                "dest": str(directory / "answers.json"),
+            },
+            "run_once": True,
+        },
+    ]
+    book = [{"hosts": "gpu", "gather_facts": False, "tasks": tasks}]
+    (directory / "play.yml").write_text(yaml.safe_dump(book))
+    done = subprocess.run(
+        [PLAYBOOK, "-i", directory / "hosts.yml", directory / "play.yml"],
+        cwd=ROOT,
+        env={**os.environ, "VLLM_ANSIBLE_RUNS_DIR": str(directory / "runs")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = ("facts", "layout", "decision")
+    answers = json.loads((directory / "answers.json").read_text())
+    return dict(zip(names, answers, strict=True))
+
+
+def test_from_looks_to_steps(tmp_path: Path) -> None:
+    engine = {"name": "a", "model": "o/m", "layout": {"pipeline": 2}}
+    answers = play(tmp_path, cluster_name="r1", engines=[engine])
+
+    facts = answers["facts"]["hosts"]
+    assert facts["n2"]["address"] == "10.0.0.2"
+    assert facts["n2"]["missing_libraries"] == ["numa"]
+    assert facts["n2"]["driver_version"] == ""
+
+    layout = answers["layout"]
+    assert layout["differs"]
+    assert layout["evidence"]["summary"] == "a: TP1 PP2 on n1, n2 (ray, port 8000)"
+    kept = sorted((tmp_path / "runs").glob("*/plan.json"))
+    assert json.loads(kept[0].read_text()) == layout["plan"]
+
+    steps = answers["decision"]["hosts"]
+    told = {
+        host: [f"{phase} {step['name']}" for phase, listed in phases.items() for step in listed]
+        for host, phases in steps.items()
+    }
+    assert told == {
+        "n1": ["start_heads a-ray", "start_serve a-serve"],
+        "n2": ["start_workers a-ray"],
+    }
+    assert answers["decision"]["engines"]["a"]["action"] == "start"
+    assert steps["n1"]["start_serve"][0]["depends"] == {"environment": "f", "weights": "w"}
+    assert "RAY_ADDRESS" in answers["decision"]["kept_on_their_host"]
