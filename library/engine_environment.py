@@ -55,9 +55,9 @@ options:
     default: ""
   compile_bytecode:
     description:
-      - Compile everything at once. Without it, only what an engine imports while it starts.
+      - Compile everything at once. Without it, only what the check of imports touches.
     type: bool
-    default: false
+    default: true
   environment:
     description: Further environment of the build, such as proxies and mirrors.
     type: dict
@@ -121,7 +121,7 @@ def main() -> None:
             "uv": {"type": "path"},
             "find_links": {"type": "list", "elements": "str", "default": []},
             "torch_backend": {"type": "str", "default": ""},
-            "compile_bytecode": {"type": "bool", "default": False},
+            "compile_bytecode": {"type": "bool", "default": True},
             "environment": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
