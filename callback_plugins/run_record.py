@@ -94,7 +94,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         self._task(result, "failed", **({"expected": True} if expected else {}))
         if not expected:
             self._record.failure(
-                result.host.get_name(), result.task_name, outcome.failure(result.result)
+                result.host.get_name(),
+                result.task_name,
+                outcome.failure(result.result, plays.reason(result)),
             )
 
     def v2_runner_on_unreachable(self, result: Any) -> None:

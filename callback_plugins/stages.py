@@ -122,7 +122,7 @@ class CallbackModule(DefaultCallback):  # type: ignore[misc]  # ansible-core has
         """Keep a failure that nothing rescues, with the hosts that share it."""
         expected = ignore_errors or plays.is_rescued(result.task)
         if not expected:
-            failure = outcome.failure(result.result)
+            failure = outcome.failure(result.result, plays.reason(result))
             self._failures.setdefault((result.task_name, failure), []).append(
                 result.host.get_name()
             )

@@ -37,9 +37,14 @@ class Failure:
 
 
 def failure(
-    result: Mapping[str, Any], recognise: Callable[[str], Signature | None] = match
+    result: Mapping[str, Any],
+    reason: str | None = None,
+    recognise: Callable[[str], Signature | None] = match,
 ) -> Failure:
-    """Return why a result failed; a known signature adds the cause and fix that it lacks itself."""
+    """Return why a result failed; a known signature adds the cause and fix that it lacks itself.
+
+    `reason` is the error at the root, which the message of a module may not repeat.
+    """
     result = _failed_item(result)
     if "censored" in result:
         return Failure(
@@ -47,6 +52,8 @@ def failure(
             fix="Look at the host's own log; the task is marked no_log",
         )
     fields = {name: _words(result.get(name)) for name in FIELDS}
+    if reason and not fields["found"] and reason not in str(result.get("msg")):
+        fields["found"] = reason[:_LONGEST_MESSAGE]
     signature = recognise("\n".join(str(result.get(name) or "") for name in _OUTPUT))
     if signature:
         fields["cause"] = fields["cause"] or signature.cause

@@ -63,6 +63,14 @@ def address(result: Any) -> str:
     )
 
 
+def reason(result: Any) -> str | None:
+    """Return the words of the error at the root of a failed result, without any traceback."""
+    event = getattr(result.exception, "event", None)
+    while chain := getattr(event, "chain", None):
+        event = chain.event
+    return str(event.msg) if event is not None else None
+
+
 def warning_text(warning: Any) -> str:
     """Return the words of a warning, which may be text or one of Ansible's own messages."""
     event = getattr(warning, "event", None)

@@ -37,7 +37,7 @@ def test_a_good_run_is_recorded_from_start_to_end(project: Project) -> None:
     assert start["check"] is False
     assert ran.directory
     assert start["run"] == ran.directory.name
-    assert "-e 'vllm_api_key=<hidden>'" in start["command"] or "=<hidden>" in start["command"]
+    assert "vllm_api_key=<hidden>" in start["command"]
     assert (end["ok"], end["changed"], end["failures"]) == (True, 2, 0)
     assert [event["stage"] for event in ran.of("stage_start")] == ["validate", "prepare"]
     assert [event["ok"] for event in ran.of("stage_end")] == [True, True]
@@ -290,3 +290,10 @@ def test_a_directory_that_cannot_be_made_does_not_stop_the_run(project: Project)
     ran = project.run()
     assert ran.status == 0
     assert "not recorded" in ran.output
+
+
+def test_the_error_at_the_root_is_what_was_found(project: Project) -> None:
+    project.play({"tags": ["install"], "tasks": [{"ansible.builtin.command": "/no/such/program"}]})
+    failure = project.run("--limit", "a").of("failure")[0]
+    assert "No such file or directory" in failure["found"]
+    assert "Traceback" not in str(failure)
