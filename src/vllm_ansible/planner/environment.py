@@ -117,6 +117,10 @@ def ray_environment(room: Room) -> dict[str, str]:
     """Return the environment of a Ray node; its workers inherit it."""
     return {
         **node_environment(room),
+        **_loopback_only(room),
+        # No option of `ray start` moves these two from 44217 and 44227, and a host may have two Rays.
+        "AUTOSCALER_METRIC_PORT": str(room.engine.ports.autoscaler_metrics),
+        "DASHBOARD_METRIC_PORT": str(room.engine.ports.dashboard_metrics),
         # Without a mode Ray 2.60 invents a token on the head that its workers do not have.
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": room.ray_token_file,
@@ -127,6 +131,18 @@ def ray_environment(room: Room) -> dict[str, str]:
         "RAY_TMPDIR": room.temporary_dir,
         "RAY_USAGE_STATS_ENABLED": "0",
     }
+
+
+def _loopback_only(room: Room) -> dict[str, str]:
+    """Return what keeps a one-host Ray on loopback, every port of it.
+
+    Ray replaces 127.0.0.1 by the address of the default route, and then listens on all addresses
+    (resolve_ip_for_localhost in ray/_private/services.py, 2.60), unless it takes the host for one
+    on which clusters are not supported.
+    """
+    if str(room.host["address"]) != "127.0.0.1":
+        return {}
+    return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 def _accelerator_environment(room: Room) -> dict[str, str]:

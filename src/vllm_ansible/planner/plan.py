@@ -250,7 +250,8 @@ def _planned(value: Mapping[str, Any]) -> PlannedEngine:
             "layout": Layout(**value["layout"]),
             "hosts": tuple(value["hosts"]),
             "ranks": tuple(Rank(**rank) for rank in value["ranks"]),
-            "ports": Ports(**value["ports"]),
+            # A plan that an earlier release kept may lack a port; its engine keeps those it has.
+            "ports": Ports(**{**asdict(ports_for(value["index"])), **value["ports"]}),
             "arguments": tuple(value["arguments"]),
             "probe": Probe(**value["probe"]),
             "reasons": tuple(value["reasons"]),

@@ -26,6 +26,8 @@ class Ports:
     dashboard_agent_grpc: int
     metrics: int
     master: int
+    autoscaler_metrics: int
+    dashboard_metrics: int
     worker_first: int
     worker_last: int
 
@@ -45,6 +47,8 @@ def ports_for(index: int, api: int | None = None) -> Ports:
         dashboard_agent_grpc=block + 7,
         metrics=block + 8,
         master=block + 9,
+        autoscaler_metrics=block + 10,
+        dashboard_metrics=block + 11,
         worker_first=block + 20,
         worker_last=block + 99,
     )

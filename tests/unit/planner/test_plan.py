@@ -124,6 +124,13 @@ def test_a_plan_survives_its_file() -> None:
     assert read.digest == made.digest
 
 
+def test_a_kept_plan_that_lacks_a_port_is_completed() -> None:
+    made = plan([{"name": "a"}], hosts(1))
+    kept = made.to_dict()
+    del kept["engines"][0]["ports"]["dashboard_metrics"]
+    assert Plan.from_dict(kept) == made
+
+
 def test_a_plan_of_another_version_is_refused() -> None:
     with pytest.raises(PlanError, match="version 7"):
         Plan.from_dict({"version": 7})

@@ -162,3 +162,20 @@ def test_ranks_of_a_host_share_its_cores() -> None:
     server = processes(planned(SPANNING))["n1"][1]
     assert server.environment["OMP_NUM_THREADS"] == "2"
     assert server.environment["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+
+
+def test_a_cluster_of_one_machine_stays_on_loopback() -> None:
+    alone = {"n1": site_host("n1", 1, address="127.0.0.1", interface="lo")}
+    plan = planned({"name": "a", "hosts": ["n1"]})
+    for spec in processes(plan, alone)["n1"]:
+        assert spec.environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0"
+    for spec in processes(plan)["n1"]:
+        assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in spec.environment
+
+
+def test_no_port_of_ray_is_left_to_its_defaults() -> None:
+    wanted = processes(planned({"name": "z"}, {"name": "a"}))["n1"]
+    heads = {spec.engine: spec.environment for spec in wanted if spec.part == "head"}
+    for engine, block in (("z", 20000), ("a", 20100)):
+        assert heads[engine]["AUTOSCALER_METRIC_PORT"] == str(block + 10)
+        assert heads[engine]["DASHBOARD_METRIC_PORT"] == str(block + 11)
