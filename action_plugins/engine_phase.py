@@ -57,8 +57,6 @@ class ActionModule(ActionBase):
         done: list[dict[str, Any]] = []
         for step in wanted["steps"]:
             arguments = {key: step[key] for key in PROCESS if step.get(key) is not None}
-            if host["privileges"] != "root":
-                arguments.pop("user", None)
             answer = self._execute_module(
                 module_name="managed_process",
                 module_args={**common, **arguments},

@@ -21,10 +21,11 @@ options:
     description: User that owns them. Only root can give a directory away.
     type: str
     required: true
-  mode:
-    description: Permissions, as octal digits.
-    type: str
-    default: "0750"
+  private:
+    description: Those of them that nobody but the owner may enter; the others are open to the group.
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""
@@ -68,12 +69,11 @@ def main() -> None:
         argument_spec={
             "directories": {"type": "list", "elements": "str", "required": True},
             "owner": {"type": "str", "required": True},
-            "mode": {"type": "str", "default": "0750"},
+            "private": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
     wanted = module.params
-    mode = int(wanted["mode"], 8)
     try:
         user = pwd.getpwnam(wanted["owner"])
     except KeyError:
@@ -82,6 +82,7 @@ def main() -> None:
         module.fail_json(msg=f"there is no user {wanted['owner']} on this host")
     made = []
     for path in wanted["directories"]:
+        mode = 0o700 if path in wanted["private"] else 0o750
         try:
             if not differs(path, user.pw_uid, mode):
                 continue

@@ -21,7 +21,7 @@ RAY_NODE = (
     "metrics",
 )
 PORTS_OF = {
-    "head": ("gcs", "dashboard", "client", *RAY_NODE),
+    "head": ("gcs", "dashboard", "client", "autoscaler_metrics", "dashboard_metrics", *RAY_NODE),
     "worker": RAY_NODE,
     "serve": ("api",),
 }
@@ -83,9 +83,7 @@ def starting_ports(
     ports = {engine["name"]: engine["ports"] for engine in engines}
     phases = decision["hosts"][host]
     steps = [
-        step
-        for phase in ("start_heads", "start_workers", "start_serve")
-        for step in phases[phase]
+        step for phase in ("start_heads", "start_workers", "start_serve") for step in phases[phase]
     ]
     return {
         str(ports[step["engine"]][name]): f"{step['name']} ({name.replace('_', ' ')})"
