@@ -10,6 +10,8 @@ from pathlib import Path
 import yaml
 
 SUFFIXES = ("", ".yml", ".yaml", ".json")
+# The parser Ansible uses: libyaml reads some files that the Python one refuses ({a: why?, b: c}).
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def _variable_files(directory: Path) -> Iterator[tuple[Path, str]]:
 def _compose(path: Path) -> yaml.Node | None:
     """Return the nodes of a YAML file without building values, so that vaults and tags pass."""
     try:
-        return yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        return yaml.compose(path.read_text(encoding="utf-8"), Loader=LOADER)
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return None
 

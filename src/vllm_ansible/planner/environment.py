@@ -118,7 +118,7 @@ def ray_environment(room: Room) -> dict[str, str]:
     return {
         **node_environment(room),
         **_loopback_only(room),
-        # No option of `ray start` moves these two from 44217 and 44227, and a host may have two Rays.
+        # No option of `ray start` moves these two from 44217 and 44227; a host may have two Rays.
         "AUTOSCALER_METRIC_PORT": str(room.engine.ports.autoscaler_metrics),
         "DASHBOARD_METRIC_PORT": str(room.engine.ports.dashboard_metrics),
         # Without a mode Ray 2.60 invents a token on the head that its workers do not have.

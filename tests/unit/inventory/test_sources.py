@@ -50,6 +50,12 @@ def test_an_ini_inventory_is_read_too(tmp_path: Path) -> None:
     assert places(sources, "x", ["n1"], tmp_path) == []
 
 
+def test_what_ansible_can_read_is_read(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text("all: {vars: {probe: {prompt: Why?, expect: Paris}}}\n")
+    sources = read_sources([tmp_path], None)
+    assert places(sources, "probe", [], tmp_path) == ["hosts.yml:1"]
+
+
 def test_a_file_that_is_no_yaml_is_left_to_ansible(tmp_path: Path) -> None:
     (tmp_path / "group_vars").mkdir()
     (tmp_path / "group_vars/all.yml").write_text("a: [\n")
