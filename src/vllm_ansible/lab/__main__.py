@@ -1,14 +1,17 @@
 """Command line of the lab: `python -m vllm_ansible.lab up`."""
 
 import argparse
+import shlex
 import sys
 import time
 from pathlib import Path
 
 from .commands import LabError
 from .lab import Lab
-from .paths import DEFAULT_NAME, REPOSITORY
+from .paths import DEFAULT_NAME, REPOSITORY, cache_root
 from .record import LinkRecord
+from .vm import DEFAULT_NAME as VM_NAME
+from .vm import Machine
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,6 +41,11 @@ def parser() -> argparse.ArgumentParser:
     link.add_argument("--rate", default="", help="both directions, like 100mbit")
     link.add_argument("--delay", default="", help="one way, like 20ms")
     link.add_argument("--loss", type=float, default=0.0, help="percent of packets, each direction")
+    machine = verbs.add_parser("vm", help="a virtual machine with a kernel of its own")
+    machine.add_argument("action", choices=["up", "down", "status"])
+    machine.add_argument("--name", default=VM_NAME)
+    machine.add_argument("--root", type=Path, default=REPOSITORY)
+    machine.add_argument("--memory", type=int, default=1024, metavar="MIB")
     return top
 
 
@@ -98,6 +106,22 @@ def link(options: argparse.Namespace) -> None:
         chosen.restore()
 
 
+def vm(options: argparse.Namespace) -> None:
+    """Start, stop or find the virtual machine."""
+    machine = Machine(options.name, options.root)
+    if options.action == "up":
+        started = time.monotonic()
+        machine = Machine.create(
+            options.name, memory_mib=options.memory, root=options.root, progress=say
+        )
+        say(f"the virtual machine answers SSH after {time.monotonic() - started:.1f} s:")
+    elif options.action == "down":
+        machine.down()
+        say(f"{options.name} is removed; its disk image stays in {cache_root() / 'vm'}")
+        return
+    print(shlex.join(machine.ssh()))
+
+
 def show(link: LinkRecord) -> str:
     """Describe one changed link in a line."""
     ends = f"{link.host} - {link.peer}" if link.peer else link.host
@@ -109,12 +133,15 @@ def show(link: LinkRecord) -> str:
 def main() -> int:
     """Run one verb; a failure is one line."""
     options = parser().parse_args()
-    verbs = {"up": up, "down": down, "status": status, "link": link}
+    verbs = {"up": up, "down": down, "status": status, "link": link, "vm": vm}
     try:
         verbs[options.verb](options)
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("lab: interrupted; `up` goes on from here, `down` removes it", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -40,7 +40,7 @@ class SharedCache:
     def prepare(self) -> None:
         """Make the directories, and fill the caches with what this machine already has."""
         for name in ("huggingface", "pip", "uv", "hosts"):
-            (self.root / name).mkdir(parents=True, exist_ok=True)
+            open_directory(self.root / name)
         link_missing(machine_uv_cache(), self.root / "uv")
 
     def host_directory(self, token: str, host: str) -> Path:
@@ -50,7 +50,8 @@ class SharedCache:
     def make_host(self, token: str, host: str) -> Path:
         """Make one host's tree and return its path inside the host."""
         directory = self.host_directory(token, host)
-        directory.mkdir(parents=True, exist_ok=True)
+        open_directory(directory.parent)
+        open_directory(directory)
         return MOUNT / directory.relative_to(self.root)
 
     def remove_hosts(self, token: str) -> None:
@@ -58,6 +59,12 @@ class SharedCache:
         directory = self.root / "hosts" / token
         if directory.exists():
             shutil.rmtree(directory)
+
+
+def open_directory(path: Path) -> None:
+    """Make a directory that a service's user on a host can pass, whatever our umask is."""
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o755)
 
 
 def machine_uv_cache() -> Path:

@@ -4,7 +4,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 PACKAGES = {
     "conmon": "conmon",
@@ -61,19 +61,20 @@ def run(
     data: bytes | None = None,
     check: bool = True,
     timeout: float = 600,
-    environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run one command to its end; with check, a failure becomes a LabError that quotes it."""
-    # The lab runs its own fixed tools, never a string from a shell.
-    done = subprocess.run(  # noqa: S603
-        list(argv),
-        input=data,
-        stdin=subprocess.DEVNULL if data is None else None,
-        capture_output=True,
-        check=False,
-        timeout=timeout,
-        env={**os.environ, "PATH": SEARCH_PATH, **(environment or {})},
-    )
+    try:
+        done = subprocess.run(  # noqa: S603  # fixed tools with lists of words, never a shell
+            list(argv),
+            input=data,
+            stdin=subprocess.DEVNULL if data is None else None,
+            capture_output=True,
+            check=False,
+            timeout=timeout,
+            env={**os.environ, "PATH": SEARCH_PATH},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LabError(f"`{shlex.join(argv)}` was not done after {timeout:.0f} s.") from error
     result = subprocess.CompletedProcess(
         list(argv),
         done.returncode,

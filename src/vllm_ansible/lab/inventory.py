@@ -42,9 +42,14 @@ def inventory_data(
     }
 
 
-def write_inventory(record: Record, paths: LabPaths, environment: Mapping[str, str]) -> Path:
+def inventory_file(paths: LabPaths) -> Path:
+    """Return the file that a lab writes."""
+    return paths.inventory / "hosts.yml"
+
+
+def write_inventory(record: Record, paths: LabPaths, environment: Mapping[str, str]) -> None:
     """Write hosts.yml; an address in it may hold a password, so only its owner may read it."""
-    target = paths.inventory / "hosts.yml"
+    target = inventory_file(paths)
     target.parent.mkdir(parents=True, exist_ok=True)
     text = HEADER + yaml.safe_dump(
         inventory_data(record, paths, environment), sort_keys=False, width=1000
@@ -53,7 +58,6 @@ def write_inventory(record: Record, paths: LabPaths, environment: Mapping[str, s
         target.touch(mode=0o600)
         target.chmod(0o600)
         target.write_text(text)
-    return target
 
 
 def remove_inventory(record: Record) -> None:

@@ -13,7 +13,7 @@ from . import network as networks
 from .cache import SharedCache, machine_pip_cache
 from .commands import LabError, podman, require_root, require_tools, run
 from .image import ensure_image
-from .inventory import remove_inventory, write_inventory
+from .inventory import inventory_file, remove_inventory, write_inventory
 from .keys import ensure_key, ssh_options, write_known_hosts
 from .links import Link, apply, clear_all
 from .paths import DEFAULT_NAME, REPOSITORY, LabPaths, cache_root, lab_paths
@@ -55,7 +55,10 @@ class Lab:
         require_tools(TOOLS)
         paths = lab_paths(name, inventory, root)
         with exclusive(paths.lock):
-            lab = cls(paths, load(paths.record) or new_record(name), progress)
+            record = load(paths.record) or new_record(name)
+            if record.inventory and inventory is None:
+                paths = lab_paths(name, Path(record.inventory).parent, root)
+            lab = cls(paths, record, progress)
             lab._up(hosts, second_network)
         return lab
 
@@ -113,10 +116,11 @@ class Lab:
             if self.record.links:
                 apply(self.record, [host.name for host in self.record.hosts])
             self._pin()
-            record.inventory = str(
-                write_inventory(record, self.paths, sources.environment | self.cache.environment)
-            )
+            if record.inventory != str(inventory_file(self.paths)):
+                remove_inventory(record)
+            record.inventory = str(inventory_file(self.paths))
             self._save()
+            write_inventory(record, self.paths, sources.environment | self.cache.environment)
             self.progress(f"waiting for {len(record.hosts)} hosts to answer SSH")
             front = record.networks[0].role
             for _ in pool.map(

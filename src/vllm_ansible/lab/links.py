@@ -1,19 +1,15 @@
 """Shape, slow, spoil and cut the links of a running lab, and put them right again."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import shaping
-from .commands import SEARCH_PATH, LabError, run
+from .commands import LabError, run
 from .host import inspect_host
 from .network import inspect_network
+from .process import start, stop
 from .record import HostRecord, LinkRecord, Record, WireRecord, exclusive, save
 
 if TYPE_CHECKING:
@@ -123,7 +119,7 @@ def cable(host: HostRecord, number: int) -> tuple[str, int]:
 def clear(record: Record, short: str) -> None:
     """Take away the helper devices and the program that one cable may have."""
     for wire in [one for one in record.wires if one.tap == f"{short}t"]:
-        stop_wire(wire)
+        stop(wire.process)
         record.wires.remove(wire)
     run(["ip", "link", "del", f"{short}u"], check=False)
 
@@ -141,55 +137,14 @@ def start_wire(
     record: Record, interface: str, tap: str, bridge: str, own: float, peers: dict[str, float]
 ) -> WireRecord:
     """Start the program that delays one cable's frames, and wait until it carries them."""
+
+    def carries() -> bool:
+        argv = ["ip", "-j", "link", "show", "dev", tap, "master", bridge]
+        shown = run(argv, check=False)
+        return shown.returncode == 0 and '"LOWER_UP"' in shown.stdout
+
     extra = [f"{address}={seconds}" for address, seconds in peers.items()]
     argv = [sys.executable, str(WIRE), interface, tap, bridge, str(own), *extra]
-    words = tempfile.TemporaryFile()  # noqa: SIM115  # the program outlives us, and so its file
-    process = subprocess.Popen(  # noqa: S603  # our own program, given as a list
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=words,
-        start_new_session=True,
-        env={**os.environ, "PATH": SEARCH_PATH},
-    )
-    wire = WireRecord(interface, tap, process.pid, started_at(process.pid))
+    wire = WireRecord(interface, tap, start(argv, carries, timeout=10))
     record.wires.append(wire)
-    deadline = time.monotonic() + 10
-    while True:
-        shown = run(["ip", "-j", "link", "show", "dev", tap, "master", bridge], check=False)
-        if shown.returncode == 0 and '"LOWER_UP"' in shown.stdout:
-            return wire
-        if process.poll() is not None or time.monotonic() > deadline:
-            stop_wire(wire)
-            words.seek(0)
-            said = words.read().decode().strip()
-            raise LabError(f"The delay on {interface} did not start: {said[-300:] or 'no word'}")
-        time.sleep(0.05)  # a few milliseconds is all it takes
-
-
-def started_at(pid: int) -> int:
-    """Return when a process started, in ticks since boot; 0 when it is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-
-
-def stop_wire(wire: WireRecord) -> None:
-    """Stop the very process that was started, never another that got its number."""
-    if not wire.started or started_at(wire.pid) != wire.started:
-        return
-    os.kill(wire.pid, signal.SIGTERM)
-    deadline = time.monotonic() + 5
-    while started_at(wire.pid) == wire.started and not zombie(wire.pid):
-        if time.monotonic() > deadline:
-            os.kill(wire.pid, signal.SIGKILL)
-        time.sleep(0.02)  # it has two cables to put back
-
-
-def zombie(pid: int) -> bool:
-    """Tell whether a process has ended and waits for us to notice."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+    return wire

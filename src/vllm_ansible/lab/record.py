@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .commands import LabError
+from .process import ProcessRecord
 
 VERSION = 1
 
@@ -51,12 +52,11 @@ class LinkRecord:
 
 @dataclass
 class WireRecord:
-    """The program that delays one cable, known by its number and its time of start."""
+    """The program that delays one cable, and the device by which it takes a host's place."""
 
     interface: str
     tap: str
-    pid: int
-    started: int
+    process: ProcessRecord
 
 
 @dataclass
@@ -122,7 +122,10 @@ def load(path: Path) -> Record | None:
     data["networks"] = [NetworkRecord(**one) for one in data["networks"]]
     data["hosts"] = [HostRecord(**one) for one in data["hosts"]]
     data["links"] = [LinkRecord(**one) for one in data["links"]]
-    data["wires"] = [WireRecord(**one) for one in data["wires"]]
+    data["wires"] = [
+        WireRecord(one["interface"], one["tap"], ProcessRecord(**one["process"]))
+        for one in data["wires"]
+    ]
     return Record(**data)
 
 

@@ -1,0 +1,188 @@
+"""The parts of the lab that need neither root nor podman."""
+
+import os
+import subprocess
+import sys
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import pytest
+
+from vllm_ansible.lab import commands, shaping
+from vllm_ansible.lab.cache import link_missing
+from vllm_ansible.lab.commands import LabError
+from vllm_ansible.lab.inventory import inventory_data
+from vllm_ansible.lab.network import free_subnet, host_address
+from vllm_ansible.lab.paths import lab_paths
+from vllm_ansible.lab.process import running, start, stop
+from vllm_ansible.lab.record import (
+    HostRecord,
+    LinkRecord,
+    NetworkRecord,
+    Record,
+    WireRecord,
+    load,
+    new_record,
+    save,
+)
+
+POOL = IPv4Network("10.0.0.0/22")
+PORTS = {
+    ("a", "data"): shaping.Port("a", "10.0.0.11", "veth1", "up1"),
+    ("b", "data"): shaping.Port("b", "10.0.0.12", "veth2", "up2"),
+}
+ADDRESSES = {"a": "10.0.0.11", "b": "10.0.0.12"}
+
+
+def small_record() -> Record:
+    record = Record("lab", "0123abcd")
+    record.networks = [NetworkRecord("front", "vllm-lab-0123abcd-front", "10.0.0.0/24", False)]
+    record.hosts = [HostRecord("lab1", "vllm-lab-0123abcd-lab1", {"front": "10.0.0.11"})]
+    return record
+
+
+def test_a_subnet_overlaps_neither_smaller_nor_larger_networks() -> None:
+    used = [IPv4Network("10.0.0.128/25"), IPv4Network("10.0.1.7/32")]
+    assert free_subnet(used, POOL) == IPv4Network("10.0.2.0/24")
+    with pytest.raises(LabError, match=r"No free /24 is left in 10\.0\.0\.0/22"):
+        free_subnet([IPv4Network("10.0.0.0/8")], POOL)
+
+
+def test_a_network_refuses_more_hosts_than_it_has_room_for() -> None:
+    network = small_record().networks[0]
+    assert host_address(network, 0) == "10.0.0.11"
+    assert host_address(network, 243) == "10.0.0.254"
+    with pytest.raises(LabError, match="no room for host number 245"):
+        host_address(network, 244)
+
+
+def test_a_record_survives_its_file(tmp_path: Path) -> None:
+    record = small_record()
+    record.links = [LinkRecord("lab1", "front", rate="1mbit")]
+    record.wires = [WireRecord("veth0", "tap", start(["sleep", "60"], lambda: True, 5))]
+    save(record, tmp_path / "lab.json")
+    loaded = load(tmp_path / "lab.json")
+    stop(record.wires[0].process)
+    assert loaded == record
+    assert load(tmp_path / "missing.json") is None
+
+
+def test_a_broken_record_is_named(tmp_path: Path) -> None:
+    (tmp_path / "lab.json").write_text("{")
+    with pytest.raises(LabError, match=r"lab\.json cannot be read"):
+        load(tmp_path / "lab.json")
+
+
+def test_two_labs_of_one_name_never_share_a_token() -> None:
+    assert new_record("lab").token != new_record("lab").token
+
+
+def test_a_process_is_known_by_more_than_its_number() -> None:
+    process = start(["sleep", "60"], lambda: True, timeout=5)
+    assert running(process)
+    stranger = type(process)(process.pid, process.started + 1)
+    stop(stranger)
+    assert running(process), "a stranger with the same number was stopped"
+    stop(process)
+    assert not running(process)
+
+
+def test_a_program_that_ends_early_is_quoted() -> None:
+    with pytest.raises(LabError, match="cannot access"):
+        start(["ls", "/nowhere"], lambda: False, timeout=5)
+
+
+def test_the_inventory_holds_no_path_of_this_machine(tmp_path: Path) -> None:
+    paths = lab_paths("lab", None, tmp_path)
+    data = inventory_data(small_record(), paths, {"PIP_RETRIES": "1"})["all"]
+    assert data["children"] == {"gpu": {"hosts": {"lab1": {"ansible_host": "10.0.0.11"}}}}
+    assert data["vars"]["sources_environment"] == {"PIP_RETRIES": "1"}
+    assert str(tmp_path) not in str(data)
+    key = data["vars"]["ansible_ssh_private_key_file"]
+    assert key == "{{ inventory_dir }}/../../state/lab/lab/id_ed25519"
+
+
+def test_only_the_lab_named_lab_writes_the_repositorys_inventory(tmp_path: Path) -> None:
+    assert lab_paths("lab", None, tmp_path).inventory == tmp_path / "inventories" / "lab"
+    other = lab_paths("other", None, tmp_path)
+    assert other.inventory == other.state / "inventory"
+
+
+def test_every_missing_tool_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(commands, "SEARCH_PATH", str(tmp_path))
+    with pytest.raises(LabError) as refusal:
+        commands.require_tools(["podman", "tc", "ip"])
+    assert str(refusal.value) == (
+        "The lab needs podman, tc, ip, not found on this machine; "
+        "run: apt-get install iproute2 podman"
+    )
+
+
+def test_without_root_the_command_says_so_in_one_line(tmp_path: Path) -> None:
+    # Another user cannot read a checkout in root's home, so only the number is changed.
+    code = (
+        "import os, sys; os.geteuid = lambda: 1000\n"
+        "from vllm_ansible.lab.__main__ import main\n"
+        f"sys.argv = ['lab', 'up', '--root', {str(tmp_path)!r}]; sys.exit(main())"
+    )
+    source = Path(commands.__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(source)},
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "lab: The lab needs root to start hosts and shape links, found uid 1000; "
+        "run the same command with sudo.\n"
+    )
+
+
+def test_a_cache_is_shared_by_links_and_half_written_files_are_left_out(tmp_path: Path) -> None:
+    source, target = tmp_path / "uv", tmp_path / "lab"
+    (source / "archive-v0" / "x").mkdir(parents=True)
+    (source / "wheels-v7").mkdir()
+    (source / "interpreter-v5").mkdir()
+    target.mkdir()
+    (source / "archive-v0" / "x" / "big.so").write_text("bytes")
+    (source / "archive-v0" / ".tmpabc").mkdir()
+    (source / "wheels-v7" / "x-1.0").symlink_to("../archive-v0/x")
+    (source / "interpreter-v5" / "this-machine").write_text("")
+    assert link_missing(source, target) == 2
+    assert (target / "wheels-v7" / "x-1.0" / "big.so").samefile(
+        source / "archive-v0" / "x" / "big.so"
+    )
+    assert sorted(one.name for one in target.iterdir()) == ["archive-v0", "wheels-v7"]
+    assert not (target / "archive-v0" / ".tmpabc").exists()
+    assert link_missing(source, target) == 0
+
+
+def test_a_cut_pair_is_dropped_both_ways_and_nothing_else_is() -> None:
+    script = shaping.losses("t", PORTS, [LinkRecord("a", "data", "b", cut=True)])
+    assert [line for line in script.splitlines() if "drop" in line] == [
+        'oifname "veth1" ip saddr 10.0.0.12 drop',
+        'oifname "veth2" ip saddr 10.0.0.11 drop',
+    ]
+
+
+def test_without_losses_the_table_goes_away() -> None:
+    script = shaping.losses("t", PORTS, [LinkRecord("a", "data", rate="1mbit")])
+    assert script == "table bridge t\ndelete table bridge t\n"
+
+
+def test_delays_of_a_host_and_of_a_pair_are_kept_apart() -> None:
+    links = [
+        LinkRecord("a", "data", delay="20ms"),
+        LinkRecord("a", "data", "b", delay="500us"),
+    ]
+    assert shaping.delays(PORTS["a", "data"], links, ADDRESSES) == (0.02, {"10.0.0.12": 0.0005})
+    assert shaping.delays(PORTS["b", "data"], links, ADDRESSES) == (0.0, {"10.0.0.11": 0.0005})
+
+
+def test_a_host_without_limits_gets_no_commands() -> None:
+    links = [LinkRecord("b", "data", rate="1mbit")]
+    assert shaping.rates(PORTS["a", "data"], links, ADDRESSES) == []
