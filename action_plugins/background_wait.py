@@ -31,7 +31,7 @@ ARGUMENTS = {
 }
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types
+class ActionModule(ActionBase):
     """Follow name in tasks_dir until it is done; its result comes back as result.
 
     The bound is on silence, not on total time: as long as progress or log moves, it waits. hosts

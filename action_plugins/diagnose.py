@@ -57,7 +57,7 @@ from vllm_ansible.record.events import current
 from vllm_ansible.record.redact import redact_text
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types
+class ActionModule(ActionBase):
     """Hand the tails to the diagnosis and return what it says."""
 
     _VALID_ARGS = frozenset({"title", "stage", "logs", "logs_of", "verdict"})

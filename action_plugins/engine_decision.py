@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ class ActionModule(ActionBase):
                     host: {engine: _model(value) for engine, value in models.items()}
                     for host, models in each("models", "weights_models").items()
                 },
-                arguments.get("fingerprints"),
+                _fingerprints(arguments, plan),
             )
             looks = {
                 host: look.get("processes", look)
@@ -70,6 +71,16 @@ class ActionModule(ActionBase):
             },
             "kept_on_their_host": list(KEPT_ON_THEIR_HOST),
         }
+
+
+def _fingerprints(arguments: dict[str, Any], plan: Plan) -> dict[str, dict[str, Any]]:
+    """Return what else an engine depends on; a server reads its key at its start only."""
+    given = {engine.name: {} for engine in plan.engines} | arguments.get("fingerprints", {})
+    path = Path(arguments.get("api_key_file") or "")
+    if not path.is_file():
+        return given
+    key = hashlib.sha256(path.read_bytes().strip()).hexdigest()[:16]
+    return {engine: {**found, "api_key": key} for engine, found in given.items()}
 
 
 def _model(value: Any) -> dict[str, str]:

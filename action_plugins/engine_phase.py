@@ -10,7 +10,11 @@ description:
   - A task of this action is a barrier over all hosts, so the order of an engine's start and stop
     is the order of the tasks.
 options:
-  steps: {description: The steps of this host in this phase., type: list, elements: dict, required: true}
+  steps:
+    description: The steps of this host in this phase.
+    type: list
+    elements: dict
+    required: true
   host: {description: C(site_host) of this host., type: dict, required: true}
   cluster: {description: The cluster that owns the processes., type: str, required: true}
 """

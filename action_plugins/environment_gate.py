@@ -16,7 +16,7 @@ from vllm_ansible.node.environment import same_everywhere
 from vllm_ansible.planner.problem import PlanError, as_result
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types
+class ActionModule(ActionBase):
     """The gate of the stage install: equal fingerprints, and the engine imports.
 
     Reads what the role environment registered on each host; a fingerprint exists only where the

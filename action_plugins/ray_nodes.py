@@ -10,13 +10,19 @@ description:
   - Does not fail but reports C(ready), so that the logs of all hosts can be read first.
 options:
   engine: {description: Name of the engine., type: str, required: true}
-  dashboard_port: {description: Port of the dashboard on the head's loopback., type: int, required: true}
+  dashboard_port:
+    description: Port of the dashboard on the head's loopback.
+    type: int
+    required: true
   token_file: {description: File on the head with the Ray token., type: path, required: true}
   expected:
     description: Planned C(address) and number of C(devices) by host name.
     type: dict
     required: true
-  silence_seconds: {description: Give up when nothing joins for this long., type: float, default: 60}
+  silence_seconds:
+    description: Give up when nothing joins for this long.
+    type: float
+    default: 60
 """
 
 EXAMPLES = r"""
@@ -95,7 +101,7 @@ class ActionModule(ActionBase):
             "ready": True,
             "evidence": {
                 "gate": "cluster",
-                "summary": f"{engine}: {devices} of {devices} devices counted by Ray at {addresses}",
+                "summary": f"{engine}: Ray counts all {devices} devices, at {addresses}",
                 "values": {"engine": engine, "hosts": expected},
             },
         }

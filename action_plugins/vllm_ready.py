@@ -13,11 +13,14 @@ options:
   engine: {description: Name of the engine., type: str, required: true}
   process: {description: Name of its serving process., type: str, required: true}
   look:
-    description: How the process is looked at, the options of M(engine_log_info) it shares with M(managed_process).
+    description: C(cluster) and C(cluster_dir), as M(engine_log_info) takes them.
     type: dict
     required: true
   url: {description: Base address of the server., type: str, required: true}
-  completion: {description: Options of M(completion_check) but the address., type: dict, required: true}
+  completion:
+    description: Options of M(completion_check) but the address.
+    type: dict
+    required: true
   silence_seconds:
     description: Give up when the log says nothing new for this long.
     type: float
@@ -29,7 +32,7 @@ EXAMPLES = r"""
   vllm_ready:
     engine: chat
     process: chat-serve
-    look: {cluster: r1, cluster_dir: /opt/vllm-ansible/r1, supervisor: systemd}
+    look: {cluster: r1, cluster_dir: /opt/vllm-ansible/r1}
     url: http://10.0.0.1:8000
     completion: {model: chat, api_key_file: /opt/vllm-ansible/r1/secrets/api_key, expect: Paris}
 """
@@ -134,7 +137,7 @@ class ActionModule(ActionBase):
 
 
 def _show(progress: Progress, engine: str, phase: dict[str, Any], quiet: float) -> None:
-    """Put the phase on the cluster's one line, with how long it has been quiet when that is long."""
+    """Put the phase on the cluster's one line, and how long it has been quiet."""
     text = f"{engine}: {phase['name']}"
     if quiet > QUIET_SECONDS:
         text += f", nothing new for {quiet // 10 * 10:.0f} s"

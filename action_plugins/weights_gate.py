@@ -16,7 +16,7 @@ from vllm_ansible.node.models import differences
 from vllm_ansible.planner.problem import PlanError, as_result
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types
+class ActionModule(ActionBase):
     """The gate of the stage weights: every host that serves a model has it whole, and the same.
 
     Reads what the role weights registered on each host.

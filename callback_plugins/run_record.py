@@ -31,7 +31,7 @@ from vllm_ansible.record import outcome, plays, report, run_directory
 from vllm_ansible.record.recorder import Recorder
 
 
-class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no types
+class CallbackModule(CallbackBase):
     """Hand what Ansible reports to the recorder, leaving out what is not for the record.
 
     Only the named fields of a result are read; arguments, invocations and facts never are.

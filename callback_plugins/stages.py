@@ -33,7 +33,7 @@ from vllm_ansible.record.redact import redact_text
 _COLOURS = {"cause": "COLOR_WARN", "fix": "COLOR_CHANGED", "command": "COLOR_HIGHLIGHT"}
 
 
-class CallbackModule(DefaultCallback):  # type: ignore[misc]  # ansible-core has no types
+class CallbackModule(DefaultCallback):
     """Collect what a stage found and print it when the stage is over."""
 
     CALLBACK_VERSION = 2.0

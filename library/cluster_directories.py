@@ -22,7 +22,7 @@ options:
     type: str
     required: true
   private:
-    description: Those of them that nobody but the owner may enter; the others are open to the group.
+    description: Those that nobody but the owner may enter; the others are open to the group.
     type: list
     elements: str
     default: []

@@ -43,6 +43,9 @@ options:
       - By engine, anything whose change means a restart, such as a checksum of the API key.
     type: dict
     default: {}
+  api_key_file:
+    description: Where the engines' key lies on the controller; a new key means a restart.
+    type: path
   allow_disruption:
     description: Let engines that are serving be restarted or removed.
     type: bool

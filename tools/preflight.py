@@ -1,9 +1,7 @@
 """Say in one line each what this machine lacks before anything is installed on it.
 
-Runs under any Python 3, so that an old one is told, not tripped over.
+Runs under any Python 3, without f-strings, so that an old one is told, not tripped over.
 """
-
-from __future__ import print_function
 
 import ctypes.util
 import os
@@ -34,7 +32,7 @@ def problems(checkout):
     free = shutil.disk_usage(checkout).free / float(1 << 30)
     if free < NEEDED_GIB:
         found.append(
-            "{:.1f} GiB are free in {}, {} are needed: free some space".format(
+            "{:.1f} GiB are free in {}, {} are needed: free some space".format(  # noqa: UP032
                 free, checkout, NEEDED_GIB
             )
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 PCI = Path("/sys/bus/pci/devices")
 NVIDIA_VENDOR, ENFLAME_VENDOR = "0x10de", "0x1e36"
-# PCI base classes 0x03 (display) and 0x12 (processing accelerator); audio functions are not counted.
+# PCI base classes 0x03 (display) and 0x12 (processing accelerator): not a card's audio function.
 ACCELERATOR_CLASSES = ("0x03", "0x12")
 
 

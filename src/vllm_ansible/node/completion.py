@@ -34,7 +34,7 @@ def status_of(url: str, timeout: float = 10) -> int:
 def ask(
     base_url: str, key: str, model: str, question: str, max_tokens: int, timeout: float
 ) -> dict[str, Any]:
-    """Return `answer`, `tokens`, `finish_reason`, `logprobs` and `seconds` of one greedy completion.
+    """Return `answer`, `tokens`, `finish_reason`, `logprobs`, `seconds` of one greedy completion.
 
     Raises Unanswered with the server's own words.
     """

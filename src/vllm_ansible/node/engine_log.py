@@ -17,17 +17,17 @@ class Phase(NamedTuple):
 # In the order a start goes through them; the last line of a log that matches any of these tells.
 # Read from vLLM 0.32.0; tqdm bars end with a carriage return, not with a newline.
 _PHASES = [
-    (re.compile(r"vLLM API server version|Initializing a V\d+ LLM engine|non-default args"), "starting"),
+    (re.compile(r"vLLM API server version|Initializing a V\d+ LLM|non-default args"), "starting"),
     (re.compile(r"Waiting for creating a placement group"), "waiting for Ray to place the ranks"),
-    (re.compile(r"world_size=\d+ rank=\d+|Started a local Ray instance|Connecting to existing Ray"), "connecting ranks"),
+    (re.compile(r"world_size=\d+ rank=\d+|Connecting to existing Ray"), "connecting ranks"),
     (re.compile(r"Starting to load model|Loading model from"), "loading"),
     (re.compile(r"[Cc]heckpoint shards?:.*?(\d+)/(\d+)"), "loading shards"),
     (re.compile(r"Loading weights took|Model loading took"), "profiling"),
-    (re.compile(r"[Cc]ompil(?:ing|e) .*graph|torch\.compile takes|Warming up model"), "compiling"),
+    (re.compile(r"[Cc]ompil.* graph|torch\.compile takes|Warming up model"), "compiling"),
     (re.compile(r"Capturing (?:CUDA|cuda) ?graphs?.*?(\d+)/(\d+)"), "capturing graphs"),
     (re.compile(r"KV cache size|init engine \(profile"), "starting the server"),
     (re.compile(r"Application startup complete|Starting vLLM (?:API )?server"), "listening"),
-]  # fmt: skip
+]
 
 
 def lines(text: str) -> list[str]:

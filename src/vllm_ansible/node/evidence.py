@@ -71,9 +71,7 @@ def stack(py_spy: str, pid: int) -> str:
     return done.stdout if done.returncode == 0 else f"no stack of process {pid}: {done.stderr}"
 
 
-def stacks(
-    records: Mapping[str, Mapping[str, Any]], engine: str, py_spy: str
-) -> dict[str, str]:
+def stacks(records: Mapping[str, Mapping[str, Any]], engine: str, py_spy: str) -> dict[str, str]:
     """Return the stacks of every Python process below an engine's running processes."""
     return {
         f"{name}-stack-{pid}": stack(py_spy, pid)

@@ -31,7 +31,7 @@ def parse_nodes(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 def ask_nodes(dashboard_port: int, token: str, timeout: float = 10) -> dict[str, Any]:
     """Return `nodes`, or `error` with why the head did not answer; never raises for the network."""
-    request = urllib.request.Request(  # noqa: S310 - the address is fixed to http on loopback
+    request = urllib.request.Request(
         f"http://127.0.0.1:{dashboard_port}{NODES_PATH}",
         headers={"Authorization": f"Bearer {token}"},
     )

@@ -54,7 +54,7 @@ def directories(engines: Iterable[Planned], host: Host) -> list[str]:
     found = []
     for engine in engines_on(engines, host["name"]):
         own = f"{host['cluster_dir']}/engines/{engine['name']}"
-        found += [own, f"{own}/config", f"{own}/cache", f"{host['run_dir']}/{engine['index']}"]
+        found += [own, f"{own}/config", f"{own}/cache"]
     return found
 
 
@@ -79,7 +79,7 @@ def carry_over_files(engines: Iterable[Planned], host: Host) -> dict[str, str]:
 def starting_ports(
     decision: Mapping[str, Any], host: str, engines: Iterable[Planned]
 ) -> dict[str, str]:
-    """Return the ports that processes about to start on a host will listen on, and whose they are."""
+    """Return the ports that processes about to start on a host will take, and whose they are."""
     ports = {engine["name"]: engine["ports"] for engine in engines}
     phases = decision["hosts"][host]
     steps = [

@@ -49,7 +49,7 @@ def measurements(
             "found": f"{host['accelerator_count']} devices, driver "
             f"{host['accelerators']['driver_version'] or 'not loaded'}",
             "where": name,
-            "fix": "load or repair the driver; a card that the bus does not show is a hardware fault",
+            "fix": "load or repair the driver; what the bus does not show is a hardware fault",
         },
         {
             "what": "free disk space",
@@ -81,7 +81,7 @@ def alike(hosts: Sequence[Mapping[str, Any]]) -> list[Measurement]:
                 "what": f"{what} being equal",
                 "ok": len(values) == 1,
                 "expected": f"{common or 'none'} everywhere",
-                "found": "; ".join(f"{key or 'none'} on {', '.join(v)}" for key, v in values.items()),
+                "found": "; ".join(f"{v or 'none'} on {', '.join(n)}" for v, n in values.items()),
                 "where": ", ".join(odd) or "all hosts",
                 "fix": fix,
             }
