@@ -19,6 +19,8 @@ def inventory_data(
     """Return the inventory as data; its paths follow the inventory directory."""
     state = "{{ inventory_dir }}/" + os.path.relpath(paths.state, paths.inventory)
     front = record.networks[0].role
+    second = len(record.networks) > 1
+    plane = {"data_plane_network": record.data_network.subnet} if second else {}
     return {
         "all": {
             "children": {
@@ -36,6 +38,7 @@ def inventory_data(
                     f"-o 'UserKnownHostsFile=\"{state}/{paths.known_hosts.name}\"'"
                     " -o StrictHostKeyChecking=yes -o IdentitiesOnly=yes"
                 ),
+                **plane,
                 "sources_environment": dict(sorted(environment.items())),
             },
         }

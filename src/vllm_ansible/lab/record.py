@@ -119,6 +119,14 @@ def load(path: Path) -> Record | None:
         raise LabError(f"The record {path} cannot be read: {error}.") from error
     if data.pop("version", None) != VERSION:
         raise LabError(f"The record {path} was written by another version of the lab.")
+    try:
+        return read(data)
+    except (KeyError, TypeError) as error:
+        raise LabError(f"The record {path} is not whole: {error}.") from error
+
+
+def read(data: dict[str, Any]) -> Record:
+    """Turn what a record's file holds into a record."""
     data["networks"] = [NetworkRecord(**one) for one in data["networks"]]
     data["hosts"] = [HostRecord(**one) for one in data["hosts"]]
     data["links"] = [LinkRecord(**one) for one in data["links"]]

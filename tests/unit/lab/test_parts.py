@@ -71,6 +71,9 @@ def test_a_broken_record_is_named(tmp_path: Path) -> None:
     (tmp_path / "lab.json").write_text("{")
     with pytest.raises(LabError, match=r"lab\.json cannot be read"):
         load(tmp_path / "lab.json")
+    (tmp_path / "lab.json").write_text('{"version": 1, "name": "lab"}')
+    with pytest.raises(LabError, match=r"lab\.json is not whole: 'networks'"):
+        load(tmp_path / "lab.json")
 
 
 def test_two_labs_of_one_name_never_share_a_token() -> None:
@@ -100,6 +103,14 @@ def test_the_inventory_holds_no_path_of_this_machine(tmp_path: Path) -> None:
     assert str(tmp_path) not in str(data)
     key = data["vars"]["ansible_ssh_private_key_file"]
     assert key == "{{ inventory_dir }}/../../state/lab/lab/id_ed25519"
+
+
+def test_two_networks_need_a_word_on_which_is_for_data(tmp_path: Path) -> None:
+    record, paths = small_record(), lab_paths("lab", None, tmp_path)
+    assert "data_plane_network" not in inventory_data(record, paths, {})["all"]["vars"]
+    record.networks.append(NetworkRecord("data", "second", "10.0.1.0/24", True))
+    chosen = inventory_data(record, paths, {})["all"]["vars"]["data_plane_network"]
+    assert chosen == "10.0.1.0/24"
 
 
 def test_only_the_lab_named_lab_writes_the_repositorys_inventory(tmp_path: Path) -> None:
