@@ -22,6 +22,7 @@ from vllm_ansible.inventory.play_variables import (
 from vllm_ansible.planner.engines import parse_engines
 from vllm_ansible.planner.layout import Capacity
 from vllm_ansible.planner.plan import Plan, make_plan
+from vllm_ansible.planner.ports import INTERNAL_BASE
 from vllm_ansible.planner.problem import PlanError, as_result
 from vllm_ansible.planner.sticky import plan_of_some_hosts
 
@@ -67,4 +68,10 @@ class ActionModule(ActionBase):
             Capacity.whole(host, site[host]["accelerator"], int(site[host]["accelerator_count"]))
             for host in hosts
         ]
-        return make_plan(str(arguments["cluster"]), engines, capacities, kept)
+        return make_plan(
+            str(arguments["cluster"]),
+            engines,
+            capacities,
+            kept,
+            int(arguments.get("port_base", INTERNAL_BASE)),
+        )

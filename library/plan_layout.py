@@ -25,6 +25,10 @@ options:
     type: list
     elements: dict
     required: true
+  port_base:
+    description: First of the ports that the cluster uses inside.
+    type: int
+    default: 20000
   hosts:
     description:
       - C(site_host) of each host, as a list or by name; or the name of a variable that holds it

@@ -10,6 +10,7 @@ from vllm_ansible.inventory import cluster, variables
 from vllm_ansible.inventory.specs import Option
 from vllm_ansible.planner.engines import Engine
 from vllm_ansible.planner.plan import Plan
+from vllm_ansible.planner.ports import INTERNAL_BASE
 from vllm_ansible.planner.problem import Problem
 
 
@@ -64,7 +65,8 @@ def check(
     name, wanted = str(first.get("cluster_name")), first.get("engines")
     if any(problem.message.startswith("engines ") for problem in mistyped):
         wanted = variables.Unresolved("refused already")
-    engines, plan, refused = cluster.estimate(name, wanted, gpu)
+    base = cluster.whole_number(first.get("port_base"), INTERNAL_BASE)
+    engines, plan, refused = cluster.estimate(name, wanted, gpu, base)
     place = where("engines", list(inventory.gpu)) if refused else ""
     problems += [_placed(problem, place) for problem in refused]
     problems += cluster.split_engines(plan, inventory.gpu, inventory.selected)

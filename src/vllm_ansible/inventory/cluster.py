@@ -14,6 +14,7 @@ from vllm_ansible.node.safetensors import WeightsError
 from vllm_ansible.planner.engines import Engine, parse_engines
 from vllm_ansible.planner.layout import Capacity
 from vllm_ansible.planner.plan import Plan, make_plan
+from vllm_ansible.planner.ports import INTERNAL_BASE
 from vllm_ansible.planner.problem import PlanError, Problem, close_match
 
 # One cluster, one value: two would make two half clusters.
@@ -24,6 +25,7 @@ EQUAL = (
     "engine_python",
     "engines",
     "huggingface_token_file",
+    "port_base",
     "vllm_api_key_file",
 )
 SECRET_FILES = ("vllm_api_key_file", "huggingface_token_file")
@@ -123,7 +125,10 @@ def _secret_fault(path: Path) -> str:
 
 
 def estimate(
-    cluster: str, engines: object, hosts: Mapping[str, Mapping[str, Any]]
+    cluster: str,
+    engines: object,
+    hosts: Mapping[str, Mapping[str, Any]],
+    port_base: int = INTERNAL_BASE,
 ) -> tuple[tuple[Engine, ...], Plan | None, list[Problem]]:
     """Return the engines and the plan as far as it can be known without looking at a host."""
     if isinstance(engines, Unresolved):
@@ -136,7 +141,7 @@ def estimate(
     if unknown or not hosts:
         return typed, None, unknown
     try:
-        return typed, make_plan(cluster, typed, declared(hosts)), []
+        return typed, make_plan(cluster, typed, declared(hosts), port_base=port_base), []
     except PlanError as error:
         return typed, None, list(error.problems)
 
@@ -160,6 +165,11 @@ def _unknown_models(engines: Sequence[Engine]) -> list[Problem]:
     return problems
 
 
+def whole_number(value: object, default: int) -> int:
+    """Return a number of an inventory; one of the wrong type has its own problem."""
+    return int(str(value)) if str(value).isdigit() else default
+
+
 def declared(hosts: Mapping[str, Mapping[str, Any]]) -> list[Capacity]:
     """Return what an inventory declares of each host; what it leaves open may be anything."""
     kinds = {str(variables.get("accelerator") or "auto") for variables in hosts.values()}
@@ -168,9 +178,7 @@ def declared(hosts: Mapping[str, Mapping[str, Any]]) -> list[Capacity]:
     capacities = []
     for host, variables in hosts.items():
         kind = str(variables.get("accelerator") or "auto")
-        count = variables.get("accelerator_count") or 0
-        # A count of the wrong type has its own problem.
-        count = int(count) if str(count).isdigit() else 0
+        count = whole_number(variables.get("accelerator_count"), 0)
         count = count or (1 if kind == "cpu" else UNDECLARED)
         capacities.append(Capacity.whole(host, stand_in if kind == "auto" else kind, count))
     return capacities

@@ -11,7 +11,15 @@ from typing import Any
 from vllm_ansible.planner.arguments import command_line, with_defaults
 from vllm_ansible.planner.engines import Engine, Layout, Probe
 from vllm_ansible.planner.layout import Capacity, Rank, place
-from vllm_ansible.planner.ports import ENGINES_AT_MOST, Ports, ports_for, shared_ports
+from vllm_ansible.planner.ports import (
+    BLOCK,
+    INTERNAL_BASE,
+    Ports,
+    base_of,
+    blocks_from,
+    ports_for,
+    shared_ports,
+)
 from vllm_ansible.planner.problem import PlanError, Problem
 
 VERSION = 1
@@ -125,12 +133,13 @@ def make_plan(
     engines: Sequence[Engine],
     capacities: Sequence[Capacity],
     kept: Plan | None = None,
+    port_base: int = INTERNAL_BASE,
 ) -> Plan:
     """Return the plan of a cluster, or refuse with every engine that cannot be placed.
 
     An engine that is asked for as before stays where the kept plan put it, with its ports.
     """
-    stays = _staying(engines, capacities, kept)
+    stays = _staying(engines, capacities, kept, port_base)
     free = [_left_free(capacity, stays.values()) for capacity in capacities]
     indices = _indices(engines, kept)
     problems: list[Problem] = []
@@ -140,19 +149,21 @@ def make_plan(
             planned.append(stays[engine.name])
             continue
         try:
-            new = _place_engine(engine, indices[engine.name], free)
+            new = _place_engine(engine, indices[engine.name], free, port_base)
         except PlanError as error:
             problems += error.problems
             continue
         planned.append(new)
         free = [_left_free(capacity, [new]) for capacity in free]
-    problems += _port_problems(planned)
+    problems += _port_problems(planned, port_base)
     if problems:
         raise PlanError(problems)
     return Plan(cluster, tuple(planned))
 
 
-def _place_engine(engine: Engine, index: int, free: Sequence[Capacity]) -> PlannedEngine:
+def _place_engine(
+    engine: Engine, index: int, free: Sequence[Capacity], port_base: int
+) -> PlannedEngine:
     """Place one engine and write down all that follows from its place."""
     placement = place(engine, free)
     first = next(capacity for capacity in free if capacity.host == placement.hosts[0])
@@ -170,7 +181,7 @@ def _place_engine(engine: Engine, index: int, free: Sequence[Capacity]) -> Plann
         layout=placement.layout,
         hosts=placement.hosts,
         ranks=placement.ranks,
-        ports=ports_for(index, engine.port),
+        ports=ports_for(index, engine.port, port_base),
         arguments=command_line(with_defaults(engine.vllm_args, first.accelerator)),
         environment=dict(engine.environment),
         probe=engine.probe,
@@ -180,7 +191,10 @@ def _place_engine(engine: Engine, index: int, free: Sequence[Capacity]) -> Plann
 
 
 def _staying(
-    engines: Sequence[Engine], capacities: Sequence[Capacity], kept: Plan | None
+    engines: Sequence[Engine],
+    capacities: Sequence[Capacity],
+    kept: Plan | None,
+    port_base: int,
 ) -> dict[str, PlannedEngine]:
     """Return the kept engines that are asked for unchanged and whose devices are still there."""
     counts = {capacity.host: capacity.count for capacity in capacities}
@@ -190,6 +204,7 @@ def _staying(
         if (
             before
             and before.request == digest(asdict(engine))
+            and base_of(before.ports, before.index) == port_base
             and all(rank.device < counts.get(rank.host, 0) for rank in before.ranks)
         ):
             stays[engine.name] = before
@@ -211,18 +226,20 @@ def _indices(engines: Sequence[Engine], kept: Plan | None) -> dict[str, int]:
     return {name: next(spare) if index < 0 else index for name, index in indices.items()}
 
 
-def _port_problems(planned: Sequence[PlannedEngine]) -> list[Problem]:
+def _port_problems(planned: Sequence[PlannedEngine], port_base: int) -> list[Problem]:
     """Return the refusals of ports two engines of one host would share, or that do not exist."""
+    at_most = blocks_from(port_base)
     problems = [
         Problem(
-            f"engine {engine.name} would be number {engine.index + 1} of its cluster",
-            expected=f"at most {ENGINES_AT_MOST} engines",
-            found=f"index {engine.index}",
+            f"engine {engine.name} would be number {engine.index + 1} of its cluster, and from "
+            f"port {port_base} on there is room for {at_most}",
+            expected=f"at most {at_most} engines",
+            found=f"index {engine.index}, port_base {port_base}",
             where="engines",
-            fix="split them over two clusters",
+            fix="split them over two clusters, or set port_base between 1024 and 32668",
         )
         for engine in planned
-        if engine.index >= ENGINES_AT_MOST
+        if engine.index >= at_most
     ]
     for place_, first in enumerate(planned):
         for second in planned[place_ + 1 :]:
@@ -244,6 +261,7 @@ def _port_problems(planned: Sequence[PlannedEngine]) -> list[Problem]:
 
 def _planned(value: Mapping[str, Any]) -> PlannedEngine:
     """Return one engine of plan.json as it was before it was written."""
+    base = int(value["ports"].get("gcs", INTERNAL_BASE)) - BLOCK * value["index"]
     return PlannedEngine(
         **{
             **value,
@@ -251,7 +269,7 @@ def _planned(value: Mapping[str, Any]) -> PlannedEngine:
             "hosts": tuple(value["hosts"]),
             "ranks": tuple(Rank(**rank) for rank in value["ranks"]),
             # A plan that an earlier release kept may lack a port; its engine keeps those it has.
-            "ports": Ports(**{**asdict(ports_for(value["index"])), **value["ports"]}),
+            "ports": Ports(**{**asdict(ports_for(value["index"], base=base)), **value["ports"]}),
             "arguments": tuple(value["arguments"]),
             "probe": Probe(**value["probe"]),
             "reasons": tuple(value["reasons"]),

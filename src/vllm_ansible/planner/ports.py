@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 API_BASE = 8000
 INTERNAL_BASE = 20000
 BLOCK = 100
-# Linux hands out ports from 32768 on to whoever connects, so blocks stay below.
-ENGINES_AT_MOST = (32768 - INTERNAL_BASE) // BLOCK
+RESERVED_LAST = 1023
+# Linux hands out ports from here on to whoever connects, so blocks stay below.
+EPHEMERAL_FIRST = 32768
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class Ports:
     worker_last: int
 
 
-def ports_for(index: int, api: int | None = None) -> Ports:
-    """Return the ports of the engine with this index."""
-    block = INTERNAL_BASE + BLOCK * index
+def ports_for(index: int, api: int | None = None, base: int = INTERNAL_BASE) -> Ports:
+    """Return the ports of the engine with this index; base is the first of its cluster."""
+    block = base + BLOCK * index
     return Ports(
         api=api or API_BASE + index,
         gcs=block,
@@ -52,6 +53,16 @@ def ports_for(index: int, api: int | None = None) -> Ports:
         worker_first=block + 20,
         worker_last=block + 99,
     )
+
+
+def blocks_from(base: int) -> int:
+    """Return how many engines have room for their ports from a base on."""
+    return max(0, EPHEMERAL_FIRST - base) // BLOCK if base > RESERVED_LAST else 0
+
+
+def base_of(ports: Ports, index: int) -> int:
+    """Return the first internal port of the cluster whose engine of this index has these."""
+    return ports.gcs - BLOCK * index
 
 
 def shared_ports(first: Ports, second: Ports) -> tuple[int, ...]:

@@ -104,7 +104,8 @@ def port_measurements(
             "expected": "nobody listens there before we do",
             "found": f"{strangers[port]} listens there" if port in strangers else "free",
             "where": f"{host}:{port}",
-            "fix": "stop that process, or give the engine another `port` in engines",
+            "fix": "stop that process, or choose other ports: `port` of the engine for its API, "
+            "port_base for all others",
         }
         for port, process in wanted.items()
     ]

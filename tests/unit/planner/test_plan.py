@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from vllm_ansible.planner.engines import Layout, parse_engines
 from vllm_ansible.planner.layout import Capacity, host_counts
 from vllm_ansible.planner.plan import Plan, make_plan
-from vllm_ansible.planner.ports import ENGINES_AT_MOST, ports_for, shared_ports
+from vllm_ansible.planner.ports import INTERNAL_BASE, blocks_from, ports_for, shared_ports
 from vllm_ansible.planner.problem import PlanError
 
 
@@ -141,10 +141,30 @@ def test_a_port_of_one_engine_inside_the_block_of_another_is_refused() -> None:
         plan([{"name": "a"}, {"name": "b", "port": 20005}], hosts(2))
 
 
+ENGINES_AT_MOST = blocks_from(INTERNAL_BASE)
+
+
 @given(st.integers(0, ENGINES_AT_MOST - 1), st.integers(0, ENGINES_AT_MOST - 1))
 def test_port_blocks_never_overlap(first: int, second: int) -> None:
     shared = shared_ports(ports_for(first), ports_for(second))
     assert bool(shared) == (first == second)
+
+
+def test_two_clusters_on_one_host_use_ports_of_their_own() -> None:
+    engines = parse_engines([{"name": "a", "model": "o/m", "port": 8100}])
+    kept = make_plan("c", engines, hosts(1))
+    (moved,) = make_plan("c", engines, hosts(1), kept, port_base=26000).engines
+    assert moved.ports.gcs == 26000
+    assert shared_ports(moved.ports, ports_for(0)) == ()
+    again = Plan.from_dict(Plan("c", (moved,)).to_dict())
+    assert make_plan("c", engines, hosts(1), again, port_base=26000).engines == (moved,)
+
+
+@pytest.mark.parametrize("base", [32700, 700])
+def test_ports_stay_between_the_reserved_and_the_ephemeral(base: int) -> None:
+    engines = parse_engines([{"name": "a", "model": "o/m"}])
+    with pytest.raises(PlanError, match=f"port {base} on there is room for 0"):
+        make_plan("c", engines, hosts(1), port_base=base)
 
 
 @given(
