@@ -75,7 +75,8 @@ class ActionModule(ActionBase):
 
 def _fingerprints(arguments: dict[str, Any], plan: Plan) -> dict[str, dict[str, Any]]:
     """Return what else an engine depends on; a server reads its key at its start only."""
-    given = {engine.name: {} for engine in plan.engines} | arguments.get("fingerprints", {})
+    given: dict[str, dict[str, Any]] = {engine.name: {} for engine in plan.engines}
+    given.update(arguments.get("fingerprints", {}))
     path = Path(arguments.get("api_key_file") or "")
     if not path.is_file():
         return given

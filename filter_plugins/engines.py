@@ -10,7 +10,7 @@ from typing import Any
 # Filters run inside ansible-playbook, where the module_utils setting does not reach.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from vllm_ansible.planner import views
+from vllm_ansible.planner import verbs, views
 
 
 class FilterModule:
@@ -27,4 +27,6 @@ class FilterModule:
             "engine_carry_over_files": views.carry_over_files,
             "engine_starting_ports": views.starting_ports,
             "port_measurements": views.port_measurements,
+            "stop_steps": verbs.stop_steps,
+            "status_rows": verbs.status_rows,
         }

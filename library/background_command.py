@@ -27,6 +27,12 @@ options:
     description: Environment in addition to what the connection has. Never secrets.
     type: dict
     default: {}
+  secret_environment:
+    description:
+      - Files on the host, by the name under which the command finds their content in its
+        environment. Nothing but the command reads them, as the user it runs as.
+    type: dict
+    default: {}
   chdir:
     description: Directory to run in.
     type: path
@@ -88,7 +94,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.background import Command, names, start, stop
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
 
-PART_OF_DIGEST = ("argv", "environment", "chdir", "umask", "user", "digest")
+PART_OF_DIGEST = ("argv", "environment", "secret_environment", "chdir", "umask", "user", "digest")
 
 
 def begin(wanted: dict[str, Any], check: bool) -> dict[str, Any]:
@@ -97,6 +103,9 @@ def begin(wanted: dict[str, Any], check: bool) -> dict[str, Any]:
     command = Command(
         argv=tuple(wanted["argv"]),
         environment={str(key): str(value) for key, value in wanted["environment"].items()},
+        secret_environment={
+            str(key): str(value) for key, value in wanted["secret_environment"].items()
+        },
         directory=wanted["chdir"],
         umask=None if wanted["umask"] is None else int(wanted["umask"], 8),
     )
@@ -127,6 +136,8 @@ def main() -> None:
             "name": {"type": "str"},
             "argv": {"type": "list", "elements": "str"},
             "environment": {"type": "dict", "default": {}},
+            # Names of files, not secrets: no_log would hide them in every error.
+            "secret_environment": {"type": "dict", "default": {}, "no_log": False},
             "chdir": {"type": "path"},
             "umask": {"type": "str"},
             "user": {"type": "str"},

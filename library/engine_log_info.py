@@ -115,8 +115,15 @@ def main() -> None:
         module.fail_json(msg=str(error), **error.details)
     seen = records.get(wanted["process"])
     if seen is None:
-        nothing = {"exit_status": None, "offset": 0, "phase": {}, "lines": [], "healthy": False}
-        module.exit_json(changed=False, running=False, **nothing)
+        module.exit_json(
+            changed=False,
+            running=False,
+            exit_status=None,
+            offset=0,
+            phase={},
+            lines=[],
+            healthy=False,
+        )
     start = seen["log_offset"] if wanted["offset"] < 0 else wanted["offset"]
     text, offset = read_from(seen["log"], start, wanted["max_bytes"])
     phase = last_phase(text)

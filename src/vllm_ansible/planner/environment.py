@@ -68,6 +68,11 @@ class Room:
         return f"{self.host['run_dir']}/{self.engine.index}"
 
     @property
+    def files_dir(self) -> str:
+        """Return the directory for temporary files, short since sockets are made there too."""
+        return f"{self.host['run_dir']}/t{self.engine.index}"
+
+    @property
     def config_dir(self) -> str:
         """Return the directory that VLLM_CONFIG_ROOT names."""
         return f"{self.engine_dir}/config"
@@ -97,6 +102,8 @@ def node_environment(room: Room) -> dict[str, str]:
         "PATH": f"{room.environment_dir}/bin:{SYSTEM_PATH}",
         "PYTHONNOUSERSITE": "1",
         "PYTHONUNBUFFERED": "1",
+        # vLLM leaves rendezvous files in the temporary directory; here they go with the cluster.
+        "TMPDIR": room.files_dir,
         "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor",
         "TP_SOCKET_IFNAME": str(host["interface"]),
         "TRANSFORMERS_OFFLINE": "1",

@@ -54,7 +54,7 @@ def directories(engines: Iterable[Planned], host: Host) -> list[str]:
     found = []
     for engine in engines_on(engines, host["name"]):
         own = f"{host['cluster_dir']}/engines/{engine['name']}"
-        found += [own, f"{own}/config", f"{own}/cache"]
+        found += [own, f"{own}/config", f"{own}/cache", f"{host['run_dir']}/t{engine['index']}"]
     return found
 
 
