@@ -103,8 +103,10 @@ def locked(requirements: str) -> int:
 
 def find_links(wanted: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """Return the directories of wheels to offer uv, which reads none of pip's settings itself."""
-    if wanted or environment.get("UV_FIND_LINKS"):
+    if wanted:
         return list(wanted)
+    if environment.get("UV_FIND_LINKS"):
+        return environment["UV_FIND_LINKS"].split(",")
     if environment.get("PIP_FIND_LINKS"):
         return environment["PIP_FIND_LINKS"].split()
     home = Path(environment.get("HOME", "/"))
