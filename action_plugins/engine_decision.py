@@ -18,7 +18,7 @@ from vllm_ansible.planner.decision import decide, refuse_ray_steps
 from vllm_ansible.planner.environment import KEPT_ON_THEIR_HOST
 from vllm_ansible.planner.plan import Plan
 from vllm_ansible.planner.problem import PlanError, as_result
-from vllm_ansible.planner.processes import wanted_processes
+from vllm_ansible.planner.processes import refuse_unready, wanted_processes
 
 
 class ActionModule(ActionBase):
@@ -38,17 +38,25 @@ class ActionModule(ActionBase):
 
         try:
             plan = Plan.from_dict(arguments["plan"])
+            environments = each("environments", "environment_installed")
+            models = {
+                host: {engine: _model(value) for engine, value in of_host.items()}
+                for host, of_host in each("models", "weights_models").items()
+            }
+            if self._task.check_mode:
+                # What a first run would make is not there yet, but its place is known.
+                for host, places in each("places", "weights_dirs").items():
+                    models[host] = {
+                        **{engine: _model(place) for engine, place in places.items()},
+                        **models[host],
+                    }
+            else:
+                refuse_unready(plan, environments, models)
             wanted = wanted_processes(
                 plan,
                 each("hosts", "site_host"),
-                {
-                    host: value if isinstance(value, dict) else {"directory": value}
-                    for host, value in each("environments", "environment_installed").items()
-                },
-                {
-                    host: {engine: _model(value) for engine, value in models.items()}
-                    for host, models in each("models", "weights_models").items()
-                },
+                environments,
+                models,
                 _fingerprints(arguments, plan),
             )
             looks = {
@@ -58,7 +66,9 @@ class ActionModule(ActionBase):
             names = [engine.name for engine in plan.engines]
             allow = boolean(arguments.get("allow_disruption", False))
             decision = decide(wanted, looks, names, allow)
-            if arguments.get("stage", "cluster") == "serve":
+            # In check mode the stage cluster has said what it would do, and not done it.
+            done_before = self._task.check_mode and "__ray_decision" in variables
+            if arguments.get("stage", "cluster") == "serve" and not done_before:
                 refuse_ray_steps(decision)
         except PlanError as error:
             return {"failed": True, **as_result(error.problems)}

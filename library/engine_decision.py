@@ -24,8 +24,8 @@ options:
     default: site_host
   environments:
     description:
-      - By host, C(directory) and C(fingerprint) of the engine's environment, or its directory
-        alone; or the name of such a variable.
+      - By host, C(directory) and C(fingerprint) of the engine's environment, or the name of such a
+        variable. A host without a fingerprint has no complete environment; nothing starts there.
     type: raw
     default: environment_installed
   models:
@@ -34,6 +34,12 @@ options:
         or the name of such a variable.
     type: raw
     default: weights_models
+  places:
+    description:
+      - By host and engine, where the weights will be; read in check mode alone, for what is not
+        there yet.
+    type: raw
+    default: weights_dirs
   looks:
     description: The answer of M(processes_info) by host, or the name of such a variable.
     type: raw

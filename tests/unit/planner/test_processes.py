@@ -9,7 +9,7 @@ from vllm_ansible.planner.environment import KEPT_ON_THEIR_HOST
 from vllm_ansible.planner.layout import Capacity
 from vllm_ansible.planner.plan import Plan, make_plan
 from vllm_ansible.planner.problem import PlanError
-from vllm_ansible.planner.processes import ProcessSpec, wanted_processes
+from vllm_ansible.planner.processes import ProcessSpec, refuse_unready, wanted_processes
 
 
 def site_host(name: str, number: int, **more: Any) -> dict[str, Any]:
@@ -50,6 +50,16 @@ def value(spec: ProcessSpec, flag: str) -> str:
 
 
 SPANNING = {"name": "a", "layout": {"pipeline": 2}}
+
+
+def test_nothing_starts_where_an_earlier_stage_was_left_out() -> None:
+    plan = planned(SPANNING)
+    weights = {host: {"a": {"path": "/m"}} for host in HOSTS}
+    refuse_unready(plan, ENVIRONMENTS, weights)
+    with pytest.raises(PlanError, match="cannot start on n2: no complete weights .* --tags weights"):
+        refuse_unready(plan, ENVIRONMENTS, {**weights, "n2": {}})
+    with pytest.raises(PlanError, match="cannot start on n1: no complete environment .* --tags install"):
+        refuse_unready(plan, {**ENVIRONMENTS, "n1": {"directory": "/e"}}, weights)
 
 
 def test_a_spanning_engine_is_a_head_a_server_and_workers() -> None:
