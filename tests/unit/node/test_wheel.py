@@ -1,4 +1,4 @@
-"""Our wheels are packed without a build backend, always to the same bytes, and installers accept them."""
+"""Our wheels are packed without a build backend, always to the same bytes, and install."""
 
 from __future__ import annotations
 

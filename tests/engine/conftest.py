@@ -1,0 +1,113 @@
+"""A real engine's environment, built once by our own code and kept under build/."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_ansible.environment_request import environment_request
+from vllm_ansible.node import environment, models, weights
+
+ROOT = Path(__file__).parents[2]
+# Another place for it, where one is at hand already.
+PLACE = os.environ.get("VLLM_ANSIBLE_TEST_CLUSTER_DIR", str(ROOT / "build/engine-tests"))
+
+
+@pytest.fixture(scope="session")
+def engine(engine_uv: str) -> Path:
+    """Return the directory of an environment with vLLM, Ray and the platform plugin."""
+    request = environment_request(
+        ROOT / "requirements/engine-cpu.txt",
+        [ROOT / "packages/vllm_cpu_ray", ROOT / "packages/vllm_name"],
+        "3.11",
+    )
+    place = environment.directory(PLACE, request["digest"])
+    if not environment.look(place, request["digest"])["complete"]:
+        wanted = {
+            **request,
+            "directory": str(place),
+            "requirements": str(ROOT / "requirements/engine-cpu.txt"),
+            "uv": engine_uv,
+            "find_links": [],
+            "torch_backend": "cpu",
+            "compile_bytecode": True,
+            "environment": {},
+        }
+        environment.build(wanted, lambda *_: None)
+    return place
+
+
+@pytest.fixture(scope="session")
+def engine_uv() -> str:
+    """Return the uv that fetches packages."""
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert uv, "uv is expected beside this Python: make dev"
+    return uv
+
+
+@pytest.fixture(scope="session")
+def run_engine_python(engine: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a text under the engine's Python."""
+
+    def run(text: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        variables = {
+            **os.environ,
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            **options.pop("environment", {}),
+        }
+        command = [str(environment.python(engine)), "-c", text, *arguments]
+        return subprocess.run(
+            options.pop("before", []) + command,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            **options,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def scripts() -> dict[str, str]:
+    """Return the programs that the role weights hands to hosts."""
+    files = (ROOT / "roles/weights/files").glob("*.py")
+    return {path.stem: path.read_text() for path in files}
+
+
+@pytest.fixture(scope="session")
+def weights_request(engine: Path, engine_uv: str, scripts: dict[str, str]) -> dict[str, Any]:
+    """Return what the module model_weights hands to the work, but for the directory of models."""
+    return {
+        "python": str(environment.python(engine)),
+        "uv": engine_uv,
+        "scripts": scripts,
+        "environment": {},
+    }
+
+
+@pytest.fixture(scope="session")
+def models_dir(
+    tmp_path_factory: pytest.TempPathFactory, weights_request: dict[str, Any]
+) -> Callable[[str], Path]:
+    """Make tiny random models, each once."""
+    directory = tmp_path_factory.mktemp("models")
+
+    def model(name: str) -> Path:
+        one = models.Model("random", name)
+        if models.look(one, str(directory)) is None:
+            request = {**weights_request, "models_dir": str(directory)}
+            weights.fetch(one, request, lambda *_: None)
+        return Path(one.place(str(directory)))
+
+    return model
