@@ -115,7 +115,7 @@ def main() -> None:
             where=model,
             fix="check the spelling; for a private model set huggingface_token_file",
         )
-    # The hub's library has changed its client twice (requests, httpx, httpx2), and so what it raises.
+    # The hub's library changed its client twice (requests, httpx, httpx2), and so what it raises.
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         fail(
