@@ -7,8 +7,9 @@ DOCUMENTATION = r"""
 module: environment_gate
 short_description: Prove that the engine's environment is complete and equal on all hosts
 description:
-  - The gate of the stage install. Reads, on the controller, what the role C(environment) registered on
-    each host; a fingerprint exists only where the engine was imported. Run it once.
+  - The gate of the stage install. Reads, on the controller, what the role C(environment)
+    registered on each host; a fingerprint exists only where the engine was imported.
+  - Run it once.
 author: The vllm-ansible authors
 options: {}
 """

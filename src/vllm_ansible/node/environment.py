@@ -267,7 +267,8 @@ def _watch(
                 break
             except subprocess.TimeoutExpired:
                 done = len(distributions(place))
-                report(min(done, total), total, "packages", _fetched(process.pid))
+                text = _fetched(process.pid) if done < total else "compiling"
+                report(min(done, total), total, "packages", text)
     if process.returncode != 0:
         raise BuildError(
             "uv could not install the locked packages",
