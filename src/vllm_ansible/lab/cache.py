@@ -39,7 +39,8 @@ class SharedCache:
 
     def prepare(self) -> None:
         """Make the directories, and fill the caches with what this machine already has."""
-        for name in ("huggingface", "pip", "uv", "hosts"):
+        # A lock may have made the root already, for its owner alone.
+        for name in ("", "huggingface", "pip", "uv", "hosts"):
             open_directory(self.root / name)
         link_missing(machine_uv_cache(), self.root / "uv")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vllm_ansible.lab import commands, shaping
-from vllm_ansible.lab.cache import link_missing
+from vllm_ansible.lab.cache import SharedCache, link_missing
 from vllm_ansible.lab.commands import LabError
 from vllm_ansible.lab.inventory import inventory_data
 from vllm_ansible.lab.network import free_subnet, host_address
@@ -170,6 +170,16 @@ def test_a_cache_is_shared_by_links_and_half_written_files_are_left_out(tmp_path
     assert sorted(one.name for one in target.iterdir()) == ["archive-v0", "wheels-v7"]
     assert not (target / "archive-v0" / ".tmpabc").exists()
     assert link_missing(source, target) == 0
+
+
+def test_a_service_can_pass_a_cache_whose_root_a_lock_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "empty"))
+    root = tmp_path / "lab"
+    root.mkdir(mode=0o700)
+    SharedCache(root).prepare()
+    assert root.stat().st_mode & 0o755 == 0o755
 
 
 def test_a_cut_pair_is_dropped_both_ways_and_nothing_else_is() -> None:
