@@ -113,7 +113,7 @@ def node_environment(room: Room) -> dict[str, str]:
         "VLLM_HOST_IP": str(host["address"]),
         "VLLM_LOGGING_COLOR": "0",
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_RPC_BASE_PATH": room.temporary_dir,
+        "VLLM_RPC_BASE_PATH": room.files_dir,
         "XDG_CACHE_HOME": caches,
         "XDG_CONFIG_HOME": room.config_dir,
     }
