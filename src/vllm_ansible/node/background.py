@@ -31,6 +31,8 @@ class Command:
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+    # Files whose content only the program gets; it must be able to read them as its own user.
+    secret_environment: Mapping[str, str] = field(default_factory=dict)
     directory: Optional[str] = None
     umask: Optional[int] = None
 

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Optional
 
@@ -111,13 +112,24 @@ def _work(work: Any, writer: int) -> None:
             os.chdir(work.directory)
         if work.umask is not None:
             os.umask(work.umask)
-        environment = {**os.environ, **work.environment}
+        environment = {**os.environ, **work.environment, **_secrets(work.secret_environment)}
         os.execvpe(work.argv[0], list(work.argv), environment)  # noqa: S606 argv, no shell
 
     def report(done: Any = None, total: Any = None, unit: str = "", text: str = "") -> None:
         _send(writer, {"progress": {"done": done, "total": total, "unit": unit, "text": text}})
 
     _send(writer, {"result": work(report)})
+
+
+def _secrets(files: Mapping[str, str]) -> dict[str, str]:
+    """Return the content of each file, which nothing but the work's environment ever holds."""
+    found = {}
+    for name, path in files.items():
+        with open(path, encoding="utf-8") as handle:
+            found[name] = handle.read().strip()
+        if not found[name]:
+            raise ValueError(f"{path}, which should hold {name}, is empty")
+    return found
 
 
 def _send(writer: int, message: dict[str, Any]) -> None:

@@ -1,0 +1,70 @@
+"""Judge what was measured of all engines, and say it in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Looks = Mapping[str, Mapping[str, Any]]
+
+
+def verdict(engines: Sequence[Mapping[str, Any]], looks: Looks, check: bool) -> dict[str, Any]:
+    """Return the evidence, the first failure, or that nothing was measured.
+
+    engines are those of the plan, looks what engine_benchmark said on each host of this run.
+    """
+    here = [engine for engine in engines if engine["hosts"][0] in looks]
+    if not here:
+        return {
+            "failed": True,
+            "msg": "there is no engine to measure",
+            "expected": "an engine of the plan on a host of this run",
+            "found": f"{len(engines)} planned, none of them served by {', '.join(looks)}",
+            "where": "plan.json in the cluster's directory on the first host",
+            "fix": "run site.yml first, without --tags and --limit",
+        }
+    measured = []
+    for engine in here:
+        look = looks[engine["hosts"][0]].get("engines", {}).get(engine["name"], {})
+        if look.get("figures"):
+            measured.append(look["figures"])
+        elif check:
+            words = look.get("reason") or look.get("why", "")
+            return {
+                "skipped": True,
+                "msg": f"check mode: {engine['name']} is not measured: {words}",
+            }
+        else:
+            return _unmeasured(engine, look)
+    return {
+        "changed": False,
+        "evidence": {
+            "gate": "benchmark",
+            "summary": "; ".join(line(one) for one in measured),
+            "values": {"engines": measured},
+        },
+    }
+
+
+def line(figures: Mapping[str, Any]) -> str:
+    """Return one line about an engine."""
+    return (
+        f"{figures['name']}: TTFT {figures['ttft_ms_median']:.0f} ms, "
+        f"{figures['output_tokens_per_second']:.1f} tokens/s at "
+        f"{figures['concurrency']} concurrent, "
+        f"{figures['requests'] - figures['failed']} of {figures['requests']} answered "
+        f"({figures['measured_at']})"
+    )
+
+
+def _unmeasured(engine: Mapping[str, Any], look: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the failure of an engine without figures."""
+    name, host = engine["name"], engine["hosts"][0]
+    return {
+        "failed": True,
+        "msg": f"{name} cannot be measured: {name}-serve does not run on {host}",
+        "expected": f"{name}-serve running on {host}",
+        "found": look.get("why") or look.get("reason") or "nobody looked",
+        "where": f"{host}, port {engine['ports']['api']}",
+        "fix": "run the stage serve first: it says why an engine does not come up",
+    }

@@ -1,0 +1,85 @@
+"""What is made of results that vllm 0.32.0 wrote, with a server that answers, refuses, is gone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_ansible.node import benchmark
+from vllm_ansible.node.process import ProcessError
+
+DATA = Path(__file__).with_name("data")
+ENGINE = benchmark.Served("chat", "m", "http://127.0.0.1:18999", "plan1")
+SETTINGS = {"requests": 8, "concurrency": 2, "input_tokens": 64, "output_tokens": 32}
+
+
+def keep(tmp_path: Path, recorded: str) -> dict[str, Any]:
+    result = Path(benchmark.result_path(str(tmp_path), "chat"))
+    result.parent.mkdir(parents=True)
+    shutil.copy(DATA / f"{recorded}.json", result)
+    (tmp_path / "evidence").mkdir()
+    seen = {
+        "argv": ["vllm", "bench", "serve"],
+        "result": str(result),
+        "seed": 1,
+        "fingerprint": {"plan": "plan1", "instance": "i1", "settings": SETTINGS},
+    }
+    return benchmark.keep(str(tmp_path), ENGINE, seen, "task.log")
+
+
+def test_figures_are_kept_with_what_they_hold_for(tmp_path: Path) -> None:
+    figures = keep(tmp_path, "answered")
+    measured_at = figures.pop("measured_at")
+    assert measured_at.endswith(" UTC")
+    assert figures == {
+        "name": "chat",
+        "requests": 8,
+        "failed": 0,
+        "concurrency": 2,
+        "input_tokens": 64,
+        "output_tokens": 32,
+        "ttft_ms_median": 7.7,
+        "ttft_ms_p99": 8.8,
+        "inter_token_latency_ms_median": 0.0,
+        "output_tokens_per_second": 7602.8,
+        "duration_seconds": 0.03,
+    }
+    kept = json.loads(Path(benchmark.kept_path(str(tmp_path), "chat")).read_text())
+    assert kept["fingerprint"]["instance"] == "i1"
+    assert kept["command"] == "vllm bench serve"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "found", "cause"),
+    [
+        ("wrong-key", "8 failed, the first with: Unauthorized", "another key"),
+        ("server-down", "ClientConnectorError: Cannot connect to host", "stopped listening"),
+    ],
+)
+def test_a_refused_measurement_says_what_came_back(
+    tmp_path: Path, recorded: str, found: str, cause: str
+) -> None:
+    with pytest.raises(ProcessError, match=r"^chat answered 0 of 8 requests\.$") as raised:
+        keep(tmp_path, recorded)
+    assert found in raised.value.details["found"]
+    assert "Traceback" not in raised.value.details["found"]
+    assert cause in raised.value.details["cause"]
+    assert not Path(benchmark.kept_path(str(tmp_path), "chat")).exists()
+
+
+def test_another_seed_is_used_while_the_same_server_runs(tmp_path: Path) -> None:
+    keep(tmp_path, "answered")
+    settings = benchmark.Settings(**SETTINGS)
+    processes = tmp_path / "processes"
+    processes.mkdir()
+    record = {"argv": ["/env/bin/vllm", "serve", "/models/m"], "environment": {}}
+    (processes / "chat-serve.json").write_text(json.dumps(record))
+    for instance, seed in (("i1", 2), ("i2", 0)):
+        found = {"running": True, "instance": instance}
+        seen = benchmark.look(str(tmp_path), ENGINE, found, settings)
+        assert (seen["fresh"], seen["seed"]) == (instance == "i1", seed)
+        assert seen["argv"][seen["argv"].index("--seed") + 1] == str(seed)

@@ -1,0 +1,245 @@
+"""The role against a stand-in engine under a real supervisor: what it loads, keeps, says, hides."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+KEY = "sk-never-to-be-seen-4711"
+LAUNCHER = f"#!{sys.executable}\n"
+PLAY = [
+    {
+        "name": "Measure what is served",
+        "hosts": "gpu",
+        "gather_facts": False,
+        "any_errors_fatal": True,
+        "tags": ["benchmark"],
+        "roles": ["benchmark"],
+    }
+]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
+
+
+class Site:
+    """One host whose one engine is the stand-in, and the role that measures it."""
+
+    def __init__(self, directory: Path, run_dir: str) -> None:
+        self.directory = directory
+        self.cluster_dir = directory / "cluster"
+        self.count = directory / "count"
+        self.key_file = self.cluster_dir / "secrets/api_key"
+        self.kept = self.cluster_dir / "evidence/benchmark-chat.json"
+        self.process = {
+            "cluster": "stand-in",
+            "cluster_dir": str(self.cluster_dir),
+            "run_dir": run_dir,
+            "supervisor": "supervisord",
+            "supervisord_python": sys.executable,
+            "name": "chat-serve",
+            "engine": "chat",
+        }
+        port = free_port()
+        for name in ("secrets", "evidence", "engines/chat", "bin"):
+            (self.cluster_dir / name).mkdir(parents=True)
+        self.key_file.write_text(f"{KEY}\n")
+        self.vllm = self.cluster_dir / "bin/vllm"
+        self.vllm.write_text(LAUNCHER + Path(__file__).with_name("stand_in.py").read_text())
+        self.vllm.chmod(0o755)
+        self.argv = [str(self.vllm), "serve", "smollm2", "--key", KEY, "--port", str(port)]
+        self.plan = {
+            "engines": [
+                {
+                    "name": "chat",
+                    "served_name": "smollm2",
+                    "hosts": ["here"],
+                    "ports": {"api": port},
+                    "reasons": [],
+                }
+            ]
+        }
+        host = {
+            "ansible_connection": "local",
+            "ansible_python_interpreter": sys.executable,
+            "cluster_name": "stand-in",
+            "site_host": {
+                "name": "here",
+                "address": "127.0.0.1",
+                "cluster_dir": str(self.cluster_dir),
+                "service_user": "",
+            },
+        }
+        self.inventory = directory / "hosts.yml"
+        self.inventory.write_text(yaml.safe_dump({"gpu": {"hosts": {"here": host}}}))
+        self.playbook = directory / "play.yml"
+        self.playbook.write_text(yaml.safe_dump(PLAY))
+
+    def tell(self, **process: Any) -> None:
+        """Start or stop the server."""
+        arguments = json.dumps({**self.process, **process})
+        command = ["ansible", "-i", self.inventory, "here", "-m", "managed_process"]
+        done = self._call(*map(str, command), "-a", arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def start(self) -> None:
+        self.tell(argv=[*self.argv, "--count", str(self.count)])
+
+    def _call(self, *command: str) -> subprocess.CompletedProcess[str]:
+        variables = {
+            **os.environ,
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "VLLM_ANSIBLE_RUNS_DIR": str(self.directory / "runs"),
+            "no_proxy": "127.0.0.1",
+        }
+        program = Path(sys.executable).with_name(command[0])
+        return subprocess.run(
+            [str(program), *command[1:]],
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    def measure(self, *options: str, **variables: Any) -> tuple[str, list[dict[str, Any]]]:
+        """Run the role, and return its console and its record."""
+        extra = json.dumps({"site_plan": self.plan, **variables})
+        done = self._call(
+            "ansible-playbook", "-i", str(self.inventory), "-e", extra, *options, str(self.playbook)
+        )
+        events = (self.directory / "runs/latest/events.jsonl").read_text().splitlines()
+        return done.stdout + done.stderr, [json.loads(line) for line in events]
+
+    @property
+    def requests(self) -> int:
+        """How many requests the engine has answered."""
+        return len(self.count.read_text().splitlines()) if self.count.exists() else 0
+
+
+def only(events: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    found = [event for event in events if event["event"] == kind]
+    assert len(found) == 1, found
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    # The path of a supervisor's socket has at most 107 bytes.
+    run_dir = tempfile.mkdtemp(prefix="bm-")
+    made = Site(tmp_path_factory.mktemp("benchmark"), run_dir)
+    made.start()
+    yield made
+    made.tell(state="absent")
+    shutil.rmtree(run_dir, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def first(site: Site) -> tuple[str, list[dict[str, Any]]]:
+    """Return the first measurement, told in all detail."""
+    return site.measure("-vvv")
+
+
+def test_every_request_is_sent_and_the_figures_are_evidence(site: Site, first: Any) -> None:
+    output, events = first
+    evidence = only(events, "evidence")
+    (figures,) = evidence["values"]["engines"]
+    assert (figures["name"], figures["requests"], figures["failed"]) == ("chat", 8, 0)
+    assert figures["ttft_ms_median"] == 12.3
+    assert "tokens/s at 2 concurrent, 8 of 8 answered" in evidence["summary"], output
+    assert json.loads(site.kept.read_text())["figures"] == figures
+
+
+def test_the_key_stands_in_no_output_and_no_file_of_the_measurement(site: Site, first: Any) -> None:
+    output, events = first
+    # The stand-in's own server is told the key in its arguments; nothing else may know it.
+    written = [*(site.cluster_dir / "tasks").rglob("*"), site.kept]
+    texts = [path.read_text() for path in written if path.is_file()]
+    assert len(texts) >= 3
+    assert not [text for text in [*texts, output, json.dumps(events)] if KEY in text]
+
+
+def test_a_serving_engine_is_not_loaded_again_until_asked(site: Site, first: Any) -> None:
+    before = site.requests
+    _, events = site.measure()
+    assert (only(events, "run_end")["changed"], site.requests) == (0, before)
+    assert only(events, "evidence")["values"] == only(first[1], "evidence")["values"]
+    _, events = site.measure(benchmark_again=True)
+    assert only(events, "run_end")["ok"]
+    assert site.requests == before + 8
+
+
+def test_check_mode_measures_nothing_and_says_so(site: Site, first: Any) -> None:
+    before, kept = site.requests, site.kept.read_text()
+    output, events = site.measure("--check", "-v", benchmark_requests=4)
+    assert (only(events, "run_end")["changed"], site.requests) == (0, before)
+    assert site.kept.read_text() == kept
+    assert "check mode: chat is not measured: something else is asked of it" in output
+
+
+def test_another_question_is_measured(site: Site, first: Any) -> None:
+    before = site.requests
+    _, events = site.measure(benchmark_requests=4)
+    assert only(events, "evidence")["values"]["engines"][0]["requests"] == 4
+    assert site.requests == before + 4
+
+
+def test_a_wrong_key_fails_with_one_clear_error(site: Site, first: Any) -> None:
+    site.key_file.write_text("another\n")
+    _, events = site.measure(benchmark_again=True)
+    site.key_file.write_text(f"{KEY}\n")
+    failure = only(events, "failure")
+    assert failure["msg"] == "chat answered 0 of 8 requests."
+    assert failure["found"] == "8 failed, the first with: Unauthorized"
+    assert "another key" in failure["cause"]
+    assert "allow_disruption" in failure["fix"]
+    assert "bench serve" in failure["command"]
+    assert not site.kept.exists()
+
+
+def test_a_server_that_does_not_listen_fails_with_one_clear_error(site: Site, first: Any) -> None:
+    plan = json.loads(json.dumps(site.plan))
+    plan["engines"][0]["ports"]["api"] = free_port()
+    _, events = site.measure(site_plan=plan)
+    failure = only(events, "failure")
+    assert "Cannot connect to host" in failure["found"]
+    assert failure["where"] == f"http://127.0.0.1:{plan['engines'][0]['ports']['api']}"
+    assert failure["cause"] == "chat-serve ended or stopped listening"
+
+
+def test_a_program_that_breaks_leaves_no_measurement_running(site: Site, first: Any) -> None:
+    good = site.vllm.read_text()
+    site.vllm.write_text(f"{LAUNCHER}raise SystemExit('no such option: --seed')\n")
+    _, events = site.measure(benchmark_again=True)
+    site.vllm.write_text(good)
+    failure = only(events, "failure")
+    assert "measurement of chat failed: exit status 1: no such option: --seed" in failure["msg"]
+    status = json.loads((site.cluster_dir / "tasks/benchmark-chat.json").read_text())
+    assert status["state"] == "failed"
+
+
+def test_a_server_that_does_not_run_is_not_asked(site: Site, first: Any) -> None:
+    before = site.requests
+    site.tell(state="stopped")
+    _, events = site.measure()
+    site.start()
+    failure = only(events, "failure")
+    assert failure["msg"] == "chat cannot be measured: chat-serve does not run on here"
+    assert "stage serve" in failure["fix"]
+    assert site.requests == before

@@ -1,0 +1,84 @@
+"""Judging all engines, and which host is asked about which."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm_ansible.benchmark.served import served_on
+from vllm_ansible.benchmark.verdict import verdict
+
+
+def engine(name: str, *hosts: str, **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "served_name": f"{name}-model",
+        "hosts": list(hosts),
+        "ports": {"api": 8000},
+        "reasons": ["because"],
+        **more,
+    }
+
+
+FIGURES = {
+    "name": "chat",
+    "requests": 8,
+    "failed": 0,
+    "concurrency": 2,
+    "ttft_ms_median": 142.4,
+    "output_tokens_per_second": 23.06,
+    "measured_at": "2026-11-20 11:04 UTC",
+}
+
+
+def test_the_summary_is_a_line_for_each_engine() -> None:
+    looks = {"a": {"engines": {"chat": {"figures": FIGURES}}}, "b": {"engines": {}}}
+    found = verdict([engine("chat", "a", "b")], looks, check=False)
+    assert found["evidence"]["summary"] == (
+        "chat: TTFT 142 ms, 23.1 tokens/s at 2 concurrent, 8 of 8 answered (2026-11-20 11:04 UTC)"
+    )
+    assert found["evidence"]["values"] == {"engines": [FIGURES]}
+
+
+def test_an_engine_of_another_run_is_left_out() -> None:
+    looks = {"a": {"engines": {"chat": {"figures": FIGURES}}}}
+    engines = [engine("chat", "a"), engine("experts", "c")]
+    found = verdict(engines, looks, check=False)
+    assert [one["name"] for one in found["evidence"]["values"]["engines"]] == ["chat"]
+
+
+def test_an_engine_that_does_not_run_is_named_with_its_host() -> None:
+    looks = {"a": {"engines": {"chat": {"running": False, "why": "it ended with exit status 1"}}}}
+    found = verdict([engine("chat", "a")], looks, check=False)
+    assert found["failed"]
+    assert (found["found"], found["where"]) == ("it ended with exit status 1", "a, port 8000")
+
+
+def test_check_mode_says_what_it_did_not_measure() -> None:
+    looks = {"a": {"engines": {"chat": {"running": False, "why": "it was never started here"}}}}
+    found = verdict([engine("chat", "a")], looks, check=True)
+    assert found == {
+        "skipped": True,
+        "msg": "check mode: chat is not measured: it was never started here",
+    }
+
+
+def test_no_plan_is_no_success() -> None:
+    found = verdict([], {"a": {"engines": {}}}, check=False)
+    assert found["failed"]
+    assert "site.yml" in found["fix"]
+
+
+def test_a_host_is_asked_about_what_it_serves() -> None:
+    plan = {"engines": [engine("chat", "a", "b"), engine("experts", "b", "a")]}
+    (served,) = served_on(plan, {"name": "b", "address": "10.0.0.2"})
+    assert (served["name"], served["url"]) == ("experts", "http://10.0.0.2:8000")
+
+
+def test_the_digest_follows_the_plan_but_not_its_words() -> None:
+    host = {"name": "a", "address": "10.0.0.1"}
+
+    def digest(**more: Any) -> str:
+        return served_on({"engines": [engine("chat", "a", **more)]}, host)[0]["digest"]
+
+    assert digest() == digest(reasons=["for another reason"])
+    assert digest() != digest(arguments=["--max-model-len", "1024"])
