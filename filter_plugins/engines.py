@@ -23,6 +23,7 @@ class FilterModule:
             "engine_members": views.members,
             "engine_ray_dirs": views.ray_dirs,
             "engine_directories": views.directories,
+            "engine_parser_arguments": views.parser_arguments,
             "engine_key_files": views.key_files,
             "engine_carry_over_files": views.carry_over_files,
             "engine_starting_ports": views.starting_ports,

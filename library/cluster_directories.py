@@ -21,6 +21,13 @@ options:
     description: User that owns them. Only root can give a directory away.
     type: str
     required: true
+  administered:
+    description:
+      - Those that belong to the connecting user and that everybody may read, so that a service
+        cannot change what it is made of.
+    type: list
+    elements: str
+    default: []
   private:
     description: Those that nobody but the owner may enter; the others are open to the group.
     type: list
@@ -58,7 +65,7 @@ def differs(path: str, uid: int, mode: int) -> bool:
         return True
     if not stat.S_ISDIR(found.st_mode):
         raise ValueError(f"{path} is no directory")
-    if found.st_uid not in (uid, 0, os.getuid()):
+    if found.st_uid not in (uid, 0, os.getuid()) and os.getuid() != 0:
         raise ValueError(f"{path} belongs to user {found.st_uid}, not to {uid}")
     return found.st_uid != uid or stat.S_IMODE(found.st_mode) != mode
 
@@ -69,6 +76,7 @@ def main() -> None:
         argument_spec={
             "directories": {"type": "list", "elements": "str", "required": True},
             "owner": {"type": "str", "required": True},
+            "administered": {"type": "list", "elements": "str", "default": []},
             "private": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
@@ -82,19 +90,23 @@ def main() -> None:
         module.fail_json(msg=f"there is no user {wanted['owner']} on this host")
     made = []
     for path in wanted["directories"]:
-        mode = 0o700 if path in wanted["private"] else 0o750
+        uid, gid, mode = user.pw_uid, user.pw_gid, 0o750
+        if path in wanted["administered"]:
+            uid, gid, mode = os.getuid(), os.getgid(), 0o755
+        elif path in wanted["private"]:
+            mode = 0o700
         try:
-            if not differs(path, user.pw_uid, mode):
+            if not differs(path, uid, mode):
                 continue
             made.append(path)
             if not module.check_mode:
                 os.makedirs(path, mode=0o755, exist_ok=True)
-                os.chown(path, user.pw_uid, user.pw_gid)
+                os.chown(path, uid, gid)
                 os.chmod(path, mode)
         except (OSError, ValueError) as error:
             module.fail_json(
                 msg=f"cannot make {path}: {error}",
-                expected=f"a directory of user {wanted['owner']}",
+                expected=f"a directory of user {uid}",
                 found=str(error),
                 where=path,
                 fix="move what is there away, or choose another cluster_dir",

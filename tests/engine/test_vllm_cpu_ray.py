@@ -81,6 +81,26 @@ def test_the_plugin_is_the_platform_and_ray_is_welcome(run_engine_python: Run) -
     assert "[(0, 'n', '10.0.0.1')]" in result.stdout, result.stderr
 
 
+LOGPROBS = """
+import torch
+from vllm.v1.sample.ops.logprobs import batched_count_greater_than
+print("counted", batched_count_greater_than(torch.arange(6.0).view(2, 3), torch.ones(2, 1)).tolist())
+"""
+# As on a host where nobody has installed a compiler.
+NO_COMPILER = {"CXX": "/nonexistent/g++", "CC": "/nonexistent/gcc"}
+
+
+def test_stock_vllm_needs_a_compiler_for_log_probabilities(run_engine_python: Run) -> None:
+    result = run_engine_python(LOGPROBS, environment={**STOCK, **NO_COMPILER})
+    assert "counted" not in result.stdout
+    assert "No working C++ compiler" in result.stderr
+
+
+def test_the_plugin_counts_log_probabilities_without_a_compiler(run_engine_python: Run) -> None:
+    result = run_engine_python(LOGPROBS, environment=NO_COMPILER)
+    assert "counted [2, 3]" in result.stdout, result.stderr
+
+
 def two_ranks(engine: Path, kind: str, separate: bool) -> list[subprocess.CompletedProcess[str]]:
     """Run two ranks of a tensor group; separate ones have their own /dev/shm and host name."""
     with socket.socket() as free:
@@ -192,6 +212,8 @@ def test_vllm_lies_where_the_readme_points(engine: Path) -> None:
     root = next((engine / "lib").glob("python3.*/site-packages/vllm"))
     for path, line, holds in (
         ("platforms/interface.py", 150, "ray_device_key"),
+        ("platforms/interface.py", 172, 'simple_compile_backend: str = "inductor"'),
+        ("v1/sample/ops/logprobs.py", 10, "simple_compile_backend"),
         ("v1/executor/ray_utils.py", 417, "if not ray_device_key"),
         ("distributed/device_communicators/cpu_communicator.py", 71, "_all_group_ranks_share"),
         ("v1/worker/cpu_worker.py", 190, "_should_warm_up_model"),

@@ -63,6 +63,8 @@ _NOISE = re.compile(
             r"\w*Warning: ",
             r"failed to automatically increase",
             r"destroy_process_group\(\) was not called",
+            # What an engine was doing when it died, thousands of characters of it.
+            r"^Dumping (?:input data|scheduler (?:output|stats)) for |^Dumping scheduler stats: ",
             r"nanobind: ",
             r"^\s*-? ?leaked ",
         )

@@ -12,6 +12,11 @@ from .match import Signature, match
 _LAST_LINES = 20
 
 
+def shorten(line: str, most: int = 400) -> str:
+    """Return a line as a person can read it; the whole of it lies in the run's logs."""
+    return line if len(line) <= most else f"{line[: most - 4]} ..."
+
+
 def texts(logs: Any) -> dict[str, str]:
     """Return the tails of logs by the rank that wrote them, from any of the forms they come in."""
     if isinstance(logs, Mapping):
@@ -49,7 +54,7 @@ def diagnose(
         "failed": True,
         "msg": _headline(title, verdict) if finding else title,
         "expected": verdict.get("expected"),
-        "found": finding.line if finding else verdict.get("found") or _nothing(logs),
+        "found": shorten(finding.line) if finding else verdict.get("found") or _nothing(logs),
         "where": finding.where if finding else verdict.get("where"),
         "rank": finding.rank if finding else verdict.get("rank"),
         "cause": known.cause if known else verdict.get("cause"),

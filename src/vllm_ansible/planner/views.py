@@ -58,6 +58,23 @@ def directories(engines: Iterable[Planned], host: Host) -> list[str]:
     return found
 
 
+def parser_arguments(
+    engines: Iterable[Planned], host: str, models: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """Return model and arguments of each engine a host serves, as `vllm serve` parses them."""
+    return {
+        engine["name"]: [
+            models[engine["name"]],
+            f"--tensor-parallel-size={engine['layout']['tensor']}",
+            f"--pipeline-parallel-size={engine['layout']['pipeline']}",
+            f"--distributed-executor-backend={engine['executor']}",
+            *engine["arguments"],
+        ]
+        for engine in engines
+        if engine["hosts"][0] == host
+    }
+
+
 def key_files(engines: Iterable[Planned], host: Host, api_key_file: str) -> dict[str, str]:
     """Return where on the controller the key lies that each serving process on a host reads."""
     return {

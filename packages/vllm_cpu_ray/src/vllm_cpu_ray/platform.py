@@ -11,10 +11,14 @@ if TYPE_CHECKING:
 
 
 class CpuRayPlatform(CpuPlatform):
-    """vLLM's own CPU platform with three gaps closed; README.md says where upstream has them."""
+    """vLLM's own CPU platform with four gaps closed; README.md says where upstream has them."""
 
     # To Ray "GPU" is a resource that is counted, whatever it stands for: here, one rank.
     ray_device_key = "GPU"
+
+    # Upstream compiles small functions with a C++ compiler at the first request that needs them;
+    # on a host without one, a request for log probabilities ends the whole engine.
+    simple_compile_backend = "eager"
 
     @classmethod
     def get_device_communicator_cls(cls) -> str:
