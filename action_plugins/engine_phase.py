@@ -35,6 +35,15 @@ from ansible.plugins.action import ActionBase
 PROCESS = ("name", "engine", "state", "argv", "environment", "depends", "limits", "user")
 
 
+def supervisor_dir(host: dict[str, Any]) -> str:
+    """Return the directory of supervisord's socket, whose owner is the user who runs it.
+
+    With root, run_dir belongs to the service, and root must not trust what lies in it.
+    """
+    run_dir = str(host["run_dir"])
+    return f"{run_dir}-supervisord" if host["privileges"] == "root" else run_dir
+
+
 class ActionModule(ActionBase):
     """Stop at the first process that does not do as asked."""
 
@@ -52,7 +61,7 @@ class ActionModule(ActionBase):
         common = {
             "cluster": wanted["cluster"],
             "cluster_dir": host["cluster_dir"],
-            "run_dir": host["run_dir"],
+            "run_dir": supervisor_dir(host),
             "supervisor": host["supervisor"],
             "supervisord_python": f"{host['cluster_dir']}/tools/bin/python",
             # The decision has weighed every restart before; it stops first what it starts.

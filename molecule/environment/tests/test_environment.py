@@ -1,0 +1,66 @@
+"""The engine's environment is what the lock names, on every host, and usable by the service."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testinfra.host import Host
+
+LOCK = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "requirements" / "engine-cpu.txt"
+INSTALLED = """
+import importlib.metadata as m, json
+print(json.dumps({d.metadata["Name"].lower().replace("_", "-"): d.version for d in m.distributions()}))
+"""
+# What vLLM does with its platform plugins, without the seconds that importing vLLM takes.
+PLATFORMS = """
+import importlib.metadata as m, json
+print(json.dumps([one.load()() for one in m.entry_points(group="vllm.platform_plugins")]))
+"""
+
+
+@pytest.fixture
+def directory(host: Host, cluster_dir: str) -> str:
+    manifests = host.check_output(f"ls -d {cluster_dir}/environments/*/manifest.json").split()
+    assert len(manifests) == 1
+    return str(Path(manifests[0]).parent)
+
+
+def test_exactly_the_locked_versions_are_installed(
+    directory: str, python: Callable[..., Any]
+) -> None:
+    installed = python(INSTALLED, interpreter=f"{directory}/bin/python")
+    locked = dict(
+        re.findall(r"^([a-z0-9][a-z0-9._-]*)(?:\[.*\])?==([^ ]+)", LOCK.read_text(), re.M)
+    )
+    assert len(locked) > 100
+    own = {"vllm-cpu-ray", "vllm"}
+    assert {name: version for name, version in installed.items() if name not in own} == {
+        name.replace("_", "-").replace(".", "-"): version for name, version in locked.items()
+    }
+    assert own <= installed.keys()
+
+
+def test_the_service_finds_the_platform_that_runs_over_several_hosts(
+    host: Host, directory: str
+) -> None:
+    said = host.check_output(
+        "cd / && runuser -u vllm -- %s -c %s", f"{directory}/bin/python", PLATFORMS
+    )
+    assert said == '["vllm_cpu_ray.platform.CpuRayPlatform"]'
+
+
+def test_the_service_cannot_change_what_it_runs(host: Host, directory: str) -> None:
+    for path in (directory, f"{directory}/bin", f"{directory}/bin/python"):
+        found = host.file(path)
+        assert (found.user, found.mode & 0o022) == ("root", 0), path
+    assert host.run("runuser -u vllm -- touch %s", f"{directory}/bin/new").rc != 0
+
+
+def test_nothing_builds_any_more(host: Host, cluster_dir: str, directory: str) -> None:
+    assert not host.process.filter(comm="uv")
+    names = host.check_output(f"ls {cluster_dir}/environments").split()
+    digest = Path(directory).name
+    assert names == [digest, f"{digest}.txt"]

@@ -1,0 +1,80 @@
+"""The engine answers a question over its two hosts, to those who have the key."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from testinfra.host import Host
+
+QUESTION = {"role": "user", "content": "What is the capital of France?"}
+
+
+@pytest.fixture
+def url(plan: dict[str, Any], data_addresses: dict[str, str]) -> str:
+    return f"http://{data_addresses['lab1']}:{plan['ports']['api']}/v1"
+
+
+@pytest.fixture
+def question(plan: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "model": plan["served_name"],
+        "messages": [QUESTION],
+        "max_tokens": 16,
+        "temperature": 0,
+    }
+
+
+def test_every_host_of_the_data_plane_gets_the_right_answer(
+    url: str, question: dict[str, Any], cluster_dir: str, ask: Callable[..., tuple[int, Any]]
+) -> None:
+    key = f"{cluster_dir}/secrets/api_key"
+    status, answer = ask(f"{url}/chat/completions", key, question)
+    assert status == 200
+    assert "Paris" in answer["choices"][0]["message"]["content"]
+
+
+def test_without_the_key_there_is_no_answer(
+    url: str, question: dict[str, Any], cluster_dir: str, ask: Callable[..., tuple[int, Any]]
+) -> None:
+    assert ask(f"{url}/chat/completions", "", question)[0] == 401
+    other = f"{cluster_dir}/secrets/ray_token"
+    assert ask(f"{url}/chat/completions", other, question)[0] == 401
+
+
+def test_the_server_runs_on_the_head_as_the_service(
+    host: Host, name: str, unit: Callable[[str], dict[str, str]]
+) -> None:
+    shown = unit("chat-serve")
+    assert shown["LoadState"] == ("loaded" if name == "lab1" else "not-found")
+    if name == "lab1":
+        assert (shown["ActiveState"], shown["NRestarts"]) == ("active", "0")
+        assert host.process.get(pid=int(shown["MainPID"])).user == "vllm"
+
+
+def test_each_host_holds_one_rank(host: Host, unit: Callable[[str], dict[str, str]]) -> None:
+    ranks = [one for one in host.process.filter(user="vllm") if "RayWorker" in one.args]
+    assert len(ranks) == 1
+    # The rank belongs to this host's Ray node, and ends with it.
+    group = host.file(f"/proc/{ranks[0].pid}/cgroup").content_string
+    assert "vllm-molecule-chat-ray.service" in group
+
+
+def test_the_api_is_on_the_data_plane_only(
+    host: Host, name: str, plan: dict[str, Any], data_addresses: dict[str, str]
+) -> None:
+    port = plan["ports"]["api"]
+    listening = [one for one in host.socket.get_listening_sockets() if one.endswith(f":{port}")]
+    assert listening == ([f"tcp://{data_addresses['lab1']}:{port}"] if name == "lab1" else [])
+
+
+def test_the_key_is_in_no_argument_environment_or_log(
+    cluster_dir: str, mentions: Callable[[str, str], list[str]]
+) -> None:
+    assert mentions(f"{cluster_dir}/secrets/api_key", f"{cluster_dir}/logs") == []
+
+
+def test_the_key_file_is_the_services_own(
+    name: str, cluster_dir: str, owned: Callable[[str, str, int], None]
+) -> None:
+    if name == "lab1":
+        owned(f"{cluster_dir}/engines/chat/key.yaml", "vllm", 0o600)
