@@ -13,6 +13,7 @@ from vllm_ansible.planner.plan import PlannedEngine
 # <VLLM_CONFIG_ROOT>/ray_non_carry_over_env_vars.json stay where they are.
 KEPT_ON_THEIR_HOST = (
     "CUDA_VISIBLE_DEVICES",
+    "ENGINE_KEY_FILE",
     "GLOO_SOCKET_IFNAME",
     "HF_HOME",
     "HF_TOKEN",

@@ -225,7 +225,8 @@ def _serve(room: Room, rooms: list[Room], model: str) -> tuple[str, ...]:
     """Return the command of the server, or of a rank that only follows one."""
     engine, first = room.engine, room is rooms[0]
     api = ("--host", str(room.host["address"]), "--port", str(engine.ports.api))
-    key = ("--config", room.key_file)
+    # vLLM alone answers completions without a key on paths outside /v1.
+    key = ("--config", room.key_file, "--middleware", "vllm_guard.Guard")
     return (
         f"{room.environment_dir}/bin/vllm",
         "serve",
@@ -262,6 +263,7 @@ def _ranks(room: Room, rooms: list[Room]) -> tuple[str, ...]:
 
 def _serve_environment(room: Room, rooms: list[Room]) -> dict[str, str]:
     """Return the environment of a server: it must find its own Ray, not another engine's."""
+    key = {"ENGINE_KEY_FILE": room.key_file} if room is rooms[0] else {}
     if not room.engine.ray_processes():
-        return node_environment(room)
-    return {**ray_environment(room), "RAY_ADDRESS": _ray_address(rooms)}
+        return {**node_environment(room), **key}
+    return {**ray_environment(room), **key, "RAY_ADDRESS": _ray_address(rooms)}
