@@ -84,7 +84,8 @@ def test_the_plugin_is_the_platform_and_ray_is_welcome(run_engine_python: Run) -
 LOGPROBS = """
 import torch
 from vllm.v1.sample.ops.logprobs import batched_count_greater_than
-print("counted", batched_count_greater_than(torch.arange(6.0).view(2, 3), torch.ones(2, 1)).tolist())
+counted = batched_count_greater_than(torch.arange(6.0).view(2, 3), torch.ones(2, 1))
+print("counted", counted.tolist())
 """
 # As on a host where nobody has installed a compiler.
 NO_COMPILER = {"CXX": "/nonexistent/g++", "CC": "/nonexistent/gcc"}

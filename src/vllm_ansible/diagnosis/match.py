@@ -39,7 +39,7 @@ def signatures() -> tuple[Signature, ...]:
             id=item["id"],
             stage=item["stage"],
             kind=item["kind"],
-            pattern=re.compile(item["regex"]) if item.get("regex") else None,
+            pattern=_pattern(item.get("regex")),
             cause=item["cause"],
             fix=item["fix"],
             refs=tuple(item["refs"]),
@@ -47,6 +47,13 @@ def signatures() -> tuple[Signature, ...]:
         )
         for item in data
     )
+
+
+def _pattern(regex: str | list[str] | None) -> re.Pattern[str] | None:
+    """Return one pattern of a regex or of a list of alternatives."""
+    if not regex:
+        return None
+    return re.compile(regex if isinstance(regex, str) else "|".join(regex))
 
 
 def match(text: str, kinds: Collection[str] = FAILURES) -> Signature | None:
