@@ -1,4 +1,4 @@
-"""What the tests of all scenarios share: they look at hosts with testinfra, never with our roles."""
+"""What the tests of all scenarios share: they look at hosts without any code of ours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ token = {"Authorization": "Bearer " + open(token_file).read().strip()} if token_
 headers = {**token, "Content-Type": "application/json"}
 request = urllib.request.Request(url, body.encode() or None, headers)
 try:
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=120) as answer:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=120) as answer:
         print(json.dumps([answer.status, answer.read().decode()]))
 except urllib.error.HTTPError as error:
     print(json.dumps([error.code, error.read().decode()]))
@@ -47,6 +48,24 @@ for place in places:
     except OSError:
         pass
 assert len(secret) >= 32 and len(places) > 20
+print(json.dumps(found))
+"""
+# Prints the processes that were started for a record, and their descendants.
+FAMILY = """
+import json, os, pwd, sys
+mark = b"VLLM_ANSIBLE_PROCESS=" + sys.argv[1].encode()
+found = []
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as handle:
+            if mark not in handle.read().split(b"\\0"):
+                continue
+        with open(f"/proc/{pid}/cmdline", "rb") as handle:
+            arguments = handle.read().replace(b"\\0", b" ").decode(errors="replace")
+        user = pwd.getpwuid(os.stat(f"/proc/{pid}").st_uid).pw_name
+        found.append({"pid": int(pid), "user": user, "arguments": arguments})
+    except OSError:
+        pass
 print(json.dumps(found))
 """
 
@@ -135,11 +154,11 @@ def ask(python: Callable[..., Any]) -> Callable[..., tuple[int, Any]]:
 
 
 @pytest.fixture
-def unit(host: Host) -> Callable[[str], dict[str, str]]:
-    """Return what systemd knows of one of our processes."""
+def family(python: Callable[..., Any], cluster_dir: str) -> Callable[[str], list[dict[str, Any]]]:
+    """Return the processes that carry the mark of one of our records: pid, user and arguments."""
 
-    def show(process: str) -> dict[str, str]:
-        said = host.check_output("systemctl show %s", f"vllm-molecule-{process}.service")
-        return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+    def find(process: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = python(FAMILY, f"{cluster_dir}/processes/{process}.json")
+        return found
 
-    return show
+    return find

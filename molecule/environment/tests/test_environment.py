@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from testinfra.host import Host
 
+PIN = re.compile(r"^([a-z0-9][a-z0-9._-]*)(?:\[.*\])?==([^ ]+)", re.MULTILINE)
 LOCK = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "requirements" / "engine-cpu.txt"
 INSTALLED = """
-import importlib.metadata as m, json
-print(json.dumps({d.metadata["Name"].lower().replace("_", "-"): d.version for d in m.distributions()}))
+import importlib.metadata as m, json, re
+names = {one: re.sub("[-_.]+", "-", one.metadata["Name"].lower()) for one in m.distributions()}
+print(json.dumps({name: one.version for one, name in names.items()}))
 """
 # What vLLM does with its platform plugins, without the seconds that importing vLLM takes.
 PLATFORMS = """
@@ -38,7 +40,7 @@ def test_exactly_the_locked_versions_are_installed(
     assert len(locked) > 100
     own = {"vllm-cpu-ray", "vllm"}
     assert {name: version for name, version in installed.items() if name not in own} == {
-        name.replace("_", "-").replace(".", "-"): version for name, version in locked.items()
+        re.sub("[-_.]+", "-", name): version for name, version in locked.items()
     }
     assert own <= installed.keys()
 

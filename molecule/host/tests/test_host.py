@@ -27,18 +27,30 @@ def test_the_service_user_can_own_files_and_nothing_more(host: Host, cluster_dir
     assert host.run("runuser -u vllm -- sudo -n true").rc != 0
 
 
-def test_directories_belong_to_the_service_and_to_nobody_else(host: Host, cluster_dir: str) -> None:
-    names = ("engines", "environments", "evidence", "logs", "models", "processes", "tasks")
-    paths = [cluster_dir, *(f"{cluster_dir}/{name}" for name in names)]
-    said = host.check_output("stat --format '%%U %%a %%F %%n' " + " ".join(paths))
-    assert said.splitlines() == [f"vllm 750 directory {path}" for path in paths]
+def test_the_service_can_write_where_it_works_and_not_to_what_it_runs(
+    host: Host, cluster_dir: str
+) -> None:
+    modes = {
+        "": "vllm 750",
+        "engines": "vllm 750",
+        "environments": "root 755",
+        "evidence": "vllm 750",
+        "logs": "vllm 750",
+        "models": "root 755",
+        "processes": "vllm 750",
+        "secrets": "vllm 700",
+        "tasks": "root 755",
+        "tools": "root 755",
+    }
+    paths = " ".join(f"{cluster_dir}/{name}" for name in modes)
+    said = host.check_output(f"stat --format '%U %a' {paths}").splitlines()
+    assert dict(zip(modes, said, strict=True)) == modes
 
 
 def test_sockets_and_secrets_lie_where_only_the_service_can_look(
     host: Host, owned: Callable[[str, str, int], None], cluster_dir: str
 ) -> None:
     owned("/run/vllm-molecule", "vllm", 0o700)
-    owned(f"{cluster_dir}/secrets", "vllm", 0o700)
     for name in SECRETS:
         path = f"{cluster_dir}/secrets/{name}"
         owned(path, "vllm", 0o600)

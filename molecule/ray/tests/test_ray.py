@@ -7,20 +7,27 @@ from testinfra.host import Host
 
 
 def test_each_host_runs_one_node_as_the_service(
-    host: Host, unit: Callable[[str], dict[str, str]]
+    host: Host, name: str, family: Callable[[str], list[dict[str, Any]]]
 ) -> None:
-    shown = unit("chat-ray")
-    assert (shown["ActiveState"], shown["SubState"], shown["NRestarts"]) == (
-        "active",
-        "running",
-        "0",
-    )
-    # Started once: the second run left it alone.
-    main = host.process.get(pid=int(shown["MainPID"]))
-    assert main.user == "vllm"
-    assert "--block" in main.args
-    assert len(host.process.filter(comm="raylet")) == 1
-    assert {one.user for one in host.process.filter(comm="raylet")} == {"vllm"}
+    found = family("chat-ray")
+    assert {one["user"] for one in found} == {"vllm"}
+    started = [one for one in found if "ray start --block" in one["arguments"]]
+    assert len(started) == 1
+    assert ("--head" in started[0]["arguments"]) is (name == "lab1")
+    raylets = host.process.filter(comm="raylet")
+    assert [one.user for one in raylets] == ["vllm"]
+    assert raylets[0].pid in {one["pid"] for one in found}
+
+
+def test_each_host_has_the_supervisor_it_was_given(host: Host, name: str) -> None:
+    unit = host.service("vllm-molecule-chat-ray.service")
+    assert unit.exists is (name == "lab1")
+    if name == "lab1":
+        assert unit.is_running
+        # A host that comes back must not start half an engine by itself.
+        assert not unit.is_enabled
+    else:
+        assert [one.user for one in host.process.filter(comm="supervisord")] == ["root"]
 
 
 def test_ray_counts_the_planned_hosts_at_their_data_addresses(

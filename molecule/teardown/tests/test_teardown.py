@@ -7,6 +7,11 @@ def test_no_process_of_the_service_is_left(host: Host) -> None:
     assert host.process.filter(user="vllm") == []
 
 
+def test_no_supervisord_is_left(host: Host) -> None:
+    assert host.process.filter(comm="supervisord") == []
+    assert not host.file("/run/vllm-molecule-supervisord").exists
+
+
 def test_systemd_knows_no_unit_of_the_cluster(host: Host) -> None:
     listed = ["systemctl list-units --all --plain", "systemctl list-unit-files --plain"]
     for command in listed:

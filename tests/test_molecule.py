@@ -1,0 +1,88 @@
+"""Each role on real hosts: molecule converges it twice, testinfra looks at what it left there.
+
+The scenarios share one lab and one cluster, so each finds ready what the ones before it made; alone
+(`molecule test -s vllm`), a scenario makes all of that first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vllm_ansible.lab import Lab, LabError
+from vllm_ansible.lab.commands import missing_tools
+from vllm_ansible.lab.lab import TOOLS
+
+pytestmark = pytest.mark.lab
+
+ROOT = Path(__file__).parents[1]
+MOLECULE = Path(sys.executable).with_name("molecule")
+LAB = "molecule-test"
+# In the order of site.yml: a scenario leaves running what the next one needs.
+SCENARIOS = (
+    *("site", "host", "managed_process", "environment", "weights"),
+    *("plan", "ray", "vllm", "benchmark", "teardown"),
+)
+ENGINE = ("environment", "weights", "plan", "ray", "vllm", "benchmark", "teardown")
+
+
+def why_not() -> str:
+    """Say what this machine lacks for real hosts, or nothing."""
+    if os.geteuid() != 0:
+        return f"molecule's hosts need root, this is uid {os.geteuid()}"
+    missing = missing_tools(TOOLS)
+    return f"molecule's hosts need {', '.join(missing)}" if missing else ""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Return the environment of molecule, and remove the lab that the scenarios have shared."""
+    if reason := why_not():
+        pytest.skip(reason)
+    clean = {name: value for name, value in os.environ.items() if "ANSIBLE" not in name}
+    yield {
+        **clean,
+        "PATH": os.pathsep.join([str(MOLECULE.parent), clean["PATH"]]),
+        "MOLECULE_LAB": LAB,
+        "MOLECULE_COMMAND_BORDERS": "false",
+        "NO_COLOR": "1",
+    }
+    with contextlib.suppress(LabError):  # no scenario came so far as to make it
+        Lab.open(LAB).down()
+    shutil.rmtree(ROOT / "state" / "molecule", ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(one, marks=pytest.mark.engine) if one in ENGINE else one for one in SCENARIOS],
+)
+def test_scenario(scenario: str, environment: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        # The next scenario goes on with this lab; the fixture removes it.
+        [MOLECULE, "test", "--scenario-name", scenario, "--destroy=never"],
+        cwd=ROOT,
+        env={**environment, "MOLECULE_EPHEMERAL_DIRECTORY": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "no tests found" not in done.stdout
+
+
+def test_every_role_has_a_scenario_and_every_scenario_is_run() -> None:
+    roles = {path.name for path in (ROOT / "roles").iterdir()}
+    scenarios = {path.parent.name for path in (ROOT / "molecule").glob("*/molecule.yml")}
+    assert roles | {"managed_process"} == scenarios == set(SCENARIOS)
+    for scenario in scenarios:
+        assert list((ROOT / "molecule" / scenario / "tests").glob("test_*.py")), scenario
