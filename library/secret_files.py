@@ -61,6 +61,20 @@ def as_wanted(path: Path, content: str, uid: int) -> bool:
     return private and found.st_uid == uid and path.read_text() == content
 
 
+def put(path: Path, directory: Path, content: str, user: pwd.struct_passwd) -> None:
+    """Replace a file in one step, so that nobody else can ever read what is in it."""
+    # mkstemp makes the file 0600 before the first byte is in it.
+    handle, temporary = tempfile.mkstemp(dir=directory)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(content)
+        os.chown(temporary, user.pw_uid, user.pw_gid)
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
+
+
 def main() -> None:
     """Look, decide, act, report."""
     module = AnsibleModule(
@@ -79,22 +93,26 @@ def main() -> None:
         if module.check_mode:  # the user would have been made before
             module.exit_json(changed=True, written=sorted(wanted["contents"]))
         module.fail_json(msg=f"there is no user {wanted['owner']} on this host")
-    written = [
-        name
-        for name, content in sorted(wanted["contents"].items())
-        if not as_wanted(directory / name, content, user.pw_uid)
-    ]
-    if written and not module.check_mode:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.chown(directory, user.pw_uid, user.pw_gid)
-        directory.chmod(0o700)
-        for name in written:
-            # mkstemp makes the file 0600 before the first byte is in it.
-            handle, temporary = tempfile.mkstemp(dir=directory)
-            with os.fdopen(handle, "w") as file:
-                file.write(wanted["contents"][name])
-            os.chown(temporary, user.pw_uid, user.pw_gid)
-            os.replace(temporary, directory / name)
+    try:
+        written = [
+            name
+            for name, content in sorted(wanted["contents"].items())
+            if not as_wanted(directory / name, content, user.pw_uid)
+        ]
+        if written and not module.check_mode:
+            if not directory.is_dir():
+                directory.mkdir(mode=0o700, parents=True)
+                os.chown(directory, user.pw_uid, user.pw_gid)
+            for name in written:
+                put(directory / name, directory, wanted["contents"][name], user)
+    except OSError as error:
+        module.fail_json(
+            msg=f"cannot keep secrets in {directory}: {error}",
+            expected=f"files that only {wanted['owner']} can read",
+            found=str(error),
+            where=str(directory),
+            fix=f"give the directory to {wanted['owner']}, or choose another cluster_dir",
+        )
     module.exit_json(changed=bool(written), written=written)
 
 

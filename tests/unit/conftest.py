@@ -1,0 +1,216 @@
+"""Real servers, real users and real plays for unit tests."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, redirect_stdout, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.testing import patch_module_args
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
+
+
+@dataclass
+class Request:
+    """What a client asked."""
+
+    path: str
+    key: str
+    body: dict[str, Any] = field(default_factory=dict)
+
+
+# Status and body of an answer; a body that is no text is sent as JSON.
+Answer = Callable[[Request], tuple[int, Any]]
+
+
+@dataclass
+class Served:
+    """A server, and what was asked of it."""
+
+    url: str
+    port: int
+    requests: list[Request]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], Served]]:
+    """Start real HTTP servers on loopback; answers of None end the connection half way."""
+    # Nobody listens there: a client that asks the proxy of its environment fails.
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with ExitStack() as servers:
+
+        def start(answer: Answer) -> Served:
+            asked: list[Request] = []
+
+            class Handler(BaseHTTPRequestHandler):
+                def handle_any(self) -> None:
+                    length = int(self.headers.get("Content-Length") or 0)
+                    body = json.loads(self.rfile.read(length)) if length else {}
+                    request = Request(self.path, self.headers.get("Authorization", ""), body)
+                    asked.append(request)
+                    status, content = answer(request)
+                    text = content if isinstance(content, str) else json.dumps(content)
+                    data = b"" if content is None else text.encode()
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(data) or 100))
+                    self.end_headers()
+                    with suppress(OSError):  # a client may have given up
+                        self.wfile.write(data)
+
+                do_GET = do_POST = handle_any  # noqa: N815 - the names http.server looks for
+
+                def log_message(self, *_: Any) -> None:
+                    """Leave the console to pytest."""
+
+            server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+            servers.callback(server.server_close)
+            servers.callback(server.shutdown)
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            port = server.server_address[1]
+            return Served(f"http://127.0.0.1:{port}", port, asked)
+
+        yield start
+
+
+def fork(call: Callable[[], Any], user: int | None) -> Any:
+    """Return what a function returns in a process of its own, as another user if asked."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if user is not None:
+                os.setgroups([])
+                os.setgid(user)
+                os.setuid(user)
+            answer = {"value": call()}
+        except BaseException as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        os.write(writing, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        answer = json.load(pipe)
+    os.waitpid(child, 0)
+    assert "error" not in answer, answer["error"]
+    return answer["value"]
+
+
+@pytest.fixture
+def as_nobody() -> Callable[[Callable[[], Any]], Any]:
+    """Call a function as a user without privileges: nobody where tests run as root."""
+    return lambda call: fork(call, NOBODY if os.geteuid() == 0 else None)
+
+
+@pytest.fixture
+def module_as_nobody(as_nobody: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """Run a module as a user without privileges; a module that breaks breaks the test."""
+
+    def run(name: str, args: dict[str, Any], check: bool = False) -> dict[str, Any]:
+        module = import_module(name)
+
+        def call() -> dict[str, Any]:
+            printed = io.StringIO()
+            with (
+                patch_module_args({**args, "_ansible_check_mode": check}),
+                redirect_stdout(printed),
+                suppress(SystemExit),
+            ):
+                module.main()
+            result: dict[str, Any] = json.loads(printed.getvalue())
+            return result
+
+        result: dict[str, Any] = as_nobody(call)
+        return result
+
+    return run
+
+
+@pytest.fixture
+def nobodys(tmp_path: Path) -> Iterator[Path]:
+    """Give a directory that the user without privileges owns and can reach."""
+    if os.geteuid() != 0:
+        yield tmp_path
+        return
+    # The directories above tmp_path are closed to others.
+    with tempfile.TemporaryDirectory(prefix="vllm-nobody-") as name:
+        os.chown(name, NOBODY, NOBODY)
+        yield Path(name)
+
+
+@dataclass
+class Played:
+    """What a play printed, and the results of its tasks by name and host."""
+
+    printed: str
+    tasks: dict[str, dict[str, dict[str, Any]]]
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        """Return the only result of a task."""
+        (result,) = self.tasks[name].values()
+        return result
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Callable[..., Played]:
+    """Play tasks with the real ansible-playbook; a task that fails does not end the play."""
+
+    def run(
+        tasks: list[dict[str, Any]],
+        hosts: dict[str, dict[str, Any]] | None = None,
+        environment: dict[str, str] | None = None,
+        flags: tuple[str, ...] = (),
+    ) -> Played:
+        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        inventory = {"gpu": {"hosts": hosts or {"here": {}}, "vars": local}}
+        blocks = [{"block": [task], "rescue": [{"meta": "noop"}]} for task in tasks]
+        page = [{"hosts": "gpu", "gather_facts": False, "tasks": blocks}]
+        (tmp_path / "inventory.yml").write_text(yaml.safe_dump(inventory))
+        (tmp_path / "play.yml").write_text(yaml.safe_dump(page))
+        (tmp_path / "ansible.cfg").touch()
+        done = subprocess.run(
+            [Path(sys.executable).with_name("ansible-playbook"), "-i", "inventory.yml"]
+            + [*flags, "play.yml"],
+            cwd=tmp_path,
+            env={
+                **{name: value for name, value in os.environ.items() if "ANSIBLE" not in name},
+                # Not the repository's settings: their callbacks would record this as a run.
+                "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
+                "ANSIBLE_LIBRARY": str(ROOT / "library"),
+                "ANSIBLE_ACTION_PLUGINS": str(ROOT / "action_plugins"),
+                "ANSIBLE_FILTER_PLUGINS": str(ROOT / "filter_plugins"),
+                "ANSIBLE_MODULE_UTILS": str(ROOT / "src"),
+                "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
+                "ANSIBLE_PIPELINING": "true",
+                **(environment or {}),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        # What the workers print comes before the results.
+        printed, brace, text = done.stdout.partition("{\n")
+        assert brace, done.stdout + done.stderr
+        found: dict[str, dict[str, dict[str, Any]]] = {}
+        for one in json.loads(brace + text)["plays"]:
+            for task in one["tasks"]:
+                if task["hosts"]:
+                    found.setdefault(task["task"]["name"], {}).update(task["hosts"])
+        return Played(printed, found)
+
+    return run
