@@ -96,10 +96,19 @@ def main() -> None:
             )
     found = targets(directory, wanted["run_dir"], wanted["keep"])
     for path in found if not module.check_mode else []:
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
-        elif os.path.lexists(path):
-            os.unlink(path)
+        try:
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+            elif os.path.lexists(path):
+                os.unlink(path)
+        except OSError as error:
+            module.fail_json(
+                msg=f"cannot remove {path}: {error}",
+                expected="files that this user may remove",
+                found=str(error),
+                where=path,
+                fix="connect as the user who set the cluster up, or remove it by hand",
+            )
     module.exit_json(changed=bool(found), removed=found)
 
 

@@ -1,0 +1,103 @@
+"""The module makes real directories, as root and as a user without privileges."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Module = Callable[..., dict[str, Any]]
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o7777
+
+
+def test_what_is_missing_is_made_once(run_module: Module, tmp_path: Path) -> None:
+    directories = [tmp_path / name for name in ("c", "c/logs", "c/models", "c/run")]
+    args = {
+        "directories": [str(path) for path in directories],
+        "owner": ME,
+        "administered": [str(tmp_path / "c/models")],
+        "private": [str(tmp_path / "c/run")],
+    }
+    said = run_module("cluster_directories", args, [], check=True)
+    assert said["changed"] and said["made"] == args["directories"]
+    assert not (tmp_path / "c").exists()
+    assert run_module("cluster_directories", args, []) | said == said
+    assert [mode(path) for path in directories] == [0o750, 0o750, 0o755, 0o700]
+    again = run_module("cluster_directories", args, [])
+    assert not again["changed"] and again["made"] == []
+
+
+def test_a_mode_that_was_changed_is_mended(run_module: Module, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.mkdir(mode=0o755)
+    args = {"directories": [str(path)], "owner": ME, "private": [str(path)]}
+    assert run_module("cluster_directories", args, [])["made"] == [str(path)]
+    assert mode(path) == 0o700
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_what_is_no_directory_is_refused(run_module: Module, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "c"
+    if kind == "link":
+        (tmp_path / "elsewhere").mkdir(mode=0o711)
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.write_text("mine")
+    result = run_module("cluster_directories", {"directories": [str(path)], "owner": ME}, [])
+    assert result["failed"] and result["where"] == str(path)
+    assert result["found"] == f"{path} is no directory"
+    if kind == "link":
+        assert mode(tmp_path / "elsewhere") == 0o711
+
+
+def test_a_directory_below_a_file_cannot_be_made(run_module: Module, tmp_path: Path) -> None:
+    (tmp_path / "c").write_text("mine")
+    path = f"{tmp_path}/c/logs"
+    result = run_module("cluster_directories", {"directories": [path], "owner": ME}, [])
+    assert result["failed"] and "Not a directory" in result["found"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_root_gives_directories_to_the_service(run_module: Module, nobodys: Path) -> None:
+    args = {
+        "directories": [f"{nobodys}/c", f"{nobodys}/c/models"],
+        "owner": "nobody",
+        "administered": [f"{nobodys}/c/models"],
+    }
+    assert run_module("cluster_directories", args, [])["changed"]
+    owners = [(nobodys / name).stat().st_uid for name in ("c", "c/models")]
+    assert owners == [pwd.getpwnam("nobody").pw_uid, 0]
+    assert not run_module("cluster_directories", args, [])["changed"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make what is a stranger's")
+def test_without_root_a_strangers_directory_is_refused(
+    module_as_nobody: Module, nobodys: Path
+) -> None:
+    # As in /tmp, where anybody may have made the directory of our sockets before us.
+    path = nobodys / "run"
+    path.mkdir(mode=0o777)
+    os.chown(path, 1234, 1234)
+    args = {"directories": [str(path)], "owner": "nobody", "private": [str(path)]}
+    result = module_as_nobody("cluster_directories", args)
+    assert result["failed"] and result["found"] == f"{path} belongs to user 1234, not to 65534"
+    assert result["fix"] == "move what is there away, or choose another cluster_dir"
+
+
+def test_without_root_directories_are_made_and_not_given_away(
+    module_as_nobody: Module, nobodys: Path
+) -> None:
+    owner = "nobody" if os.geteuid() == 0 else ME
+    args = {"directories": [f"{nobodys}/a", f"{nobodys}/a/b"], "owner": owner}
+    assert module_as_nobody("cluster_directories", args)["changed"]
+    assert not module_as_nobody("cluster_directories", args)["changed"]
+    result = module_as_nobody("cluster_directories", {**args, "owner": "root"})
+    assert result["failed"] and "Operation not permitted" in result["found"]
