@@ -20,8 +20,8 @@ from vllm_ansible.lab.lab import Lab
 CLUSTER = "curve"
 CGROUPS = Path("/sys/fs/cgroup")
 COLD_SECONDS, CONVERGED_SECONDS = 900, 300
-# Weights would need the engine, and the rest starts it.
-STAGES = "prepare,install,plan"
+# What comes after needs the engine: to convert weights, to judge its arguments, to start it.
+STAGES = "prepare,install"
 # What stands for 3 GB on each host: only whether it imports is asked of it.
 STAND_INS = {
     "ray": {"__init__.py": '__version__ = "0"\n'},
