@@ -63,6 +63,7 @@ plan:
 """
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -102,19 +103,40 @@ def main() -> None:
     if held and verdict == "held" and wanted["state"] == "held" and not wanted["force"]:
         refuse(module, held, now)
 
-    mine = {"run": wanted["run"], "holder": wanted["holder"], "since": now, "renewed": now}
-    if wanted["state"] == "held" and not module.check_mode:
-        if verdict == "mine" and held:
-            lock.write(path, {**held, "renewed": now})
-        elif held is None and path.parent.is_dir() and not lock.take(path, mine):
-            refuse(module, lock.read(path) or {}, now)
-        elif held is not None:
-            lock.write(path, mine)
-    if wanted["state"] == "free" and verdict == "mine" and not module.check_mode:
-        path.unlink()
+    try:
+        if wanted["state"] == "held" and not module.check_mode:
+            hold(module, path, held, verdict, now)
+        if wanted["state"] == "free" and verdict == "mine" and not module.check_mode:
+            path.unlink()
+    except OSError as error:
+        module.fail_json(
+            msg=f"cannot hold this cluster: {error}",
+            expected="a directory that this user may write to",
+            found=str(error),
+            where=f"{path} on the head",
+            fix="connect as the user who set the cluster up, or choose another cluster_dir",
+        )
 
     # Holding and letting go are the run's own affair: they do not count as a change of the host.
     module.exit_json(changed=False, lock=lock.read(path) or {}, plan=stored_plan(directory))
+
+
+def hold(
+    module: AnsibleModule, path: Path, held: lock.Lock | None, verdict: str, now: float
+) -> None:
+    """Renew or take the lock, or refuse when somebody was faster."""
+    run, holder = module.params["run"], module.params["holder"]
+    mine = {"run": run, "holder": holder, "since": now, "renewed": now}
+    if verdict == "mine" and held:
+        lock.write(path, {**held, "renewed": now})
+    elif held is not None:
+        lock.write(path, mine)
+    elif path.parent.is_dir() and not lock.take(path, mine):
+        faster = lock.read(path)
+        if faster or not os.access(path, os.R_OK):
+            refuse(module, faster or {}, now)
+        # What lies there is no lock: a head that lost power may keep an empty file.
+        lock.write(path, mine)
 
 
 def refuse(module: AnsibleModule, held: lock.Lock, now: float) -> None:
