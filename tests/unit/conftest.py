@@ -73,7 +73,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], Served
                     with suppress(OSError):  # a client may have given up
                         self.wfile.write(data)
 
-                do_GET = do_POST = handle_any  # noqa: N815 - the names http.server looks for
+                do_GET = do_POST = handle_any
 
                 def log_message(self, *_: Any) -> None:
                     """Leave the console to pytest."""
@@ -184,8 +184,10 @@ def play(tmp_path: Path) -> Callable[..., Played]:
         (tmp_path / "play.yml").write_text(yaml.safe_dump(page))
         (tmp_path / "ansible.cfg").touch()
         done = subprocess.run(
-            [Path(sys.executable).with_name("ansible-playbook"), "-i", "inventory.yml"]
-            + [*flags, "play.yml"],
+            [
+                Path(sys.executable).with_name("ansible-playbook"),
+                *("-i", "inventory.yml", *flags, "play.yml"),
+            ],
             cwd=tmp_path,
             env={
                 **{name: value for name, value in os.environ.items() if "ANSIBLE" not in name},

@@ -49,10 +49,10 @@ def memory_bytes(meminfo: str = "/proc/meminfo") -> dict[str, int]:
 
 def existing_parent(path: str) -> str:
     """Return the path itself or its nearest parent that exists."""
-    here = Path(path)
-    while not here.exists():
-        here = here.parent
-    return str(here)
+    # Unlike Path.exists, this does not fail below a directory that is closed to this user.
+    while not os.path.exists(path):
+        path = os.path.dirname(path) or "."
+    return path
 
 
 def missing_libraries(names: list[str]) -> list[str]:
@@ -90,5 +90,7 @@ def look(disk_path: str, libraries: list[str]) -> dict[str, Any]:
         "missing_libraries": missing_libraries(libraries),
         "has_venv": find_spec("ensurepip") is not None,
         "has_compiler": shutil.which("cc") is not None,
-        "has_python_headers": Path(sysconfig.get_path("include"), "Python.h").exists(),
+        "has_python_headers": os.path.exists(
+            os.path.join(sysconfig.get_path("include"), "Python.h")
+        ),
     }

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_ansible.node import host, launcher
+
+SOURCE = Path(__file__).parents[3] / "src"
+
+
+def test_os_release_is_read_without_its_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "os-release"
+    path.write_text("# a comment\nID=debian\nVERSION_ID=\"12\"\nHOME_URL='https://d.org/?a=b'\n\n")
+    assert host.os_release(str(path)) == {
+        "ID": "debian",
+        "VERSION_ID": "12",
+        "HOME_URL": "https://d.org/?a=b",
+    }
+
+
+def test_memory_is_in_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "meminfo"
+    path.write_text("MemTotal:  24 kB\nMemFree:  1 kB\nMemAvailable:  20 kB\nHugePages_Total: 0\n")
+    assert host.memory_bytes(str(path)) == {"total": 24576, "available": 20480}
+
+
+def test_space_is_measured_where_a_directory_will_be(tmp_path: Path) -> None:
+    assert host.existing_parent(f"{tmp_path}/a/b") == str(tmp_path)
+    assert host.existing_parent(str(tmp_path)) == str(tmp_path)
+    assert host.existing_parent("none/at/all") == "."
+
+
+def test_space_below_a_closed_directory_is_measured_at_it(
+    nobodys: Path, as_nobody: Callable[..., Any]
+) -> None:
+    closed = nobodys / "closed"
+    closed.mkdir(mode=0o000)
+    assert as_nobody(lambda: host.existing_parent(f"{closed}/a/b")) == str(closed)
+
+
+def test_libraries_that_the_loader_does_not_find_are_named() -> None:
+    assert host.missing_libraries(["c", "nosuchlibrary"]) == ["nosuchlibrary"]
+
+
+@pytest.mark.parametrize(("script", "answer"), [("exit 0", True), ("exit 1", False), (None, False)])
+def test_sudo_counts_only_without_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, answer: bool
+) -> None:
+    if script is not None:
+        sudo = tmp_path / "sudo"
+        sudo.write_text(f'#!/bin/sh\n[ "$*" = "-n true" ] || exit 9\n{script}\n')
+        sudo.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert host.has_sudo() is answer
+
+
+def test_a_look_tells_what_is_so_on_this_machine(node_python: str) -> None:
+    program = (
+        "import json; from vllm_ansible.node import host; print(json.dumps(host.look('/x', [])))"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        done = subprocess.run(
+            [node_python, "-c", program],
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        port = server.getsockname()[1]
+    found = json.loads(done.stdout)
+    assert found["uid"] == os.getuid()
+    assert found["boot_id"] == launcher.boot_id()
+    assert found["cores"] == len(os.sched_getaffinity(0))
+    assert "127.0.0.1" in [one["address"] for one in found["addresses"]]
+    assert port in found["listening_ports"]
+    assert found["memory_bytes"] > found["memory_available_bytes"] > 0
+    assert found["disk_free_bytes"] > 0
+    assert found["missing_libraries"] == []
+
+
+def test_the_module_needs_no_privileges(
+    module_as_nobody: Callable[..., dict[str, Any]], run_module: Callable[..., dict[str, Any]]
+) -> None:
+    args = {"disk_path": "/", "libraries": ["c", "nosuchlibrary"]}
+    result = run_module("host_info", args, [], check=True)
+    assert not result["changed"]
+    ours = result["host"]
+    theirs = module_as_nobody("host_info", args)["host"]
+    for key in ("boot_id", "addresses", "accelerators", "memory_bytes", "cores", "pid1"):
+        assert theirs[key] == ours[key], key
+    assert theirs["missing_libraries"] == ["nosuchlibrary"]
+    assert ours["missing_libraries"] == ["nosuchlibrary"]
+    if os.geteuid() == 0:
+        assert (theirs["uid"], theirs["user"]) == (65534, "nobody")
