@@ -34,9 +34,9 @@ print(json.dumps(found))
 
 @pytest.fixture
 def model(host: Host, cluster_dir: str) -> str:
-    found = host.check_output(f"ls {cluster_dir}/models").split()
+    found = host.check_output(f"ls {cluster_dir}/models/*/config.json").split()
     assert len(found) == 1
-    return f"{cluster_dir}/models/{found[0]}"
+    return str(Path(found[0]).parent)
 
 
 def test_every_tensor_is_there_to_its_last_byte(model: str, python: Callable[..., Any]) -> None:
