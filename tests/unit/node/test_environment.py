@@ -143,7 +143,8 @@ def test_bytecode_is_written_whatever_the_login_says(
 def test_pips_find_links_are_handed_to_uv(tmp_path: Path) -> None:
     assert environment.find_links(["/a"], {"PIP_FIND_LINKS": "/b"}) == ["/a"]
     assert environment.find_links([], {"PIP_FIND_LINKS": "/b /c"}) == ["/b", "/c"]
-    assert environment.find_links([], {"PIP_FIND_LINKS": "/b", "UV_FIND_LINKS": "/d,/e"}) == ["/d", "/e"]
+    both = {"PIP_FIND_LINKS": "/b", "UV_FIND_LINKS": "/d,/e"}
+    assert environment.find_links([], both) == ["/d", "/e"]
     settings = tmp_path / ".config/pip/pip.conf"
     settings.parent.mkdir(parents=True)
     settings.write_text("[global]\nfind-links = /from-settings\n")

@@ -26,7 +26,9 @@ def test_every_way_to_make_it_asks_for_hashes() -> None:
 
 
 def test_a_missing_venv_module_names_the_package() -> None:
-    said = "The virtual environment was not created successfully because ensurepip is not available."
+    said = (
+        "The virtual environment was not created successfully because ensurepip is not available."
+    )
     assert "python3-venv" in tools.advice(said)
     assert "mirror" in tools.advice("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES")
     assert "proxy" in tools.advice("Could not fetch URL")
