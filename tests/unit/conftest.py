@@ -53,6 +53,8 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], Served
     # Nobody listens there: a client that asks the proxy of its environment fails.
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
     with ExitStack() as servers:
 
         def start(answer: Answer) -> Served:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import math
 import time
@@ -27,7 +28,7 @@ def status_of(url: str, timeout: float = 10) -> int:
             return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code
-    except OSError:
+    except (OSError, http.client.HTTPException):  # nobody, or somebody who speaks no HTTP
         return 0
 
 
@@ -65,7 +66,7 @@ def ask(
     except urllib.error.HTTPError as error:
         words = error.read(2000).decode(errors="replace")
         raise Unanswered(f"HTTP {error.code}: {words}") from error
-    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+    except (OSError, http.client.HTTPException, LookupError, ValueError, TypeError) as error:
         raise Unanswered(f"{type(error).__name__}: {error}") from error
 
 
@@ -77,7 +78,10 @@ def judge(reply: dict[str, Any], expect: str) -> str:
     """
     if reply["tokens"] < 1:
         return "the answer has no tokens"
-    broken = [value for value in reply["logprobs"] if not math.isfinite(float(value))]
+    if not reply["logprobs"]:
+        return "the answer carries no log probabilities"
+    # JSON has no NaN: some servers write null in its place.
+    broken = [one for one in reply["logprobs"] if one is None or not math.isfinite(float(one))]
     if broken:
         return f"{len(broken)} of {reply['tokens']} tokens have a log probability of {broken[0]}"
     if expect and expect.lower() not in reply["answer"].lower():
