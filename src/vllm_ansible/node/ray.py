@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -43,7 +44,7 @@ def ask_nodes(dashboard_port: int, token: str, timeout: float = 10) -> dict[str,
     except urllib.error.HTTPError as error:
         reason = "the Ray token was refused" if error.code in (401, 403) else error.reason
         return {"nodes": [], "error": f"HTTP {error.code}: {reason}"}
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, http.client.HTTPException, LookupError, ValueError, TypeError) as error:
         return {"nodes": [], "error": f"{type(error).__name__}: {error}"}
 
 
