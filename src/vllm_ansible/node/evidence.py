@@ -38,7 +38,7 @@ def tails(
         for path in glob.glob(os.path.join(glob.escape(ray_dir), "session_latest/logs", name)):
             text = tail_of(path, 0, most)
             if text.strip():
-                found[f"ray-{name}"] = text
+                found[f"{engine}-ray-{name}"] = text
     return found
 
 
