@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from vllm_ansible.node.engine_log import last_phase, lines, phase_of, tail
+
+# A whole start of vLLM 0.32.0 on CPU, as it was logged.
+HEALTHY = Path(__file__).parents[1] / "diagnosis/data/healthy-vllm-cpu.log"
+ORDER = ["starting", "connecting ranks", "loading", "loading shards", "profiling"]
+ORDER += ["starting the server", "listening"]
+
+
+def test_a_real_start_goes_through_its_phases_in_order() -> None:
+    named = [phase.name for line in lines(HEALTHY.read_text()) if (phase := phase_of(line))]
+    assert [first for first, second in pairwise([*named, ""]) if first != second] == ORDER
+
+
+def test_the_newest_phase_of_a_whole_start_is_that_it_listens() -> None:
+    assert last_phase(HEALTHY.read_text()) == ("listening", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "phase"),
+    [
+        ("Loading safetensors checkpoint shards:  25% Completed | 2/8 [00:01<00:03]", (2, 8)),
+        ("Loading pt checkpoint shards: 100% Completed | 5/5 [00:01<00:00]", (5, 5)),
+        ("Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|##  | 14/35", (14, 35)),
+        ("Capturing CUDA graph shapes:   0%|          | 0/35 [00:00<?, ?it/s]", (0, 35)),
+    ],
+)
+def test_what_the_engine_counts_is_counted(line: str, phase: tuple[int, int]) -> None:
+    found = phase_of(line)
+    assert found is not None and (found.done, found.total) == phase
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        (
+            "INFO Waiting for creating a placement group of specs for 10 seconds.",
+            "waiting for Ray to place the ranks",
+        ),
+        ("INFO [worker.py:1] Connecting to existing Ray cluster at 10.0.0.1:20000", "connecting "),
+        ("INFO [backends.py:550] Compiling a graph for dynamic shape takes 9 s", "compiling"),
+        ("INFO [monitor.py:34] torch.compile takes 12.5 s in total", "compiling"),
+        ("INFO [gpu_model_runner.py:2653] Model loading took 2.9 GiB", "profiling"),
+        ("INFO [kv_cache_utils.py:1087] GPU KV cache size: 1,024 tokens", "starting the server"),
+    ],
+)
+def test_what_the_engine_waits_for_is_named(line: str, name: str) -> None:
+    found = phase_of(line)
+    assert found is not None and found.name.startswith(name)
+
+
+def test_a_text_without_a_phase_has_none() -> None:
+    assert last_phase("") is None
+    assert last_phase("INFO [model.py:733] Resolved architecture: LlamaForCausalLM\n") is None
+
+
+def test_each_state_of_a_progress_bar_is_a_line_of_its_own() -> None:
+    text = "shards: 1/3\rshards: 2/3\rshards: 3/3\n\n\r\nloaded\n"
+    assert lines(text) == ["shards: 1/3", "shards: 2/3", "shards: 3/3", "loaded"]
+
+
+def test_a_tail_keeps_only_the_last_state_of_a_bar() -> None:
+    bar = "\r".join(f"shards: {n}/9 [00:01, {n}.0it/s]" for n in range(1, 10))
+    assert tail(f"begin\n{bar}\nend") == ["begin", "shards: 9/9 [00:01, 9.0it/s]", "end"]
+    assert tail("a\nb\nc", count=2) == ["b", "c"]
