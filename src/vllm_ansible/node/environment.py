@@ -146,11 +146,12 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
     started = time.time()
     os.umask(0o022)
     place = Path(wanted["directory"])
-    if (place / MANIFEST).exists():
+    if (place / MANIFEST).exists() and python(place).exists():
         # It changed under us: mend it in place, since processes may be running from it.
         (place / MANIFEST).unlink()
     elif place.exists():
-        report(None, None, "", "removing a half-built environment")
+        # uv makes no environment over another, so one whose interpreter is gone goes, too.
+        report(None, None, "", "removing an environment that cannot run")
         shutil.rmtree(place)
     place.parent.mkdir(parents=True, exist_ok=True)
     environment = build_environment(wanted)

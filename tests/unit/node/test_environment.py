@@ -20,6 +20,7 @@ echo "$@" >> "$FAKE_LOG"
 case "$1" in
   venv)
     for place; do :; done
+    [ ! -e "$place" ] || { echo "a virtual environment already exists" >&2; exit 2; }
     mkdir -p "$place/bin" "$place/lib/python3.11/site-packages"
     cp "$FAKE_PYTHON" "$place/bin/python" ;;
   pip)
@@ -102,11 +103,15 @@ def test_one_changed_by_hand_is_noticed_and_mended_in_place(wanted: dict[str, An
     assert environment.look(place, wanted["digest"])["complete"]
 
 
-def test_a_lost_interpreter_is_noticed(wanted: dict[str, Any]) -> None:
+def test_one_whose_interpreter_is_lost_is_built_anew(wanted: dict[str, Any]) -> None:
     environment.build(wanted, silent)
     place = Path(wanted["directory"])
     (place / "bin/python").unlink()
+    (place / "bin/python").symlink_to("/gone/python3.11")
     assert not environment.look(place, wanted["digest"])["complete"]
+    environment.build(wanted, silent)
+    assert environment.look(place, wanted["digest"])["complete"]
+    assert not (place / "bin/python").is_symlink()
 
 
 def test_a_failed_installation_says_what_uv_said_and_leaves_no_manifest(
