@@ -5,13 +5,10 @@ from __future__ import annotations
 import base64
 import os
 import secrets
-import sys
 from pathlib import Path
 from typing import Any
 
-# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
-
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 NAMES = ("ray_token", "api_key")
@@ -45,10 +42,13 @@ class ActionModule(ActionBase):
         files, made = {}, []
         for name in NAMES:
             given = wanted["given"].get(name)
-            path = Path(given).expanduser() if given else Path(wanted["state_dir"]) / name
+            path = Path(given or f"{wanted['state_dir']}/{name}")
             files[name] = str(path)
             if path.exists() or self._task.check_mode:
                 continue
+            if given:
+                # Not ours to make: neither the file nor the mode of the directory it should lie in.
+                raise AnsibleActionFail(f"the secret {name} is expected in {path}: no such file")
             made.append(name)
             head = f"{wanted['head_directory']}/{name}"
             keep(path, self._read(head, task_vars) or secrets.token_urlsafe(32))
@@ -59,4 +59,7 @@ class ActionModule(ActionBase):
         answer = self._execute_module(
             module_name="ansible.legacy.slurp", module_args={"src": path}, task_vars=task_vars
         )
+        if answer.get("failed") and "not found" not in str(answer.get("msg", "")):
+            # A new key in place of one that is there would restart every engine.
+            raise AnsibleActionFail(f"the secret in {path} cannot be read: {answer.get('msg')}")
         return base64.b64decode(answer.get("content", "")).decode()
