@@ -220,15 +220,13 @@ def _steps(engine: EngineDecision, specs: Sequence[ProcessSpec], looks: Looks) -
     if engine.action == NONE:
         return []
     stops: list[Step] = []
-    if engine.action in (RESTART, REMOVE):
-        forget = engine.action == REMOVE
-        parts = {(spec.host, spec.name): spec.part for spec in own}
-        wanted = set(parts)
-        for host, name, record in _recorded(engine.engine, looks):
-            if record.get("running") or forget or (host, name) not in wanted:
-                part = parts.get((host, name)) or _part(engine.engine, name)
-                stray = (host, name) not in wanted
-                stops.append(Step(STOPS[part], host, name, engine.engine, forget=forget or stray))
+    parts = {(spec.host, spec.name): spec.part for spec in own}
+    for host, name, record in _recorded(engine.engine, looks):
+        # Also at a start: a stopped stray would pass for a dead part of the engine ever after.
+        forget = engine.action == REMOVE or (host, name) not in parts
+        if forget or (engine.action == RESTART and record.get("running")):
+            part = parts.get((host, name)) or _part(engine.engine, name)
+            stops.append(Step(STOPS[part], host, name, engine.engine, forget=forget))
     starts = [
         Step(STARTS[spec.part], spec.host, spec.name, spec.engine, spec)
         for spec in own

@@ -112,6 +112,14 @@ def test_a_host_the_engine_left_is_cleared() -> None:
     assert ("stop_workers", "n3", "absent") in told(made)
 
 
+def test_what_was_stopped_on_a_host_the_engine_left_is_forgotten_at_its_start() -> None:
+    # Taken for a dead part of the engine, it would let the next change restart it unasked.
+    stopped = {**look(), "n3": {"a-ray": record(WORKER, running=False)}}
+    made = decide(WANTED, stopped, ["a"], False)
+    assert made.engines[0].action == "start"
+    assert told(made) == [("stop_workers", "n3", "absent"), *RESTART[3:]]
+
+
 def test_an_engine_that_serves_is_not_widened_or_moved_without_being_asked() -> None:
     running = look((HEAD, True), (SERVE, True))
     with pytest.raises(PlanError, match="never started"):
