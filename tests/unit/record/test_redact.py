@@ -18,6 +18,7 @@ from vllm_ansible.record.redact import redact, redact_text
         "api-key: swordfish",
         "Authorization: Bearer swordfish.1234",
         "ansible_password='swordfish'",
+        "ansible-playbook site.yml -e ansible_become_pass=swordfish",
     ],
 )
 def test_a_secret_is_hidden_and_its_name_stays(text: str) -> None:
@@ -32,6 +33,7 @@ def test_a_secret_is_hidden_and_its_name_stays(text: str) -> None:
         "the Ray token: another one than the head's",
         "RAY_AUTH_TOKEN_PATH=/opt/secrets/ray_token",
         "vllm serve --max-num-batched-tokens 2048",
+        "warm_pass_count=3, bypass=yes",
     ],
 )
 def test_what_only_sounds_like_a_secret_stays(text: str) -> None:
