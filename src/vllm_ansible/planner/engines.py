@@ -251,6 +251,9 @@ class _Reader:
             if ours or str(key).startswith("-"):
                 fix = f"use {ours} instead" if ours else f"write it as {str(key).lstrip('-')}"
                 self._refuse("vllm_args", "an argument that is the engine's own", key, fix)
+            elif SECRET.search(str(key).replace("-", "_")):
+                # Every user of the host sees the arguments of every process.
+                self._refuse("vllm_args", "no secret", key, "use huggingface_token_file")
         return {str(key): argument for key, argument in value.items()}
 
     def _environment(self) -> dict[str, str]:

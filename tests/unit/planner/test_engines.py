@@ -70,6 +70,7 @@ def test_a_layout_may_name_one_size() -> None:
         ({"vllm_args": {"--seed": 2}}, "write it as seed"),
         ({"vllm_args": [1]}, "a mapping of arguments"),
         ({"environment": {"HF_TOKEN": "x"}}, "no secret"),
+        ({"vllm_args": {"hf-token": "x"}}, "no secret"),
         ({"environment": {"A B": "x"}}, "a variable's name"),
         ({"probe": {"promt": "x"}}, "{prompt: text, expect: text}"),
     ],
