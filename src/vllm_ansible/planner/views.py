@@ -51,7 +51,8 @@ def ray_dirs(engines: Iterable[Planned], host: Host) -> dict[str, str]:
 
 def directories(engines: Iterable[Planned], host: Host) -> list[str]:
     """Return the directories that the engines of a host need, parents first."""
-    found = []
+    # A host that was restarted has lost the one for sockets, which the stage prepare made.
+    found = [host["run_dir"]]
     for engine in engines_on(engines, host["name"]):
         own = f"{host['cluster_dir']}/engines/{engine['name']}"
         found += [own, f"{own}/config", f"{own}/cache", f"{host['run_dir']}/t{engine['index']}"]
@@ -94,13 +95,19 @@ def carry_over_files(engines: Iterable[Planned], host: Host) -> dict[str, str]:
 
 
 def starting_ports(
-    decision: Mapping[str, Any], host: str, engines: Iterable[Planned]
+    decision: Mapping[str, Any], host: str, engines: Iterable[Planned], check: bool = False
 ) -> dict[str, str]:
-    """Return the ports that processes about to start on a host will take, and whose they are."""
+    """Return the ports that processes about to start on a host will take, and whose they are.
+
+    In check mode those of a restart are left out: what it would have stopped still listens.
+    """
     ports = {engine["name"]: engine["ports"] for engine in engines}
     phases = decision["hosts"][host]
     steps = [
-        step for phase in ("start_heads", "start_workers", "start_serve") for step in phases[phase]
+        step
+        for phase in ("start_heads", "start_workers", "start_serve")
+        for step in phases[phase]
+        if not (check and decision["engines"][step["engine"]]["action"] == "restart")
     ]
     return {
         str(ports[step["engine"]][name]): f"{step['name']} ({name.replace('_', ' ')})"
