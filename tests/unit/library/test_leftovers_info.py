@@ -82,7 +82,7 @@ def test_who_asks_does_not_count_itself_or_its_parents(tmp_path: Path) -> None:
         "from leftovers_info import leftovers; print(json.dumps(leftovers(sys.argv[1])))"
     )
     done = subprocess.run(
-        ["/bin/sh", "-c", f'"$0" -c "$1" "$2"; true', sys.executable, program, str(tmp_path)],
+        ["/bin/sh", "-c", '"$0" -c "$1" "$2"; true', sys.executable, program, str(tmp_path)],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -61,6 +61,7 @@ def test_every_engine_has_a_ray_directory_of_its_own() -> None:
 
 def test_directories_are_those_of_the_hosts_engines_parents_first() -> None:
     assert views.directories(ENGINES, ONE) == [
+        "/run/vllm-c",  # a restart of the host takes it
         "/opt/c/engines/a",
         "/opt/c/engines/a/config",
         "/opt/c/engines/a/cache",
@@ -90,18 +91,17 @@ def test_the_key_goes_only_where_a_server_reads_it() -> None:
 
 def test_variables_of_one_host_are_not_carried_to_another() -> None:
     found = views.carry_over_files(ENGINES, TWO)
-    assert set(found) == {
-        f"{name}/config/ray_non_carry_over_env_vars.json" for name in ("a", "b")
-    }
+    assert set(found) == {f"{name}/config/ray_non_carry_over_env_vars.json" for name in ("a", "b")}
     assert all(json.loads(text) == sorted(KEPT_ON_THEIR_HOST) for text in found.values())
 
 
-def decision(*steps: tuple[str, str, str]) -> dict[str, Any]:
+def decision(*steps: tuple[str, str, str], action: str = "start") -> dict[str, Any]:
     """Return a decision with steps of phase, part and engine on n1."""
     phases: dict[str, list[dict[str, str]]] = {phase: [] for phase in PHASES}
     for phase, part, engine in steps:
         phases[phase].append({"name": f"{engine}-{part}", "engine": engine, "part": part})
-    return {"hosts": {"n1": phases}}
+    engines = {engine: {"action": action} for _, _, engine in steps}
+    return {"hosts": {"n1": phases}, "engines": engines}
 
 
 def test_only_what_is_about_to_start_needs_its_ports() -> None:
@@ -112,6 +112,14 @@ def test_only_what_is_about_to_start_needs_its_ports() -> None:
     worker = views.starting_ports(decision(("start_workers", "worker", "b")), "n1", ENGINES)
     assert worker["20103"] == "b-worker (node manager)"
     assert not {"20100", "20101", "20102"} & set(worker)  # the head's
+
+
+def test_check_mode_does_not_take_what_would_be_stopped_for_a_stranger() -> None:
+    start = ("start_serve", "serve", "b")
+    assert views.starting_ports(decision(start), "n1", ENGINES, check=True) != {}
+    restart = decision(start, action="restart")
+    assert views.starting_ports(restart, "n1", ENGINES) != {}
+    assert views.starting_ports(restart, "n1", ENGINES, check=True) == {}
 
 
 def test_head_and_server_together_take_every_port_with_a_fixed_number() -> None:

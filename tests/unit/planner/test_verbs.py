@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vllm_ansible.planner.verbs import status_rows, stop_steps
+
+NOW = 1_000_000.0
+
+
+def record(engine: str, **more: Any) -> dict[str, Any]:
+    return {
+        "engine": engine,
+        "running": True,
+        "pid": 7,
+        "started_at": NOW - 5,
+        "exit_status": None,
+        "why": "",
+        **more,
+    }
+
+
+PROCESSES = {
+    "b-serve": record("b"),
+    "a-serve": record("a"),
+    "a-ray": record("a"),
+    # An engine may be called what a process of another is called.
+    "a-ray-serve": record("a-ray"),
+}
+ENGINES = [{"name": "a", "ports": {"api": 8000}}, {"name": "b", "ports": {"api": 8001}}]
+
+
+def names(servers: bool) -> list[str]:
+    return [step["name"] for step in stop_steps(PROCESSES, servers, forget=False)]
+
+
+def test_servers_stop_apart_from_what_they_run_on() -> None:
+    assert names(servers=True) == ["a-ray-serve", "a-serve", "b-serve"]
+    assert names(servers=False) == ["a-ray"]
+
+
+@pytest.mark.parametrize(("forget", "state"), [(False, "stopped"), (True, "absent")])
+def test_a_step_stops_or_forgets(forget: bool, state: str) -> None:
+    (step,) = stop_steps(PROCESSES, servers=False, forget=forget)
+    assert step == {"name": "a-ray", "engine": "a", "state": state}
+
+
+def test_a_host_without_processes_has_no_steps_and_no_rows() -> None:
+    assert stop_steps({}, True, True) == []
+    assert status_rows({}, ENGINES, "10.0.0.1", NOW) == []
+
+
+def row(name: str, **more: Any) -> str:
+    engine = name.rpartition("-")[0]
+    (line,) = status_rows({name: record(engine, **more)}, ENGINES, "10.0.0.1", NOW)
+    return line
+
+
+def test_a_server_that_runs_says_where_it_answers() -> None:
+    assert row("b-serve") == "b-serve: running for 5 s, process 7, http://10.0.0.1:8001/v1"
+    assert row("a-ray") == "a-ray: running for 5 s, process 7"
+    assert row("gone-serve") == "gone-serve: running for 5 s, process 7"
+
+
+@pytest.mark.parametrize(
+    ("record_says", "state"),
+    [
+        ({"exit_status": 1}, "ended with exit status 1"),
+        ({"exit_status": 0}, "ended with exit status 0"),
+        ({"why": "it was killed"}, "not running: it was killed"),
+        ({}, "not running"),
+    ],
+)
+def test_what_does_not_run_says_why_and_no_address(record_says: dict[str, Any], state: str) -> None:
+    assert row("a-serve", running=False, pid=None, **record_says) == f"a-serve: {state}"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "age"),
+    [
+        (0, "0 s"),
+        (59.9, "59 s"),
+        (60, "1 m 0 s"),
+        (3599, "59 m 59 s"),
+        (3600, "1 h 0 m"),
+        (86399, "23 h 59 m"),
+        (90000, "1 d 1 h"),
+    ],
+)
+def test_an_age_is_told_in_its_two_largest_units(seconds: float, age: str) -> None:
+    assert row("a-ray", started_at=NOW - seconds) == f"a-ray: running for {age}, process 7"
