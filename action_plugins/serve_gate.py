@@ -10,8 +10,8 @@ from ansible.plugins.action import ActionBase
 class ActionModule(ActionBase):
     """Turn the verdicts of all engines into evidence; runs once, on the controller.
 
-    verdicts is what engine_verdicts returned, engines the engines of the plan, api_key_file where
-    the key lies on the controller.
+    verdicts is what engine_verdicts returned, engines those of the plan that hosts of this run
+    serve, api_key_file where the key lies on the controller.
     """
 
     TRANSFERS_FILES = False
@@ -22,6 +22,16 @@ class ActionModule(ActionBase):
         wanted = self._task.args
         ready = wanted["verdicts"]["ready"]
         missing = [one["name"] for one in wanted["engines"] if one["name"] not in ready]
+        if not wanted["engines"]:
+            return {
+                **result,
+                "failed": True,
+                "msg": "there is no engine to ask",
+                "expected": "an engine of the plan that a host of this run serves",
+                "found": "none",
+                "where": "plan.json in the cluster's directory on the first host",
+                "fix": "run without --limit, or with the hosts of an engine",
+            }
         if missing:
             return {
                 **result,
@@ -33,7 +43,8 @@ class ActionModule(ActionBase):
                 "fix": "run without --limit, or with all hosts of these engines",
             }
         answered = [(one, ready[one["name"]]) for one in wanted["engines"]]
-        if any(not verdict.get("answer") for _, verdict in answered):
+        # An answer of random weights may well be empty: its tokens and numbers were judged.
+        if any("answer" not in verdict for _, verdict in answered):
             return {**result, "skipped": True, "msg": "check mode: nothing was asked"}
         engines = [
             {
