@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.inventory.look import HostLook
-from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
+from vllm_ansible.inventory.play_variables import hosts_that_answer, of_each_host, plain
 from vllm_ansible.inventory.site_host import Wishes, resolve_hosts
 from vllm_ansible.planner.problem import PlanError, as_result
 
@@ -27,7 +27,8 @@ class ActionModule(ActionBase):
         """Return site_host of every host by name."""
         super().run(tmp, task_vars)
         variables = task_vars or {}
-        hosts = hosts_of_this_run(variables)
+        # Where one lost host does not end the play, as in status, the others are still described.
+        hosts = hosts_that_answer(variables)
         try:
             found = of_each_host(variables, hosts, self._task.args.get("looks", "__site_look"))
             raw = {host: found[host].get("host", found[host]) for host in hosts}

@@ -23,6 +23,12 @@ def hosts_of_this_run(task_vars: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(host for host in gpu_hosts(task_vars) if host in played)
 
 
+def hosts_that_answer(task_vars: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return those hosts of this run that no task before has lost."""
+    left = set(task_vars.get("ansible_play_hosts", ()))
+    return tuple(host for host in hosts_of_this_run(task_vars) if host in left)
+
+
 def of_each_host(
     task_vars: Mapping[str, Any], hosts: Sequence[str], wanted: str | Mapping[str, Any] | list[Any]
 ) -> dict[str, Any]:
