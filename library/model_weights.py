@@ -125,7 +125,9 @@ def main() -> None:
     wanted["uv"] = wanted["uv"] or os.path.join(wanted["cluster_dir"], "tools/bin/uv")
     try:
         needed = models.wanted_models(wanted["engines"], wanted["host"])
-        records = {engine: record(model, wanted) for engine, model in needed.items()}
+        records = {
+            engine: record(model, wanted, module.check_mode) for engine, model in needed.items()
+        }
         missing = [engine for engine, found in records.items() if found is None]
         changed = bool(missing) and wanted["state"] == "present"
         if changed and not module.check_mode:
@@ -142,13 +144,14 @@ def main() -> None:
     )
 
 
-def record(model: models.Model, wanted: dict[str, Any]) -> Any:
+def record(model: models.Model, wanted: dict[str, Any], check: bool) -> Any:
     """Return what is known of a model in place; one that was only named is checked here and now."""
     found = models.look(model, wanted["models_dir"])
     if found is None and model.source == "path":
         place = model.place(wanted["models_dir"])
         found = models.make_record(model, place, place)
-        models.write_record(model, wanted["models_dir"], found)
+        if not check:
+            models.write_record(model, wanted["models_dir"], found)
     return found
 
 

@@ -80,7 +80,8 @@ def main() -> None:
         for name, answer in answers.items():
             if not answer["ok"]:
                 module.fail_json(**arguments.refusal(name, answer))
-        arguments.remember(path, list(keys.values()))
+        if not module.check_mode:
+            arguments.remember(path, list(keys.values()))
     module.exit_json(changed=False, asked=sorted(asked))
 
 
