@@ -68,7 +68,8 @@ def put(path: Path, directory: Path, content: str, user: pwd.struct_passwd) -> N
     try:
         with os.fdopen(handle, "w") as file:
             file.write(content)
-        os.chown(temporary, user.pw_uid, user.pw_gid)
+            # By its descriptor: the directory is the service's, who might put a link in its place.
+            os.fchown(file.fileno(), user.pw_uid, user.pw_gid)
         os.replace(temporary, path)
     except OSError:
         os.unlink(temporary)
