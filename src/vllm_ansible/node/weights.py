@@ -199,5 +199,5 @@ def _refuse(
         found=last_lines("".join(errors)),
         where=out,
         command=" ".join(command),
-        fix="see the log of the task weights on this host (make logs)",
+        fix="read weights.log in the cluster's directory of tasks on this host",
     )
