@@ -130,7 +130,7 @@ def _print_document(document: Mapping[str, Any]) -> None:
 
 
 def _become_ansible(request: Request, variables: Sequence[str]) -> None:
-    """Replace this process by ansible-playbook: a followed log needs no view but its own lines."""
+    """Replace this process by ansible-playbook: a log needs no view but its own lines."""
     beside_us = str(Path(sys.executable).parent)
     environment = {
         **os.environ,
@@ -197,7 +197,7 @@ def _parser() -> argparse.ArgumentParser:
     for verb, purpose in (
         ("up", "bring the cluster of an inventory to a served model"),
         ("status", "show what runs where"),
-        ("logs", "follow the log of every rank"),
+        ("logs", "print the log of every rank; -e logs_follow=true goes on as they grow"),
         ("down", "stop the cluster and remove what was made for it"),
     ):
         one = verbs.add_parser(verb, help=purpose, description=purpose)
