@@ -6,7 +6,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-FIELDS = ("what", "ok", "expected", "found", "where", "fix")
+TOLD = ("expected", "found", "where", "fix")
 
 
 class ActionModule(ActionBase):
@@ -26,7 +26,17 @@ class ActionModule(ActionBase):
                 "gate": {"type": "str", "required": True},
                 "summary": {"type": "str", "required": True},
                 "values": {"type": "dict", "default": {}},
-                "measurements": {"type": "list", "elements": "dict", "required": True},
+                "measurements": {
+                    "type": "list",
+                    "elements": "dict",
+                    "required": True,
+                    "options": {
+                        "what": {"type": "str", "required": True},
+                        # Text that says no must not pass for something.
+                        "ok": {"type": "bool", "required": True},
+                        **{name: {"type": "raw", "default": ""} for name in TOLD},
+                    },
+                },
             }
         )
         missed = [one for one in wanted["measurements"] if not one["ok"]]
@@ -41,6 +51,6 @@ class ActionModule(ActionBase):
             "failed": True,
             "msg": f"{first['what']} does not hold on {first['where']}{others}{names}"
             + (")" if others else ""),
-            **{field: first.get(field, "") for field in FIELDS[2:]},
+            **{field: first[field] for field in TOLD},
             "missed": missed,
         }

@@ -168,48 +168,58 @@ class Played:
         return result
 
 
-@pytest.fixture
-def play(tmp_path: Path) -> Callable[..., Played]:
-    """Play tasks with the real ansible-playbook; a task that fails does not end the play."""
+class Playbook:
+    """Tasks for the real ansible-playbook; a task that fails does not end the play."""
 
-    def run(
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def start(
+        self,
         tasks: list[dict[str, Any]],
         hosts: dict[str, dict[str, Any]] | None = None,
         environment: dict[str, str] | None = None,
         flags: tuple[str, ...] = (),
-    ) -> Played:
+        callback: str = "ansible.posix.json",
+    ) -> subprocess.Popen[str]:
+        """Start to play on hosts that are all this machine."""
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
         inventory = {"gpu": {"hosts": hosts or {"here": {}}, "vars": local}}
         blocks = [{"block": [task], "rescue": [{"meta": "noop"}]} for task in tasks]
         page = [{"hosts": "gpu", "gather_facts": False, "tasks": blocks}]
-        (tmp_path / "inventory.yml").write_text(yaml.safe_dump(inventory))
-        (tmp_path / "play.yml").write_text(yaml.safe_dump(page))
-        (tmp_path / "ansible.cfg").touch()
-        done = subprocess.run(
+        (self.directory / "inventory.yml").write_text(yaml.safe_dump(inventory))
+        (self.directory / "play.yml").write_text(yaml.safe_dump(page, sort_keys=False))
+        (self.directory / "ansible.cfg").touch()
+        return subprocess.Popen(
             [
                 Path(sys.executable).with_name("ansible-playbook"),
                 *("-i", "inventory.yml", *flags, "play.yml"),
             ],
-            cwd=tmp_path,
+            cwd=self.directory,
             env={
                 **{name: value for name, value in os.environ.items() if "ANSIBLE" not in name},
                 # Not the repository's settings: their callbacks would record this as a run.
-                "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
+                "ANSIBLE_CONFIG": str(self.directory / "ansible.cfg"),
                 "ANSIBLE_LIBRARY": str(ROOT / "library"),
                 "ANSIBLE_ACTION_PLUGINS": str(ROOT / "action_plugins"),
                 "ANSIBLE_FILTER_PLUGINS": str(ROOT / "filter_plugins"),
                 "ANSIBLE_MODULE_UTILS": str(ROOT / "src"),
-                "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
+                "ANSIBLE_STDOUT_CALLBACK": callback,
                 "ANSIBLE_PIPELINING": "true",
                 **(environment or {}),
             },
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
         )
+
+    def __call__(self, *arguments: Any, **options: Any) -> Played:
+        """Play to the end and return what came of it."""
+        with self.start(*arguments, **options) as process:
+            output, errors = process.communicate()
         # What the workers print comes before the results.
-        printed, brace, text = done.stdout.partition("{\n")
-        assert brace, done.stdout + done.stderr
+        printed, brace, text = output.partition("{\n")
+        assert brace, output + errors
         found: dict[str, dict[str, dict[str, Any]]] = {}
         for one in json.loads(brace + text)["plays"]:
             for task in one["tasks"]:
@@ -217,4 +227,8 @@ def play(tmp_path: Path) -> Callable[..., Played]:
                     found.setdefault(task["task"]["name"], {}).update(task["hosts"])
         return Played(printed, found)
 
-    return run
+
+@pytest.fixture
+def play(tmp_path: Path) -> Playbook:
+    """Play tasks with the real ansible-playbook."""
+    return Playbook(tmp_path)
