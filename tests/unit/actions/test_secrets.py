@@ -1,0 +1,94 @@
+"""Keys on the controller and where they go on hosts; real plays."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+from typing import Any
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o7777
+
+
+def test_keys_are_made_once_or_taken_from_the_head_or_the_user(play: Any, tmp_path: Path) -> None:
+    head, state = tmp_path / "head", tmp_path / "state"
+    own, closed = tmp_path / "own/key", tmp_path / "own/none"
+    head.mkdir()
+    (head / "ray_token").write_text("t-of-the-head")
+    own.parent.mkdir(mode=0o755)
+    own.write_text("k-of-the-user")
+
+    def keys(name: str, given: Path | None = None, **more: Any) -> dict[str, Any]:
+        arguments = {"state_dir": str(state), "head_directory": str(head)}
+        own = {"given": {"api_key": str(given)}} if given else {}
+        return {"name": name, "cluster_secrets": {**arguments, **own}, **more}
+
+    played = play(
+        [
+            keys("check", check_mode=True),
+            keys("made"),
+            keys("again"),
+            keys("the user's own", own),
+            keys("a name that does not exist", closed),
+        ]
+    )
+    assert played["check"]["made"] == []
+    assert played["made"]["changed"] and played["made"]["made"] == ["ray_token", "api_key"]
+    assert played["made"]["files"] == {name: f"{state}/{name}" for name in ("ray_token", "api_key")}
+    assert mode(state) == 0o700
+    assert all(mode(path) == 0o600 for path in state.iterdir())
+    # Whoever clones the repository anew works on with the keys that the cluster has.
+    assert (state / "ray_token").read_text() == "t-of-the-head"
+    made = (state / "api_key").read_text()
+    assert len(made) >= 32
+    assert not played["again"]["changed"]
+    assert played["the user's own"]["files"]["api_key"] == str(own)
+    assert not played["the user's own"]["changed"] and mode(own.parent) == 0o755
+    refused = played["a name that does not exist"]
+    assert refused["failed"]
+    assert refused["msg"].endswith(f"the secret api_key is expected in {closed}: no such file")
+    assert not closed.exists() and mode(closed.parent) == 0o755
+    assert not any(secret in str(played) for secret in (made, "t-of-the-head", "k-of-the-user"))
+
+
+def test_secrets_go_from_files_of_the_controller_to_files_of_a_host(
+    play: Any, tmp_path: Path
+) -> None:
+    source, missing, host = tmp_path / "api_key", tmp_path / "none", tmp_path / "host"
+    source.write_text("k-123456\n")
+    (host / "a").mkdir(parents=True)
+
+    def put(name: str, path: Path = source, **more: Any) -> dict[str, Any]:
+        arguments = {
+            "directory": str(host),
+            "owner": ME,
+            "files": {"a/key.yaml": str(path)},
+            "wrap": "api-key: %s\n",
+            "contents": {"a/names.json": "[]\n"},
+        }
+        return {"name": name, "secret_files": arguments, **more}
+
+    played = play(
+        [
+            put("check", check_mode=True),
+            put("written"),
+            put("again"),
+            put("missing", missing),
+            put("missing in check mode", missing, check_mode=True),
+        ]
+    )
+    assert played["check"]["written"] == ["a/key.yaml", "a/names.json"]
+    assert played["written"]["written"] == ["a/key.yaml", "a/names.json"]
+    assert (host / "a/key.yaml").read_text() == "api-key: k-123456\n"
+    assert (host / "a/names.json").read_text() == "[]\n"
+    assert mode(host / "a/key.yaml") == 0o600
+    assert played["written"]["changed"] and not played["again"]["changed"]
+    refused = played["missing"]
+    assert refused["failed"]
+    assert refused["msg"].endswith(f"the secret a/key.yaml is expected in {missing}: no such file")
+    assert played["missing in check mode"]["changed"]
+    assert "k-123456" not in str(played)
