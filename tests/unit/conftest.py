@@ -232,3 +232,9 @@ class Playbook:
 def play(tmp_path: Path) -> Playbook:
     """Play tasks with the real ansible-playbook."""
     return Playbook(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared_play(tmp_path_factory: pytest.TempPathFactory) -> Playbook:
+    """Play once what all tests of a file look at: to start a play costs more than its tasks."""
+    return Playbook(tmp_path_factory.mktemp("play"))

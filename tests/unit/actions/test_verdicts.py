@@ -1,0 +1,144 @@
+"""What the waits of all engines found, judged and explained; a real play on two hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ANSWER = {
+    "ready": True,
+    "endpoint": "http://10.0.0.1:8000/v1",
+    "question": "Which city?",
+    "answer": "It is\nParis.",
+    "seconds": 0.5,
+}
+SILENT = {
+    "ready": False,
+    "silent": True,
+    "expected": "a correct completion from b at http://10.0.0.2:8001",
+    "found": "b-serve ended with exit status 1 while loading; last line: bye",
+}
+LOG = """\
+INFO 11-20 10:39:49 [api_server.py:1] vllm serve --api-key k-123456789 --port 1
+ERROR 11-20 10:39:50 [core.py:1] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate
+"""
+HOSTS = {
+    "n1": {
+        "waits": {
+            "results": [{**ANSWER, "item": {"name": "a"}}, {"item": {"name": "b"}, "skipped": True}]
+        },
+        "logs": {"tails": {"a-serve": "INFO all is well\n"}},
+    },
+    "n2": {
+        "waits": {
+            "results": [{"item": {"name": "a"}, "skipped": True}, {**SILENT, "item": {"name": "b"}}]
+        },
+        "logs": {
+            "tails": {
+                "b-serve": f"INFO vllm serve --api-key k-123456789 --port 1\n{KILLED} allocate\n"
+            }
+        },
+    },
+}
+ENGINES = [
+    {"name": name, "model": f"o/{name}", "served_name": f"m-{name}", "hosts": [host]}
+    for name, host in (("a", "n1"), ("b", "n2"))
+]
+
+
+def once(name: str, action: str, **arguments: Any) -> dict[str, Any]:
+    more = {key: arguments.pop(key) for key in ("check_mode",) if key in arguments}
+    return {"name": name, action: arguments, "run_once": True, **more}
+
+
+def gate(name: str, engines: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    verdicts = {"ready": more.pop("ready", {"a": ANSWER}), "unready": {}}
+    arguments = {"verdicts": verdicts, "engines": engines, "api_key_file": "/state/api_key"}
+    return once(name, "serve_gate", **arguments, **more)
+
+
+@pytest.fixture(scope="module")
+def run_dir(shared_play: Any) -> Path:
+    directory: Path = shared_play.directory / "run"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def played(shared_play: Any, run_dir: Path) -> Any:
+    title = {"title": "No answer from b"}
+    return shared_play(
+        [
+            once("verdicts", "engine_verdicts", waits="waits"),
+            once("nobody waited", "engine_verdicts", waits="other_waits"),
+            gate("all answered", ENGINES[:1]),
+            gate("one was not asked", ENGINES),
+            gate("an empty answer", ENGINES[:1], ready={"a": {**ANSWER, "answer": ""}}),
+            gate("nothing was asked", ENGINES[:1], ready={"a": {"ready": True, "waited": False}}),
+            once("all is well", "diagnose", **title, verdict={"ready": True}, logs_of="logs"),
+            once("the line", "diagnose", **title, stage="serve", verdict=SILENT, logs_of="logs"),
+            once("no line", "diagnose", **title, verdict=SILENT, logs={"n1": {"a": "well\n"}}),
+            once("no log", "diagnose", **title),
+            once("no title", "diagnose", verdict=SILENT),
+            once("no logs", "diagnose", **title, logs="text"),
+            once("check mode", "diagnose", **title, verdict=SILENT, check_mode=True),
+        ],
+        HOSTS,
+        {"VLLM_ANSIBLE_RUN_DIR": str(run_dir)},
+    )
+
+
+def test_waits_are_gathered_over_hosts_and_skipped_ones_are_none(played: Any) -> None:
+    found = played["verdicts"]
+    assert found["ready"].keys() == {"a"} and found["ready"]["a"]["answer"] == ANSWER["answer"]
+    assert found["unready"].keys() == {"b"} and found["silent"] == ["b"]
+    assert not found["changed"]
+    refused = played["nobody waited"]
+    assert refused["failed"] and "n1, n2 lack the fact other_waits" in refused["msg"]
+
+
+def test_every_engine_must_have_answered(played: Any) -> None:
+    evidence = played["all answered"]["evidence"]
+    assert evidence["gate"] == "serve"
+    assert evidence["summary"] == ('a at http://10.0.0.1:8000/v1: "Which city?" - "It is Paris."')
+    (engine,) = evidence["values"]["engines"]
+    assert engine["served_name"] == "m-a" and engine["api_key_file"] == "/state/api_key"
+    failed = played["one was not asked"]
+    assert failed["failed"] and failed["msg"] == "no answer was asked of b"
+    assert (failed["found"], failed["where"]) == ("answers from a", "b")
+    assert "evidence" not in failed
+
+
+def test_an_empty_answer_is_an_answer_and_check_mode_has_none(played: Any) -> None:
+    assert played["an empty answer"]["evidence"]["values"]["engines"][0]["answer"] == ""
+    skipped = played["nothing was asked"]
+    assert skipped["skipped"] and "evidence" not in skipped
+
+
+def test_the_first_failing_line_is_named_with_its_rank(played: Any) -> None:
+    failed = played["the line"]
+    assert failed["failed"] and "CUDA out of memory" in failed["found"]
+    assert failed["rank"] == "n2 b-serve" and failed["stage"] == "serve"
+    assert failed["msg"] == ("No answer from b: b-serve ended with exit status 1 while loading")
+    assert failed["signature"] and failed["cause"] and failed["fix"]
+
+
+def test_without_a_failing_line_what_the_wait_found_is_said(played: Any) -> None:
+    assert played["no line"]["found"] == played["check mode"]["found"] == SILENT["found"]
+    assert played["no log"]["failed"] and played["no log"]["found"] == "no log at all"
+    assert not played["all is well"].get("failed")
+
+
+def test_a_diagnosis_needs_a_title_and_logs_it_can_read(played: Any) -> None:
+    assert "expected a `title`" in played["no title"]["msg"]
+    assert "expected `logs` as {host: {process: text}}" in played["no logs"]["msg"]
+
+
+def test_collected_logs_lie_with_the_record_and_without_secrets(played: Any, run_dir: Path) -> None:
+    logs = run_dir / "logs"
+    assert {path.name for path in logs.iterdir()} >= {"n1-a-serve.log", "n2-b-serve.log"}
+    kept = (logs / "n2-b-serve.log").read_text()
+    assert "CUDA out of memory" in kept and "k-123456789" not in kept
+    assert logs.stat().st_mode & 0o077 == 0
