@@ -35,11 +35,7 @@ HOSTS = {
         "waits": {
             "results": [{"item": {"name": "a"}, "skipped": True}, {**SILENT, "item": {"name": "b"}}]
         },
-        "logs": {
-            "tails": {
-                "b-serve": f"INFO vllm serve --api-key k-123456789 --port 1\n{KILLED} allocate\n"
-            }
-        },
+        "logs": {"tails": {"b-serve": LOG}},
     },
 }
 ENGINES = [

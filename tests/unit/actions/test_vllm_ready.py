@@ -1,0 +1,123 @@
+"""The wait for an engine, against stand-ins that log and answer as vLLM does; a real play."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from vllm_ansible.node import launcher
+
+KEY = "k-123456"
+LOADING = "INFO Starting to load model /m\nsafetensors checkpoint shards: 2/8 [00:01, 1.0it/s]\r"
+NO_PROCESS = {"pid": 1 << 22, "start_time": 1}
+
+
+class Engine:
+    """An HTTP server that is healthy from the second look on, and answers with the key."""
+
+    def __init__(self, answer: str, healthy: bool = True) -> None:
+        self.answer, self.healthy, self.looks = answer, healthy, 0
+
+    def __call__(self, request: Any) -> tuple[int, Any]:
+        if request.path == "/health":
+            self.looks += 1
+            return (200 if self.healthy and self.looks > 1 else 503), ""
+        if request.key != f"Bearer {KEY}":
+            return 401, {"error": "Unauthorized"}
+        logprobs = {"content": [{"token": self.answer, "logprob": -0.1}]}
+        message = {"role": "assistant", "content": self.answer}
+        choice = {"message": message, "finish_reason": "stop", "logprobs": logprobs}
+        return 200, {"choices": [choice], "usage": {"completion_tokens": 1}}
+
+
+def record(cluster: Path, *, running: bool) -> None:
+    """Write what supervisord's launcher leaves of a process; this one stands for it."""
+    process = launcher.identity(os.getpid()) if running else NO_PROCESS
+    log = cluster / "logs/a-serve.log"
+    files = {
+        cluster / "processes/a-serve.json": {
+            **{"cluster": "demo", "engine": "a", "argv": ["vllm"], "digest": "d"},
+            **{"supervisor": "supervisord", "log": str(log), "log_offset": 8},
+        },
+        cluster / "processes/a-serve.state.json": {
+            **{"boot_id": launcher.boot_id(), "launcher": process, "process": process},
+            **{"instance": "i", "started_at": 1.0, "exit_status": None if running else 3},
+        },
+    }
+    for path, content in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+    log.parent.mkdir()
+    log.write_text(f"earlier\n{LOADING}")
+
+
+def test_a_wait_ends_with_an_answer_a_death_or_silence(
+    play: Any, serve: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "api_key").write_text(KEY)
+    (tmp_path / "run").mkdir()
+    engines = {
+        "ready": Engine("It is Paris."),
+        "wrong": Engine("It is Rome."),
+        "silent": Engine("", healthy=False),
+        "died": Engine("", healthy=False),
+    }
+    for name in engines:
+        record(tmp_path / name, running=name != "died")
+    wait = {
+        "engine": "a",
+        "process": "a-serve",
+        "look": {"cluster": "demo", "cluster_dir": f"{tmp_path}/{{{{ inventory_hostname }}}}"},
+        "url": "{{ url }}",
+        "completion": {
+            "model": "m",
+            "api_key_file": str(tmp_path / "api_key"),
+            "question": "Which city?",
+            "expect": "Paris",
+        },
+        "silence_seconds": 0.5,
+    }
+    played = play(
+        [
+            {"name": "wait", "vllm_ready": wait},
+            {
+                "name": "check mode",
+                "vllm_ready": wait,
+                "check_mode": True,
+                "when": "inventory_hostname == 'silent'",
+            },
+        ],
+        {name: {"url": serve(engine).url} for name, engine in engines.items()},
+        {"VLLM_ANSIBLE_RUN_DIR": str(tmp_path / "run")},
+    )
+    results = played.tasks["wait"]
+    assert not any(one["changed"] or one.get("failed") for one in results.values())
+
+    ready = results["ready"]
+    assert ready["ready"] and ready["answer"] == "It is Paris."
+    assert ready["endpoint"].endswith("/v1") and ready["question"] == "Which city?"
+    assert engines["ready"].looks == 2
+
+    wrong = results["wrong"]
+    assert not wrong["ready"] and "does not contain 'Paris': 'It is Rome.'" in wrong["found"]
+    assert wrong["expected"].startswith("a correct completion from a at http://127.0.0.1:")
+
+    died = results["died"]
+    assert not died["ready"] and not died.get("silent")
+    assert died["found"].startswith("a-serve ended with exit status 3 while loading shards")
+    assert "last line: safetensors checkpoint shards: 2/8" in died["found"]
+    assert died["where"] == "a-serve.log"
+
+    silent = results["silent"]
+    assert not silent["ready"] and silent["silent"]
+    assert "while loading shards" in silent["found"] and engines["silent"].looks >= 2
+
+    unwaited = played.tasks["check mode"]["silent"]
+    assert unwaited["ready"] and not unwaited["waited"] and "answer" not in unwaited
+
+    assert KEY not in str(played)
+    events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
+    shown = {(one["text"], one["done"], one["total"]) for one in events}
+    assert ("a: loading shards", 2, 8) in shown and ("a: first answer", None, None) in shown
