@@ -1,32 +1,143 @@
-"""What a role's documentation says of a variable is what its defaults do."""
+"""What a role takes is said once, in its argument specification, and is what its defaults hold."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-ROLES = sorted((Path(__file__).parents[1] / "roles").iterdir())
+ROOT = Path(__file__).parents[1]
+ROLES = sorted(path.name for path in (ROOT / "roles").iterdir())
+# Its variables are those of a whole site, and other roles read them: they carry no prefix.
+UNPREFIXED = "site"
+# Every stage looks at the processes of a host, and engine_decision reads it of all hosts.
+SHARED = {"__site_processes"}
 
 
 def read(path: Path) -> Any:
-    return yaml.safe_load(path.read_text()) if path.exists() else {}
+    """Return what a YAML file holds; nothing where there is no file."""
+    return (yaml.safe_load(path.read_text()) if path.exists() else None) or {}
 
 
-@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
-def test_defaults_and_their_documentation_are_equal(role: Path) -> None:
-    options = read(role / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-    assert read(role / "defaults/main.yml") == {
-        name: option["default"] for name, option in options.items()
+def specification(role: str) -> dict[str, Any]:
+    found: dict[str, Any] = read(ROOT / "roles" / role / "meta/argument_specs.yml")
+    return found["argument_specs"]["main"]
+
+
+def defaults(role: str) -> dict[str, Any]:
+    found: dict[str, Any] = read(ROOT / "roles" / role / "defaults/main.yml")
+    return found
+
+
+def options(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every option with its name, those inside others with a dot."""
+    for name, option in tree.items():
+        yield f"{above}{name}", option
+        yield from options(option.get("options", {}), f"{above}{name}.")
+
+
+def tasks(role: str) -> Iterator[dict[str, Any]]:
+    """Yield every task of a role, those in blocks included."""
+    queue = [
+        task for path in (ROOT / "roles" / role / "tasks").glob("*.yml") for task in read(path)
+    ]
+    while queue:
+        task = queue.pop()
+        yield task
+        for kind in ("block", "rescue", "always"):
+            queue += task.get(kind, [])
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_defaults_are_what_the_specification_says(role: str) -> None:
+    wanted = {
+        name: option["default"]
+        for name, option in specification(role)["options"].items()
+        if "default" in option
     }
-    assert all(option["description"] for option in options.values())
+    assert defaults(role) == wanted
 
 
-@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
-def test_a_variable_carries_the_name_of_its_role(role: Path) -> None:
-    fixed = read(role / "vars/main.yml")
-    public = {} if role.name == "site" else read(role / "defaults/main.yml")
-    strays = [name for name in {**fixed, **public} if not name.startswith(f"{role.name}_")]
-    assert strays == []
+@pytest.mark.parametrize("role", ROLES)
+def test_every_option_has_a_default_or_says_that_it_is_required(role: str) -> None:
+    for name, option in specification(role)["options"].items():
+        assert ("default" in option) != option.get("required", False), name
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_defaults_pass_their_own_specification_as_they_are(role: str) -> None:
+    def plain(tree: dict[str, Any]) -> dict[str, Any]:
+        # `description` is for people: the validator does not know it.
+        return {
+            name: {
+                key: plain(value) if key == "options" else value
+                for key, value in option.items()
+                if key != "description"
+            }
+            for name, option in tree.items()
+        }
+
+    values = defaults(role)
+    result = ArgumentSpecValidator(plain(specification(role)["options"])).validate(values)
+    assert result.error_messages == []
+    for name, value in values.items():
+        if not isinstance(value, list):  # the engines gain what they leave out
+            assert result.validated_parameters[name] == value, name
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_everything_is_described(role: str) -> None:
+    found = specification(role)
+    assert found["short_description"] and found["description"]
+    for name, option in options(found["options"]):
+        assert option.get("description"), f"{role}: {name} has no description"
+        assert option.get("type"), f"{role}: {name} has no type"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_names_begin_with_their_role(role: str) -> None:
+    public = [] if role == UNPREFIXED else list(specification(role)["options"])
+    fixed = list(read(ROOT / f"roles/{role}/vars/main.yml"))
+    assert [name for name in [*public, *fixed] if not name.startswith(f"{role}_")] == []
+    own = (f"__{role}_", f"{role}_")
+    for task in tasks(role):
+        facts = task.get("ansible.builtin.set_fact", {})
+        registered = {task["register"]} if "register" in task else set()
+        for name in {*facts, *registered} - SHARED:
+            assert name.startswith(own), f"{role}: {name}"
+        assert not any(name.startswith(f"{role}_") for name in registered), registered
+
+
+def test_the_variables_of_a_site_are_documented_where_they_are_set() -> None:
+    text = (ROOT / "roles/site/meta/argument_specs.yml").read_text()
+    assert "carry no role's prefix" in text
+    prefixes = tuple(f"{role}_" for role in ROLES if role not in (UNPREFIXED, "vllm"))
+    # vllm_api_key_file is the site's: the key exists before the role vllm is played.
+    assert not [name for name in specification("site")["options"] if name.startswith(prefixes)]
+
+
+def test_no_variable_has_two_homes() -> None:
+    names = [name for role in ROLES for name in specification(role)["options"]]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_is_played_and_has_a_scenario(role: str) -> None:
+    books = " ".join(path.read_text() for path in (ROOT / "playbooks").glob("*.yml"))
+    assert re.search(rf"(role|name): {role}\b", books), "no playbook plays it"
+    assert (ROOT / "molecule" / role / "converge.yml").exists()
+    assert (ROOT / "molecule" / role / "molecule.yml").exists()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_roles_keep_the_order_out_of_themselves_and_hide_no_failure(role: str) -> None:
+    assert not read(ROOT / f"roles/{role}/meta/main.yml").get("dependencies")
+    for task in tasks(role):
+        assert not {"ignore_errors", "tags", "ansible.builtin.shell", "shell"} & set(task), task
+        for kind in ("include_role", "import_role"):
+            assert f"ansible.builtin.{kind}" not in task, task
