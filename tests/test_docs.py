@@ -1,0 +1,175 @@
+"""What documents name exists: files, headings, commands, variables, tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted(
+    path
+    for pattern in ("*.md", "docs/*.md", "inventories/*/*.md", "packages/*/*.md", "benchmarks/*.md")
+    for path in ROOT.glob(pattern)
+)
+# Directories of the repository that code in a document may name files of.
+TOPS = (
+    *("action_plugins", "benchmarks", "callback_plugins", "docs", "filter_plugins", "inventories"),
+    *("library", "molecule", "packages", "playbooks", "requirements", "roles", "src", "tests"),
+    "tools",
+)
+# Written by a command, so not there before it has run.
+MADE = {"inventories/lab/hosts.yml"}
+# Options of single playbooks, said where they are read.
+OF_PLAYBOOKS = {"logs_engine", "logs_follow", "logs_lines"}
+LEVELS = {"hardware", "real", "emulated", "rendered"}
+
+every_document = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
+)
+
+
+def code(document: Path) -> list[str]:
+    """Return every line of code blocks, and every piece of code in the text."""
+    _, *parts = f"\n{document.read_text()}".split("\n```")
+    # What is between two fences is a block, and what follows the second is text again.
+    blocks = [line for part in parts[::2] for line in part.splitlines()[1:]]
+    text = "\n".join([f"\n{document.read_text()}".split("\n```")[0], *parts[1::2]])
+    return [*blocks, *re.findall(r"`([^`\n]+)`", text)]
+
+
+def expanded(path: str) -> list[str]:
+    """Return the paths that braces stand for, with a star in every place left to the reader."""
+    pieces = [piece.split(",") for piece in re.split(r"[{}]", re.sub(r"<[^>]*>", "*", path))]
+    return ["".join(choice) for choice in product(*pieces)]
+
+
+def exists(path: str) -> bool:
+    return path in MADE or any(ROOT.glob(path.rstrip("/")))
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors that headings of a document have."""
+    titles = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def links(document: Path) -> list[str]:
+    return re.findall(r"\]\(([^)\s]+)\)", document.read_text())
+
+
+@every_document
+def test_links_lead_somewhere(document: Path) -> None:
+    for link in links(document):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = document.parent / path if path else document
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@every_document
+def test_files_that_are_named_exist(document: Path) -> None:
+    for piece in code(document):
+        if " " not in piece and piece.startswith(tuple(f"{top}/" for top in TOPS)):
+            assert all(exists(path) for path in expanded(piece)), piece
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+@every_document
+def test_targets_of_make_that_are_named_exist(document: Path) -> None:
+    for piece in code(document):
+        for target in re.findall(r"(?:^\s*|sudo |or: )make ([a-z][a-z-]*)", piece):
+            assert target in make_targets(), piece
+
+
+def site_variables() -> dict[str, Any]:
+    """Return every variable of every role with its specification."""
+    found: dict[str, Any] = {}
+    for path in (ROOT / "roles").glob("*/meta/argument_specs.yml"):
+        found |= yaml.safe_load(path.read_text())["argument_specs"]["main"]["options"]
+    return found
+
+
+@every_document
+def test_variables_that_are_given_exist(document: Path) -> None:
+    for piece in code(document):
+        for name in re.findall(r"-e (\w+)=", piece):
+            assert name in {*site_variables(), *OF_PLAYBOOKS}, name
+
+
+def test_the_readme_lists_exactly_the_roles_there_are() -> None:
+    words = " ".join((ROOT / "README.md").read_text().split())
+    listed = re.search(r"ansible-doc -t role -r roles ([a-z_ ]+)`", words)
+    assert listed is not None
+    assert sorted(listed[1].split()) == sorted(path.name for path in (ROOT / "roles").iterdir())
+
+
+def test_the_inventory_of_the_readme_is_made_of_known_variables() -> None:
+    text = (ROOT / "README.md").read_text()
+    block = re.search(r"^# inventories/mine/group_vars/all.yml$(.*?)^```$", text, re.M | re.S)
+    assert block is not None
+    known = site_variables()
+    given = yaml.safe_load(block[1])
+    assert set(given) <= set(known)
+    for engine in given["engines"]:
+        assert set(engine) <= set(known["engines"]["options"])
+
+
+def stages() -> list[str]:
+    """Return the stages in the order that site.yml runs them."""
+    books = [play["import_playbook"] for play in yaml.safe_load((ROOT / "site.yml").read_text())]
+    return [Path(book).stem for book in books]
+
+
+def test_the_readme_describes_the_stages_in_their_order() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert rows == [stage for stage in stages() if stage != "release"]
+
+
+def evidence() -> Iterator[tuple[str, str, str]]:
+    """Yield capability, level and proof of each row."""
+    text = (ROOT / "docs/evidence.md").read_text()
+    for row in re.findall(r"^\|(.*)\|$", text, re.MULTILINE)[2:]:
+        capability, level, proof = (cell.strip() for cell in row.split("|"))
+        yield capability, level, proof
+
+
+def named(proof: str) -> list[str]:
+    """Return the tests, files, commands and documents that a proof names."""
+    here = ROOT / "docs"
+    files = [word for word in re.findall(r"`([^`]+)`", proof) if exists(word)]
+    commands = re.findall(r"`make ([a-z-]+)`", proof)
+    documents = [one for one in re.findall(r"\]\(([^)#]+)\)", proof) if (here / one).exists()]
+    return [*files, *documents, *(one for one in commands if one in make_targets())]
+
+
+def test_evidence_has_one_of_four_levels_and_names_what_shows_it() -> None:
+    rows = list(evidence())
+    assert len(rows) > 10
+    wrong = [
+        capability
+        for capability, level, proof in rows
+        if re.split(r"[,; ]", level)[0] not in LEVELS or not named(proof)
+    ]
+    assert wrong == []
+
+
+def test_modules_document_the_options_they_take(pytestconfig: pytest.Config) -> None:
+    wrong = []
+    for path in sorted((ROOT / "library").glob("*.py")):
+        text = path.read_text()
+        documented = re.search(r'^DOCUMENTATION = r?"""(.*?)"""', text, re.M | re.S)
+        assert documented is not None, path
+        options = yaml.safe_load(documented[1]).get("options") or {}
+        wrong += [f"{path.stem}: {name}" for name, one in options.items() if "type" not in one]
+    assert wrong == []
