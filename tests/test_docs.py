@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from itertools import product
@@ -164,12 +165,65 @@ def test_evidence_has_one_of_four_levels_and_names_what_shows_it() -> None:
     assert wrong == []
 
 
-def test_modules_document_the_options_they_take(pytestconfig: pytest.Config) -> None:
-    wrong = []
-    for path in sorted((ROOT / "library").glob("*.py")):
-        text = path.read_text()
-        documented = re.search(r'^DOCUMENTATION = r?"""(.*?)"""', text, re.M | re.S)
-        assert documented is not None, path
-        options = yaml.safe_load(documented[1]).get("options") or {}
-        wrong += [f"{path.stem}: {name}" for name, one in options.items() if "type" not in one]
-    assert wrong == []
+def taken(path: Path) -> dict[str, Any] | None:
+    """Return the options that a module or action takes, where its code writes them as they are."""
+    tree = ast.parse(path.read_text())
+    constants = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
+        for keyword in node.keywords if isinstance(node, ast.Call) else []:
+            if keyword.arg == "argument_spec":
+                value = keyword.value
+                if isinstance(value, ast.Name):
+                    value = constants[value.id]
+                options: dict[str, Any] = ast.literal_eval(value)
+                return options
+    return None
+
+
+def told(options: dict[str, Any]) -> dict[str, Any]:
+    """Return of each option what a caller has to know."""
+    return {
+        name: {
+            "type": option.get("type", "str"),
+            "required": option.get("required", False),
+            **{key: option.get(key) for key in ("default", "choices", "elements")},
+        }
+        for name, option in options.items()
+    }
+
+
+def documented(path: Path) -> dict[str, Any] | None:
+    text = re.search(r'^DOCUMENTATION = r?"""(.*?)"""', path.read_text(), re.M | re.S)
+    return None if text is None else yaml.safe_load(text[1]).get("options") or {}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for folder in ("library", "action_plugins")
+        for path in sorted((ROOT / folder).glob("*.py"))
+        if documented(path) is not None and "argument_spec=" in path.read_text()
+    ],
+    ids=lambda path: f"{path.parent.name}/{path.stem}",
+)
+def test_options_are_documented_as_they_are_taken(path: Path) -> None:
+    assert told(taken(path) or {}) == told(documented(path) or {})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in sorted((ROOT / "library").glob("*.py")) if "def main" in path.read_text()],
+    ids=lambda path: path.stem,
+)
+def test_every_module_has_transcripts_with_check_mode_and_a_refusal(path: Path) -> None:
+    assert documented(path) is not None
+    cases = yaml.safe_load((ROOT / "tests/cases" / f"{path.stem}.yml").read_text())
+    assert [case for case in cases if case.get("check")], "no case in check mode"
+    assert [case for case in cases if case["result"].get("failed")], "no case that is refused"
