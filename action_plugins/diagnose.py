@@ -53,6 +53,7 @@ from ansible.plugins.action import ActionBase
 
 from vllm_ansible.diagnosis.verdict import diagnose, texts
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host
+from vllm_ansible.planner.problem import PlanError, as_result
 from vllm_ansible.record.events import current
 from vllm_ansible.record.redact import redact_text
 
@@ -75,6 +76,8 @@ class ActionModule(ActionBase):
             logs = texts(arguments.get("logs") or self._of_hosts(arguments, variables))
         except TypeError as error:
             raise AnsibleActionFail(str(error)) from error
+        except PlanError as error:
+            return {"failed": True, **as_result(error.problems)}
         verdict = dict(arguments.get("verdict") or {})
         directory = current()
         if directory and not verdict.get("ready"):

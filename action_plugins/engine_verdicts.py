@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host
+from vllm_ansible.planner.problem import PlanError, as_result
 
 
 class ActionModule(ActionBase):
@@ -42,7 +43,11 @@ class ActionModule(ActionBase):
         variables = task_vars or {}
         hosts = hosts_of_this_run(variables)
         found = {}
-        for wait in of_each_host(variables, hosts, self._task.args["waits"]).values():
+        try:
+            waits = of_each_host(variables, hosts, self._task.args["waits"])
+        except PlanError as error:
+            return {**result, "failed": True, **as_result(error.problems)}
+        for wait in waits.values():
             for one in wait.get("results", []):
                 if "ready" in one:
                     found[one["item"]["name"]] = one

@@ -15,6 +15,8 @@ options:
     type: int
     required: true
   token_file: {description: File on the head with the Ray token., type: path, required: true}
+  cluster: {description: The cluster., type: str, required: true}
+  cluster_dir: {description: The cluster's directory on the head., type: path, required: true}
   expected:
     description: Planned C(address) and number of C(devices) by host name.
     type: dict
@@ -31,6 +33,8 @@ EXAMPLES = r"""
     engine: chat
     dashboard_port: 20001
     token_file: /opt/vllm-ansible/r1/secrets/ray_token
+    cluster: r1
+    cluster_dir: /opt/vllm-ansible/r1
     expected:
       gh-01: {address: 10.0.0.1, devices: 1}
 """
@@ -65,6 +69,8 @@ class ActionModule(ActionBase):
                 "engine": {"type": "str", "required": True},
                 "dashboard_port": {"type": "int", "required": True},
                 "token_file": {"type": "path", "required": True, "no_log": False},
+                "cluster": {"type": "str", "required": True},
+                "cluster_dir": {"type": "path", "required": True},
                 "expected": {"type": "dict", "required": True},
                 "silence_seconds": {"type": "float", "default": 60},
             }
@@ -89,9 +95,25 @@ class ActionModule(ActionBase):
             progress.show(
                 f"{wanted['engine']}: hosts joined to Ray", joined, len(expected), "hosts"
             )
+            ended = self._ended(wanted, task_vars) if answer["error"] else ""
+            if ended:
+                return {**result, "changed": False, **_not_ready(wanted, absent, ended)}
             if silence.broken(time.monotonic()):
                 return {**result, "changed": False, **_not_ready(wanted, absent, answer["error"])}
             time.sleep(POLL_SECONDS)
+
+    def _ended(self, wanted: dict[str, Any], task_vars: Any) -> str:
+        """Return how the head's process ended, empty while it runs: the dead are not awaited."""
+        look = self._execute_module(
+            module_name="processes_info",
+            module_args={key: wanted[key] for key in ("cluster", "cluster_dir")},
+            task_vars=task_vars,
+        )
+        name = f"{wanted['engine']}-ray"
+        record = look.get("processes", {}).get(name)
+        if record is None or record["running"]:
+            return ""
+        return f"{name} ended with exit status {record['exit_status']}"
 
     @staticmethod
     def _ready(engine: str, expected: dict[str, Any]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class ActionModule(ActionBase):
         progress = Progress(Display(), "serve", f"start of {wanted['engine']}")
         silence = Silence(wanted["silence_seconds"], time.monotonic())
         phase: dict[str, Any] = {"name": "starting", "done": 0, "total": 0}
-        offset, last_line = -1, ""
+        offset, heard, last_line = -1, 0, ""
         while True:
             look = self._execute_module(
                 module_name="engine_log_info",
@@ -95,6 +95,7 @@ class ActionModule(ActionBase):
             if look.get("failed"):
                 return dict(look)
             offset = look["offset"]
+            heard += look["news"]
             phase = look["phase"] or phase
             last_line = (look["lines"] or [last_line])[-1]
             if look["running"] and look["healthy"]:
@@ -109,7 +110,7 @@ class ActionModule(ActionBase):
                     f"while {phase['name']}",
                     last_line,
                 )
-            quiet = silence.observe((offset, phase["name"], phase["done"]), time.monotonic())
+            quiet = silence.observe((heard, phase["name"], phase["done"]), time.monotonic())
             if silence.broken(time.monotonic()):
                 found = f"nothing new for {quiet:.0f} s while {phase['name']}"
                 return {**_not_ready(wanted, found, last_line), "silent": True}
@@ -154,4 +155,5 @@ def _not_ready(wanted: dict[str, Any], found: str, last_line: str) -> dict[str, 
         "expected": f"a correct completion from {wanted['engine']} at {wanted['url']}",
         "found": found + (f"; last line: {last_line}" if last_line else ""),
         "where": f"{wanted['process']}.log",
+        "fix": "read the collected logs in runs/latest/logs, mend what they name, then run again",
     }

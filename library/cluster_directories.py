@@ -23,8 +23,8 @@ options:
     required: true
   administered:
     description:
-      - Those that belong to the connecting user and that everybody may read, so that a service
-        cannot change what it is made of.
+      - Those that belong to the connecting user and that the owner's group may read, so that a
+        service cannot change what it is made of.
     type: list
     elements: str
     default: []
@@ -92,7 +92,7 @@ def main() -> None:
     for path in wanted["directories"]:
         uid, gid, mode = user.pw_uid, user.pw_gid, 0o750
         if path in wanted["administered"]:
-            uid, gid, mode = os.getuid(), os.getgid(), 0o755
+            uid, gid, mode = os.getuid(), user.pw_gid, 0o750
         elif path in wanted["private"]:
             mode = 0o700
         try:

@@ -9,7 +9,7 @@ short_description: Hold a cluster for one run, and read what the last run left o
 description:
   - Takes or renews the lock on the cluster's head, so that two runs never work on one cluster.
     The second is told who holds it, since when and from where.
-  - A lock whose run is known to be over, or that nobody renewed for 15 minutes, is taken over.
+  - A lock whose run is known to be over is taken over.
   - Also returns the plan that lies on the head, so that any stage can be run alone.
 author: The vllm-ansible authors
 options:
@@ -99,7 +99,7 @@ def main() -> None:
     path = directory / "lock.json"
     now = time.time()
     held = lock.read(path)
-    verdict = lock.verdict(held, wanted["run"], wanted["dead_runs"], now)
+    verdict = lock.verdict(held, wanted["run"], wanted["dead_runs"])
     if held and verdict == "held" and wanted["state"] == "held" and not wanted["force"]:
         refuse(module, held, now)
 
@@ -131,7 +131,7 @@ def hold(
         lock.write(path, {**held, "renewed": now})
     elif held is not None:
         lock.write(path, mine)
-    elif path.parent.is_dir() and not lock.take(path, mine):
+    elif not lock.take(path, mine):
         faster = lock.read(path)
         if faster or not os.access(path, os.R_OK):
             refuse(module, faster or {}, now)

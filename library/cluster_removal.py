@@ -65,7 +65,7 @@ def targets(cluster_dir: str, run_dir: str, keep: list[str]) -> list[str]:
         if set(names) - set(keep):
             found = [os.path.join(cluster_dir, name) for name in names if name not in keep]
             found += [os.path.join(cluster_dir, LOCK)]
-        if not set(names) & set(keep):
+        if names and not set(names) & set(keep):
             found = [cluster_dir]
     if os.path.isdir(run_dir) and not os.path.islink(run_dir):
         found.append(run_dir)
@@ -84,16 +84,17 @@ def main() -> None:
     )
     wanted = module.params
     directory = wanted["cluster_dir"]
-    if os.path.isdir(directory) and os.listdir(directory) and not ours(directory):
-        kept_only = not set(os.listdir(directory)) - set(wanted["keep"])
-        if not kept_only:
-            module.fail_json(
-                msg=f"{directory} is no directory of this project; nothing was removed",
-                expected=f"one of {', '.join(MARKS)} in it",
-                found=", ".join(sorted(os.listdir(directory))[:8]),
-                where=directory,
-                fix="correct cluster_dir, or remove the directory by hand",
-            )
+    # A run holds the lock before anything else is made.
+    nothing = {LOCK, *wanted["keep"]}
+    strange = sorted(set(os.listdir(directory)) - nothing) if os.path.isdir(directory) else []
+    if strange and not ours(directory):
+        module.fail_json(
+            msg=f"{directory} is no directory of this project; nothing was removed",
+            expected=f"one of {', '.join(MARKS)} in it",
+            found=", ".join(strange[:8]),
+            where=directory,
+            fix="correct cluster_dir, or remove the directory by hand",
+        )
     found = targets(directory, wanted["run_dir"], wanted["keep"])
     for path in found if not module.check_mode else []:
         try:

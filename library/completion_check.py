@@ -91,9 +91,11 @@ def main() -> None:
         supports_check_mode=True,
     )
     wanted = module.params
-    open_status = status_of(f"{wanted['url']}/v1/models")
-    if open_status == 200:
-        module.exit_json(changed=False, ok=False, reason="the server answers without a key")
+    # vLLM guards the first by itself, the second only with packages/vllm_guard.
+    for path in ("/v1/models", "/version"):
+        if status_of(f"{wanted['url']}{path}") == 200:
+            reason = f"the server answers {path} without a key"
+            module.exit_json(changed=False, ok=False, reason=reason)
     try:
         key = Path(wanted["api_key_file"]).read_text().strip()
         reply = ask(

@@ -68,6 +68,10 @@ lines:
   type: list
   elements: str
   returned: success
+news:
+  description: How many of the new lines tell of progress; a repeated "still waiting" is none.
+  type: int
+  returned: success
 healthy:
   description: Whether the port answered with 200.
   type: bool
@@ -78,7 +82,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.completion import status_of
-from ansible.module_utils.vllm_ansible.node.engine_log import last_phase, tail
+from ansible.module_utils.vllm_ansible.node.engine_log import last_phase, news, tail
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
 from ansible.module_utils.vllm_ansible.node.processes import looks
 
@@ -122,6 +126,7 @@ def main() -> None:
             offset=0,
             phase={},
             lines=[],
+            news=0,
             healthy=False,
         )
     start = seen["log_offset"] if wanted["offset"] < 0 else wanted["offset"]
@@ -134,6 +139,7 @@ def main() -> None:
         offset=offset,
         phase=phase._asdict() if phase else {},
         lines=tail(text),
+        news=news(text),
         healthy=bool(wanted["health_url"]) and status_of(wanted["health_url"]) == 200,
     )
 

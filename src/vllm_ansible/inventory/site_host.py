@@ -104,7 +104,7 @@ def _resolve(look: HostLook, wish: Wishes, address: Address) -> SiteHost:
         uid=look.uid,
         address=address.address,
         interface=address.interface,
-        service_user=wish.service_user or ("vllm" if root else look.user),
+        service_user=wish.service_user or (f"vllm-{wish.cluster_name}" if root else look.user),
         cluster_dir=cluster_dir,
         models_dir=_expand(wish.models_dir, home) or f"{cluster_dir}/models",
         run_dir=_run_dir(look, wish),
@@ -207,6 +207,14 @@ def _accelerators(look: HostLook, wish: Wishes) -> Problem | None:
     wanted = look.accelerator if wish.accelerator == "auto" else wish.accelerator
     if wanted == "cpu":
         return None
+    if wanted == "enflame":
+        return Problem(
+            f"{look.name} computes with Enflame devices, which this version finds but cannot drive",
+            expected="nvidia or cpu",
+            found="enflame",
+            where=f"{look.name} accelerator",
+            fix="take the host out of the group gpu",
+        )
     found = look.accelerator_count if look.accelerator == wanted else 0
     if found and found >= wish.accelerator_count:
         return None

@@ -29,10 +29,22 @@ _PHASES = [
     (re.compile(r"Application startup complete|Starting vLLM (?:API )?server"), "listening"),
 ]
 
+# Said again and again while nothing moves: v1/../shm_broadcast.py and ray_utils.py of vLLM, and
+# Ray's autoscaler. They are no sign of progress.
+_IDLE = re.compile(
+    r"No available shared memory broadcast block|Waiting for creating a placement group"
+    r"|No available node types can fulfill|Engine \d+: Avg prompt throughput: 0\.0"
+)
+
 
 def lines(text: str) -> list[str]:
     """Split a log into lines, each state of a progress bar counting as one."""
     return [line for line in re.split(r"[\r\n]+", text) if line.strip()]
+
+
+def news(text: str) -> int:
+    """Return how many lines of a text tell of more than that time passes."""
+    return sum(1 for line in lines(text) if not _IDLE.search(line))
 
 
 def phase_of(line: str) -> Phase | None:

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 Lock = dict[str, Any]
-# A holder on another controller cannot be asked whether it lives; it writes the lock again at
-# every stage and while it waits, so this much silence means that it is gone.
-LEASE_SECONDS = 900
 
 
 def read(path: Path) -> Lock | None:
@@ -23,18 +20,18 @@ def read(path: Path) -> Lock | None:
     return lock if isinstance(lock, dict) and "run" in lock else None
 
 
-def verdict(held: Lock | None, run: str, dead_runs: list[str], now: float) -> str:
+def verdict(held: Lock | None, run: str, dead_runs: list[str]) -> str:
     """Say whether `run` may take the lock: `free`, `mine`, `stale` or `held`.
 
     dead_runs are runs that the asking controller knows to be over, since it started them itself.
+    Of a run on another controller nobody knows: a download may take hours, and silence proves
+    nothing, so that lock is a person's to break.
     """
     if held is None:
         return "free"
     if held["run"] == run:
         return "mine"
-    if held["run"] in dead_runs or now - float(held.get("renewed", 0)) > LEASE_SECONDS:
-        return "stale"
-    return "held"
+    return "stale" if held["run"] in dead_runs else "held"
 
 
 def write(path: Path, lock: Lock) -> None:

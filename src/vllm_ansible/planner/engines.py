@@ -13,7 +13,7 @@ from vllm_ansible.planner.problem import PlanError, Problem, close_match
 NAME = re.compile(r"[a-z][a-z0-9-]{0,11}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EXECUTORS = ("ray", "mp")
-ROLES = ("serve", "prefill", "decode")
+ROLES = ("serve",)
 SOURCES = ("hub", "path", "package", "random")
 KEYS = (
     "name",

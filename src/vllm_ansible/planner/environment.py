@@ -97,6 +97,8 @@ def node_environment(room: Room) -> dict[str, str]:
         "DO_NOT_TRACK": "1",
         "GLOO_SOCKET_IFNAME": str(host["interface"]),
         "HF_HOME": f"{caches}/huggingface",
+        # The service's home is the cluster's directory, in which it may not write.
+        "HOME": caches,
         "HF_HUB_OFFLINE": "1",
         "NCCL_SOCKET_IFNAME": str(host["interface"]),
         "NO_COLOR": "1",
