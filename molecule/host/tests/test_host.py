@@ -18,28 +18,22 @@ def test_the_engines_libraries_and_tools_are_installed(host: Host) -> None:
 
 
 def test_the_service_user_can_own_files_and_nothing_more(host: Host, cluster_dir: str) -> None:
-    user = host.user("vllm")
+    user = host.user("vllm-molecule")
     assert user.exists
     assert user.uid < 1000
     assert user.shell == "/usr/sbin/nologin"
     assert user.home == cluster_dir
-    assert user.groups == ["vllm"]
-    assert host.run("runuser -u vllm -- sudo -n true").rc != 0
+    assert user.groups == ["vllm-molecule"]
+    assert host.run("runuser -u vllm-molecule -- sudo -n true").rc != 0
 
 
-def test_the_service_can_write_where_it_works_and_not_to_what_it_runs(
+def test_the_service_cannot_write_to_what_it_or_root_runs(
     host: Host, cluster_dir: str
 ) -> None:
     modes = {
-        "": "vllm 750",
-        "engines": "vllm 750",
-        "environments": "root 755",
-        "evidence": "vllm 750",
-        "logs": "vllm 750",
-        "models": "root 755",
-        "processes": "vllm 750",
-        "secrets": "vllm 700",
-        "tasks": "root 755",
+        **dict.fromkeys(("", "engines", "environments", "evidence"), "root 750"),
+        **dict.fromkeys(("logs", "models", "processes", "tasks"), "root 750"),
+        "secrets": "vllm-molecule 700",
         "tools": "root 755",
     }
     paths = " ".join(f"{cluster_dir}/{name}" for name in modes)
@@ -50,11 +44,11 @@ def test_the_service_can_write_where_it_works_and_not_to_what_it_runs(
 def test_sockets_and_secrets_lie_where_only_the_service_can_look(
     host: Host, owned: Callable[[str, str, int], None], cluster_dir: str
 ) -> None:
-    owned("/run/vllm-molecule", "vllm", 0o700)
+    owned("/run/vllm-molecule", "vllm-molecule", 0o700)
     for name in SECRETS:
         path = f"{cluster_dir}/secrets/{name}"
-        owned(path, "vllm", 0o600)
-        assert host.run("runuser -u vllm -- cat %s", path).rc == 0
+        owned(path, "vllm-molecule", 0o600)
+        assert host.run("runuser -u vllm-molecule -- cat %s", path).rc == 0
         refused = host.run("runuser -u nobody -- cat %s", path)
         assert "Permission denied" in refused.stderr
 

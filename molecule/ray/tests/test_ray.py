@@ -10,12 +10,12 @@ def test_each_host_runs_one_node_as_the_service(
     host: Host, name: str, family: Callable[[str], list[dict[str, Any]]]
 ) -> None:
     found = family("chat-ray")
-    assert {one["user"] for one in found} == {"vllm"}
+    assert {one["user"] for one in found} == {"vllm-molecule"}
     started = [one for one in found if "ray start --block" in one["arguments"]]
     assert len(started) == 1
     assert ("--head" in started[0]["arguments"]) is (name == "lab1")
     raylets = host.process.filter(comm="raylet")
-    assert [one.user for one in raylets] == ["vllm"]
+    assert [one.user for one in raylets] == ["vllm-molecule"]
     assert raylets[0].pid in {one["pid"] for one in found}
 
 

@@ -43,7 +43,7 @@ def test_root_and_systemd_are_used_unless_the_inventory_says_otherwise(
 ) -> None:
     assert host.check_output("id -u") == "0"
     assert host.file("/proc/1/comm").content_string == "systemd\n"
-    assert (facts["privileges"], facts["service_user"]) == ("root", "vllm")
+    assert (facts["privileges"], facts["service_user"]) == ("root", "vllm-molecule")
     assert facts["supervisor"] == {"lab1": "systemd", "lab2": "supervisord"}[name]
     assert facts["cluster_dir"] == "/opt/vllm-ansible/molecule"
     assert facts["run_dir"] == "/run/vllm-molecule"

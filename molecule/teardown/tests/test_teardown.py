@@ -4,7 +4,7 @@ from testinfra.host import Host
 
 
 def test_no_process_of_the_service_is_left(host: Host) -> None:
-    assert host.process.filter(user="vllm") == []
+    assert host.process.filter(user="vllm-molecule") == []
 
 
 def test_no_supervisord_is_left(host: Host) -> None:

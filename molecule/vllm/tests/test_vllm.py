@@ -45,7 +45,7 @@ def test_the_server_runs_on_the_head_as_the_service(
     name: str, family: Callable[[str], list[dict[str, Any]]]
 ) -> None:
     found = family("chat-serve")
-    assert {one["user"] for one in found} == ({"vllm"} if name == "lab1" else set())
+    assert {one["user"] for one in found} == ({"vllm-molecule"} if name == "lab1" else set())
     assert len([one for one in found if " serve " in one["arguments"]]) == (name == "lab1")
 
 
@@ -74,4 +74,4 @@ def test_the_key_file_is_the_services_own(
     name: str, cluster_dir: str, owned: Callable[[str, str, int], None]
 ) -> None:
     if name == "lab1":
-        owned(f"{cluster_dir}/engines/chat/key.yaml", "vllm", 0o600)
+        owned(f"{cluster_dir}/engines/chat/key.yaml", "vllm-molecule", 0o600)

@@ -129,15 +129,15 @@ def test_every_host_that_is_wrong_is_named_at_once() -> None:
     [
         (
             {"uid": 0, "user": "root"},
-            ("systemd", "root", False, "vllm", "/opt/vllm-ansible/r1", "/run/vllm-r1"),
+            ("systemd", "root", False, "vllm-r1", "/opt/vllm-ansible/r1", "/run/vllm-r1"),
         ),
         (
             {"sudo": True},
-            ("systemd", "root", True, "vllm", "/opt/vllm-ansible/r1", "/run/vllm-r1"),
+            ("systemd", "root", True, "vllm-r1", "/opt/vllm-ansible/r1", "/run/vllm-r1"),
         ),
         (
             {"uid": 0, "pid1": "tini"},
-            ("supervisord", "root", False, "vllm", "/opt/vllm-ansible/r1", "/run/vllm-r1"),
+            ("supervisord", "root", False, "vllm-r1", "/opt/vllm-ansible/r1", "/run/vllm-r1"),
         ),
         (
             {},

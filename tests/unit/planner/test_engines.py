@@ -60,7 +60,7 @@ def test_a_layout_may_name_one_size() -> None:
         ({"layout": {"tensor": True}}, "auto, or {tensor: N, pipeline: M}"),
         ({"layout": {}}, "auto, or {tensor: N, pipeline: M}"),
         ({"executor": "mpi"}, "did you mean mp?"),
-        ({"role": "decoder"}, "did you mean decode?"),
+        ({"role": "server"}, "did you mean serve?"),
         ({"nodes": 0}, "from 1 to 4096"),
         ({"port": 80}, "from 1024 to 65535"),
         ({"hosts": "n1"}, "a list of inventory host names"),
