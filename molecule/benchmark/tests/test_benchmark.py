@@ -48,7 +48,9 @@ def test_only_the_first_host_keeps_figures_and_nothing_measures_any_more(
 ) -> None:
     assert host.file(f"{cluster_dir}/evidence/benchmark-chat.json").exists is (name == "lab1")
     assert not host.file(f"{cluster_dir}/engines/chat/benchmark.json").exists
-    assert not [one for one in host.process.filter(user="vllm-molecule") if "bench serve" in one.args]
+    assert not [
+        one for one in host.process.filter(user="vllm-molecule") if "bench serve" in one.args
+    ]
 
 
 def test_the_client_got_the_key_by_file(

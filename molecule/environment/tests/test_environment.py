@@ -55,7 +55,7 @@ def test_the_service_finds_the_platform_that_runs_over_several_hosts(
     host: Host, directory: str
 ) -> None:
     said = host.check_output(
-        "cd / && runuser -u vllm -- %s -c %s", f"{directory}/bin/python", PLATFORMS
+        "cd / && runuser -u vllm-molecule -- %s -c %s", f"{directory}/bin/python", PLATFORMS
     )
     assert said == '["vllm_cpu_ray.platform.CpuRayPlatform"]'
 
@@ -64,7 +64,7 @@ def test_the_service_cannot_change_what_it_runs(host: Host, directory: str) -> N
     for path in (directory, f"{directory}/bin", f"{directory}/bin/python"):
         found = host.file(path)
         assert (found.user, found.mode & 0o022) == ("root", 0), path
-    assert host.run("runuser -u vllm -- touch %s", f"{directory}/bin/new").rc != 0
+    assert host.run("runuser -u vllm-molecule -- touch %s", f"{directory}/bin/new").rc != 0
 
 
 def test_nothing_builds_any_more(host: Host, cluster_dir: str, directory: str) -> None:

@@ -27,9 +27,7 @@ def test_the_service_user_can_own_files_and_nothing_more(host: Host, cluster_dir
     assert host.run("runuser -u vllm-molecule -- sudo -n true").rc != 0
 
 
-def test_the_service_cannot_write_to_what_it_or_root_runs(
-    host: Host, cluster_dir: str
-) -> None:
+def test_the_service_cannot_write_to_what_it_or_root_runs(host: Host, cluster_dir: str) -> None:
     modes = {
         **dict.fromkeys(("", "engines", "environments", "evidence"), "root 750"),
         **dict.fromkeys(("logs", "models", "processes", "tasks"), "root 750"),

@@ -38,7 +38,7 @@ def test_the_restarted_process_is_the_one_that_answers(
 
 def test_it_got_its_user_environment_and_limits(host: Host, managed: dict[str, Any]) -> None:
     process = f"/proc/{managed['pid']}"
-    assert host.process.get(pid=managed["pid"]).user == "vllm"
+    assert host.process.get(pid=managed["pid"]).user == "vllm-molecule"
     environment = host.file(f"{process}/environ").content.split(b"\0")
     assert b"GREETING=50% of $HOME" in environment
     assert not [entry for entry in environment if entry.startswith((b"ANSIBLE", b"SSH"))]

@@ -59,7 +59,8 @@ def test_the_service_can_read_all_of_it_and_change_none(
     names = host.check_output("ls %s", model).split()
     assert {"config.json", "tokenizer.json"} <= set(names)
     said = host.run(
-        "cd / && runuser -u vllm -- sh -c %s", f"cat {model}/* > /dev/null && touch {model}/new"
+        "cd / && runuser -u vllm-molecule -- sh -c %s",
+        f"cat {model}/* > /dev/null && touch {model}/new",
     )
     assert "touch" in said.stderr
     assert "Permission denied" in said.stderr
