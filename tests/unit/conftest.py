@@ -181,6 +181,7 @@ class Playbook:
         environment: dict[str, str] | None = None,
         flags: tuple[str, ...] = (),
         callback: str = "ansible.posix.json",
+        own_session: bool = False,
     ) -> subprocess.Popen[str]:
         """Start to play on hosts that are all this machine."""
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
@@ -211,6 +212,7 @@ class Playbook:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=own_session,
         )
 
     def __call__(self, *arguments: Any, **options: Any) -> Played:

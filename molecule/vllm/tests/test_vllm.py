@@ -39,6 +39,9 @@ def test_without_the_key_there_is_no_answer(
     assert ask(f"{url}/chat/completions", "", question)[0] == 401
     other = f"{cluster_dir}/secrets/ray_token"
     assert ask(f"{url}/chat/completions", other, question)[0] == 401
+    # vLLM itself guards /v1 only.
+    for path in ("invocations", "tokenize", "version"):
+        assert ask(f"{url.removesuffix('/v1')}/{path}", "", question)[0] == 401, path
 
 
 def test_the_server_runs_on_the_head_as_the_service(

@@ -226,7 +226,7 @@ def _serve(room: Room, rooms: list[Room], model: str) -> tuple[str, ...]:
     engine, first = room.engine, room is rooms[0]
     api = ("--host", str(room.host["address"]), "--port", str(engine.ports.api))
     # vLLM alone answers completions without a key on paths outside /v1.
-    key = ("--config", room.key_file, "--middleware", "vllm_guard.Guard")
+    key = ("--config", room.key_file, "--middleware", "vllm_guard.access.Guard")
     return (
         f"{room.environment_dir}/bin/vllm",
         "serve",

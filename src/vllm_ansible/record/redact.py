@@ -9,9 +9,7 @@ HIDDEN = "<hidden>"
 
 # `max_tokens` and `output_tokens_per_second` are figures, `hf_token` is none; a name that ends in
 # `_path` says where a secret lies.
-_NAME = (
-    r"[\w.\-]*(?:(?:api|private|access)[_-]?key|token|secret|passw(?:or)?d|_pass|passphrase)"
-)
+_NAME = r"[\w.\-]*(?:(?:api|private|access)[_-]?key|token|secret|passw(?:or)?d|_pass|passphrase)"
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 _SHAPES = [
     (re.compile(pattern, re.IGNORECASE | re.MULTILINE), replacement)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+# What ansible-playbook ends with when somebody interrupts it.
+INTERRUPTED = 99
 
 
 def test_lines_carry_host_and_process_and_go_on_until_interrupted(
@@ -37,9 +42,10 @@ def test_lines_carry_host_and_process_and_go_on_until_interrupted(
             {"name": "all", "follow_logs": {**look, "follow": True}},
         ],
         callback="default",
+        own_session=True,
     )
     printed: list[str] = []
-    overdue = threading.Timer(120, process.kill)
+    overdue = threading.Timer(120, os.killpg, (process.pid, signal.SIGKILL))
     overdue.start()
 
     def read_until(text: str) -> None:
@@ -56,12 +62,14 @@ def test_lines_carry_host_and_process_and_go_on_until_interrupted(
                     file.write(f"ne of {name}\nanother\n")
             read_until("here a-serve | another")
             read_until("here b-serve | another")
-            process.send_signal(signal.SIGINT)
+            # As a terminal does: everybody who reads from it is told.
+            os.killpg(process.pid, signal.SIGINT)
             rest, _ = process.communicate()
         finally:
             overdue.cancel()
-            process.kill()
-    assert process.returncode != 0
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == INTERRUPTED
     said = [line.partition(" | ")[2] for line in printed if line.startswith("here a-serve |")]
     # Once for the engine alone, once for all; then what was new, no line twice, none by half.
     assert said == ["a-serve two", "a-serve two", "a-serve half a line of a-serve", "another"]

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from vllm_ansible.node import launcher
+
 TOKEN = "t-abcdef"  # noqa: S105 - a token of nobody
 PLAN = {"n1": {"address": "10.0.0.1", "devices": 1}, "n2": {"address": "10.0.0.2", "devices": 1}}
 
@@ -18,6 +20,22 @@ def nodes(*addresses: str) -> dict[str, Any]:
     return {"result": True, "msg": "", "data": {"result": {"result": found}}}
 
 
+def ended(cluster: Path) -> None:
+    """Write what supervisord's launcher leaves of a Ray node that has ended."""
+    none = {"pid": 1 << 22, "start_time": 1}
+    record = {
+        **{"cluster": "demo", "engine": "a", "argv": ["ray"], "digest": "d"},
+        **{"supervisor": "supervisord", "log": str(cluster / "a-ray.log"), "log_offset": 0},
+    }
+    state = {
+        **{"boot_id": launcher.boot_id(), "launcher": none, "process": none},
+        **{"instance": "i", "started_at": 1.0, "exit_status": 2},
+    }
+    (cluster / "processes").mkdir(parents=True)
+    (cluster / "processes/a-ray.json").write_text(json.dumps(record))
+    (cluster / "processes/a-ray.state.json").write_text(json.dumps(state))
+
+
 def test_a_wait_ends_when_all_have_joined_or_nothing_moves(
     play: Any, serve: Any, tmp_path: Path
 ) -> None:
@@ -28,11 +46,15 @@ def test_a_wait_ends_when_all_have_joined_or_nothing_moves(
         "joins": serve(lambda request: (200, next(looks))),
         "lacks": serve(lambda request: (200, nodes("10.0.0.1", "192.168.1.2"))),
         "refuses": serve(lambda request: (401, "Unauthorized")),
+        "ended": serve(lambda request: (503, "")),
     }
+    ended(tmp_path / "ended")
     arguments = {
         "engine": "a",
         "dashboard_port": "{{ port }}",
         "token_file": str(tmp_path / "token"),
+        "cluster": "demo",
+        "cluster_dir": f"{tmp_path}/{{{{ inventory_hostname }}}}",
         "expected": PLAN,
         "silence_seconds": 0.5,
     }
@@ -77,6 +99,10 @@ def test_a_wait_ends_when_all_have_joined_or_nothing_moves(
     assert results["refuses"]["found"] == (
         "the head does not answer: HTTP 401: the Ray token was refused"
     )
+    # The dead are not waited for.
+    assert results["ended"]["found"].endswith("a-ray ended with exit status 2")
+    assert len(servers["ended"].requests) == 1
+
     unwaited = played.tasks["check mode"]["lacks"]
     assert unwaited["ready"] and not unwaited["waited"] and "evidence" not in unwaited
 

@@ -14,15 +14,25 @@ LOADING = "INFO Starting to load model /m\nsafetensors checkpoint shards: 2/8 [0
 NO_PROCESS = {"pid": 1 << 22, "start_time": 1}
 
 
-class Engine:
-    """An HTTP server that is healthy from the second look on, and answers with the key."""
+IDLE = "INFO [shm_broadcast.py:1] No available shared memory broadcast block found in 60 seconds\n"
 
-    def __init__(self, answer: str, healthy: bool = True) -> None:
-        self.answer, self.healthy, self.looks = answer, healthy, 0
+
+class Engine:
+    """An HTTP server that is healthy from the second look on, and answers with the key.
+
+    One that never gets healthy goes on logging that it waits, as vLLM does.
+    """
+
+    def __init__(self, cluster: Path, answer: str = "") -> None:
+        self.log, self.answer = cluster / "logs/a-serve.log", answer
+        self.healthy, self.looks = bool(answer), 0
 
     def __call__(self, request: Any) -> tuple[int, Any]:
         if request.path == "/health":
             self.looks += 1
+            if not self.healthy and self.looks < 10:
+                with self.log.open("a") as log:
+                    log.write(IDLE)
             return (200 if self.healthy and self.looks > 1 else 503), ""
         if request.key != f"Bearer {KEY}":
             return 401, {"error": "Unauthorized"}
@@ -59,10 +69,10 @@ def test_a_wait_ends_with_an_answer_a_death_or_silence(
     (tmp_path / "api_key").write_text(KEY)
     (tmp_path / "run").mkdir()
     engines = {
-        "ready": Engine("It is Paris."),
-        "wrong": Engine("It is Rome."),
-        "silent": Engine("", healthy=False),
-        "died": Engine("", healthy=False),
+        "ready": Engine(tmp_path / "ready", "It is Paris."),
+        "wrong": Engine(tmp_path / "wrong", "It is Rome."),
+        "silent": Engine(tmp_path / "silent"),
+        "died": Engine(tmp_path / "died"),
     }
     for name in engines:
         record(tmp_path / name, running=name != "died")
@@ -108,11 +118,14 @@ def test_a_wait_ends_with_an_answer_a_death_or_silence(
     assert not died["ready"] and not died.get("silent")
     assert died["found"].startswith("a-serve ended with exit status 3 while loading shards")
     assert "last line: safetensors checkpoint shards: 2/8" in died["found"]
-    assert died["where"] == "a-serve.log"
+    assert died["where"] == "a-serve.log" and died["fix"]
 
     silent = results["silent"]
     assert not silent["ready"] and silent["silent"]
-    assert "while loading shards" in silent["found"] and engines["silent"].looks >= 2
+    assert "while loading shards" in silent["found"]
+    assert silent["found"].endswith(f"last line: {IDLE.strip()}")
+    # What it said again and again was no news, so the wait has ended all the same.
+    assert 2 <= engines["silent"].looks < 10
 
     unwaited = played.tasks["check mode"]["silent"]
     assert unwaited["ready"] and not unwaited["waited"] and "answer" not in unwaited

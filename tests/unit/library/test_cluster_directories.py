@@ -30,7 +30,7 @@ def test_what_is_missing_is_made_once(run_module: Module, tmp_path: Path) -> Non
     assert said["changed"] and said["made"] == args["directories"]
     assert not (tmp_path / "c").exists()
     assert run_module("cluster_directories", args, []) | said == said
-    assert [mode(path) for path in directories] == [0o750, 0o750, 0o755, 0o700]
+    assert [mode(path) for path in directories] == [0o750, 0o750, 0o750, 0o700]
     again = run_module("cluster_directories", args, [])
     assert not again["changed"] and again["made"] == []
 
@@ -73,8 +73,12 @@ def test_root_gives_directories_to_the_service(run_module: Module, nobodys: Path
         "administered": [f"{nobodys}/c/models"],
     }
     assert run_module("cluster_directories", args, [])["changed"]
-    owners = [(nobodys / name).stat().st_uid for name in ("c", "c/models")]
-    assert owners == [pwd.getpwnam("nobody").pw_uid, 0]
+    made = [(nobodys / name).stat() for name in ("c", "c/models")]
+    service = pwd.getpwnam("nobody")
+    # The service reads what is administered through its group, and cannot change it.
+    assert [one.st_uid for one in made] == [service.pw_uid, 0]
+    assert [one.st_gid for one in made] == [service.pw_gid] * 2
+    assert mode(nobodys / "c/models") == 0o750
     assert not run_module("cluster_directories", args, [])["changed"]
 
 

@@ -51,6 +51,16 @@ def test_the_lock_of_the_run_that_asks_is_nothing_to_remove(
     assert not run_module("cluster_removal", args, [])["changed"]
 
 
+@pytest.mark.parametrize("keep", [(), KEEP])
+def test_a_cluster_that_was_never_made_has_nothing_but_the_lock(
+    run_module: Module, tmp_path: Path, keep: tuple[str, ...]
+) -> None:
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c/lock.json").write_text("{}")
+    result = run_module("cluster_removal", arguments(tmp_path / "c", *keep), [])
+    assert not result.get("failed") and result["removed"] == []
+
+
 def test_nothing_to_keep_leaves_nothing(run_module: Module, cluster: Path) -> None:
     assert run_module("cluster_removal", arguments(cluster), [])["removed"] == [
         str(cluster),
@@ -60,7 +70,7 @@ def test_nothing_to_keep_leaves_nothing(run_module: Module, cluster: Path) -> No
     assert run_module("cluster_removal", arguments(cluster), [])["removed"] == []
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "lock.json", ".ssh"])
+@pytest.mark.parametrize("name", ["notes.txt", "plan.json", ".ssh"])
 def test_a_directory_that_is_not_ours_is_refused(
     run_module: Module, tmp_path: Path, name: str
 ) -> None:

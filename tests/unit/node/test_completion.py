@@ -193,7 +193,14 @@ def test_the_module_passes_a_right_answer(serve: Any, check: Any) -> None:
 
 def test_the_module_refuses_a_server_that_needs_no_key(serve: Any, check: Any) -> None:
     result = check(serve(lambda request: (200, completion())).url)
-    assert not result["ok"] and result["reason"] == "the server answers without a key"
+    assert not result["ok"] and result["reason"] == "the server answers /v1/models without a key"
+
+    # As vLLM does by itself: its key guards /v1 alone.
+    def half_guarded(request: Any) -> tuple[int, Any]:
+        return (200, {}) if request.path == "/version" else guarded(completion())(request)
+
+    result = check(serve(half_guarded).url)
+    assert not result["ok"] and result["reason"] == "the server answers /version without a key"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_ansible.node.engine_log import last_phase, lines, phase_of, tail
+from vllm_ansible.node.engine_log import last_phase, lines, news, phase_of, tail
 
 # A whole start of vLLM 0.32.0 on CPU, as it was logged.
 HEALTHY = Path(__file__).parents[1] / "diagnosis/data/healthy-vllm-cpu.log"
@@ -53,6 +53,26 @@ def test_what_the_engine_counts_is_counted(line: str, phase: tuple[int, int]) ->
 def test_what_the_engine_waits_for_is_named(line: str, name: str) -> None:
     found = phase_of(line)
     assert found is not None and found.name.startswith(name)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO [shm_broadcast.py:1] No available shared memory broadcast block found in 60 seconds.",
+        "INFO Waiting for creating a placement group of specs for 20 seconds.",
+        "(autoscaler) Error: No available node types can fulfill resource request {'GPU': 1.0}",
+        "INFO [loggers.py:1] Engine 000: Avg prompt throughput: 0.0 tokens/s",
+    ],
+)
+def test_what_is_said_while_nothing_moves_is_no_news(line: str) -> None:
+    assert news(f"{line}\n{line}\n") == 0
+    assert news(f"{line}\nINFO Starting to load model /m\n") == 1
+
+
+def test_every_other_line_is_news() -> None:
+    assert news("") == 0
+    assert news("shards: 1/3\rshards: 2/3\nloaded\n") == 3
+    assert news(HEALTHY.read_text()) == len(lines(HEALTHY.read_text()))
 
 
 def test_a_text_without_a_phase_has_none() -> None:

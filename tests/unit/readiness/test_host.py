@@ -58,9 +58,8 @@ def test_a_ready_host_passes_every_measurement() -> None:
     assert failed(host()) == []
 
 
-@pytest.mark.parametrize(("mode", "fails"), [("check", True), ("manage", False), ("skip", False)])
-def test_missing_packages_fail_only_where_they_are_looked_for(mode: str, fails: bool) -> None:
-    # Where they are managed, the package manager has said already what it could not install.
+@pytest.mark.parametrize(("mode", "fails"), [("check", True), ("manage", True), ("skip", False)])
+def test_missing_packages_fail_unless_they_are_left_alone(mode: str, fails: bool) -> None:
     assert failed(host(), "a C compiler", mode=mode) == ["the system's packages"] * fails
     (one, *_) = judged(host(), ("a C compiler", "libnuma"), mode)
     assert one["found"] == "missing: a C compiler, libnuma"

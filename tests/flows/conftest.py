@@ -1,0 +1,107 @@
+"""One served cluster on this machine and one over two lab hosts, each brought up once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .clone import Clone, Ran, Running
+from .processes import end_all
+
+CHAT = {
+    "name": "chat",
+    "model": "package:smollm2-135m-instruct",
+    "port": 8260,
+    "vllm_args": {"max_model_len": 2048, "dtype": "float32", "kv_cache_memory_bytes": 1 << 28},
+    "probe": {"prompt": "What is the capital of France?", "expect": "Paris"},
+}
+EXPERTS = {
+    "name": "experts",
+    "model": "random:deepseek-v3",
+    "executor": "mp",
+    "port": 8261,
+    "vllm_args": {"max_model_len": 1024, "dtype": "float32", "kv_cache_memory_bytes": 1 << 28},
+}
+HERE = {"here": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+class Site:
+    """One cluster of this machine, and the clone that operates it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.cluster_dir = directory / "cluster"
+        self.clone = Clone(directory / "clone")
+        self.variables: dict[str, Any] = {
+            "cluster_name": "flow",
+            "cluster_dir": str(self.cluster_dir),
+            "accelerator": "cpu",
+            # Room for one engine more: this number shares out the cores, so it must not change.
+            "accelerator_count": 3,
+            "privileges": "none",
+            "port_base": 26000,
+            "engines": [CHAT, EXPERTS],
+        }
+        self.hosts = HERE
+        self.inventory = self.clone.inventory("flow", self.hosts, **self.variables)
+
+    def start(self, *arguments: str, playbook: str = "site.yml") -> Running:
+        return self.clone.start(self.inventory, *arguments, playbook=playbook)
+
+    def run(self, *arguments: str, playbook: str = "site.yml") -> Ran:
+        return self.clone.run(self.inventory, *arguments, playbook=playbook)
+
+    def process(self, name: str) -> dict[str, Any]:
+        """Return what the host recorded of the present start of a process."""
+        return read_json(self.cluster_dir / "processes" / f"{name}.state.json")
+
+    def task(self, name: str) -> dict[str, Any]:
+        """Return the status of a background task."""
+        return read_json(self.cluster_dir / "tasks" / f"{name}.json")
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        return {path.name: path.read_text().strip() for path in sorted(self.state.iterdir())}
+
+    @property
+    def run_dir(self) -> Path:
+        return Path(os.sep, "tmp", f"vllm-flow-{os.getuid()}")
+
+    @property
+    def state(self) -> Path:
+        return self.clone.directory / "state" / "flow"
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Return a cluster that may not have been brought up yet; nothing of it stays behind.
+
+    Whoever works on these tests names a directory to keep it in, and it is there the next time.
+    """
+    if kept := os.environ.get("VLLM_ANSIBLE_FLOW_DIR"):
+        yield Site(Path(kept))
+        return
+    made = Site(tmp_path_factory.mktemp("flow"))
+    yield made
+    end_all(made.cluster_dir)
+    shutil.rmtree(made.cluster_dir)
+
+
+@pytest.fixture(scope="session")
+def served(site: Site) -> Site:
+    """Return the cluster with both engines serving."""
+    ran = site.run()
+    assert ran.status == 0, ran.output
+    return site

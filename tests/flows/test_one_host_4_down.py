@@ -1,0 +1,32 @@
+"""Stopping, starting and taking down a served cluster of this machine."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from .conftest import Site
+from .processes import listeners, of_cluster
+
+pytestmark = pytest.mark.engine
+
+
+def test_down_leaves_no_process_no_port_and_no_secret(served: Site) -> None:
+    ports = {port for _, port in listeners(served.cluster_dir)}
+    assert ports
+    ran = served.run(playbook="playbooks/teardown.yml")
+    assert ran.status == 0, ran.output
+    assert of_cluster(served.cluster_dir) == []
+    for port in ports:
+        with socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            free.bind(("127.0.0.1", port))
+    assert not served.run_dir.exists()
+    left = {path.name for path in served.cluster_dir.iterdir()}
+    assert left <= {"environments", "models", "tools", "tools.txt", "tasks"}
+
+
+def test_down_twice_is_no_error(served: Site) -> None:
+    ran = served.run(playbook="playbooks/teardown.yml")
+    assert ran.status == 0, ran.output
