@@ -72,6 +72,12 @@ class Site:
         return read_json(self.cluster_dir / "tasks" / f"{name}.json")
 
     @property
+    def python(self) -> str:
+        """The Python of the environment that the engines were started from."""
+        ray = read_json(self.cluster_dir / "processes" / "chat-ray.json")["argv"][0]
+        return str(Path(ray).with_name("python"))
+
+    @property
     def secrets(self) -> dict[str, str]:
         return {path.name: path.read_text().strip() for path in sorted(self.state.iterdir())}
 

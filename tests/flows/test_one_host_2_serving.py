@@ -146,9 +146,8 @@ def test_every_port_of_ray_asks_for_its_token(served: Site) -> None:
     assert {ports[name] for name in ("gcs", "dashboard", "client", "node_manager")} <= {
         port for _, port in wanted
     }
-    (python,) = served.cluster_dir.glob("environments/*/bin/python")
     asked = subprocess.run(
-        [python, Path(__file__).with_name("grpc_probe.py")],
+        [served.python, Path(__file__).with_name("grpc_probe.py")],
         input=json.dumps(wanted),
         capture_output=True,
         text=True,
