@@ -5,13 +5,26 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-# What ansible-playbook ends with when somebody interrupts it.
-INTERRUPTED = 99
+# What ansible-playbook ends with when somebody interrupts it, once or twice.
+INTERRUPTED = (99, -signal.SIGINT)
+
+
+def interrupt(process: subprocess.Popen[str]) -> str:
+    """Press the keys of a terminal that interrupt, and return what was printed after that."""
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        return process.communicate(timeout=5)[0]
+    except subprocess.TimeoutExpired:
+        # ansible-core 2.19 kills a worker in the middle of a line, then waits for the lock that
+        # it held: whoever follows logs has to press again.
+        os.killpg(process.pid, signal.SIGINT)
+        return process.communicate()[0]
 
 
 def test_lines_carry_host_and_process_and_go_on_until_interrupted(
@@ -62,14 +75,12 @@ def test_lines_carry_host_and_process_and_go_on_until_interrupted(
                     file.write(f"ne of {name}\nanother\n")
             read_until("here a-serve | another")
             read_until("here b-serve | another")
-            # As a terminal does: everybody who reads from it is told.
-            os.killpg(process.pid, signal.SIGINT)
-            rest, _ = process.communicate()
+            rest = interrupt(process)
         finally:
             overdue.cancel()
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == INTERRUPTED
+    assert process.returncode in INTERRUPTED
     said = [line.partition(" | ")[2] for line in printed if line.startswith("here a-serve |")]
     # Once for the engine alone, once for all; then what was new, no line twice, none by half.
     assert said == ["a-serve two", "a-serve two", "a-serve half a line of a-serve", "another"]
