@@ -178,5 +178,5 @@ def test_another_clone_takes_over(served: Site, tmp_path: Path, with_state: bool
     assert taken == {path.name: path.read_text() for path in served.state.iterdir()}
     assert stat.S_IMODE(os.stat(state).st_mode) == 0o700
     # The keys that came from the head are new to this clone, and to nothing else.
-    fetched = [] if with_state else ["host : See that the cluster's keys exist (here)"]
+    fetched = [] if with_state else ["See that the cluster's keys exist (here)"]
     assert ran.changed == fetched
