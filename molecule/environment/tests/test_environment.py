@@ -57,7 +57,8 @@ def test_the_service_finds_the_platform_that_runs_over_several_hosts(
     said = host.check_output(
         "cd / && runuser -u vllm-molecule -- %s -c %s", f"{directory}/bin/python", PLATFORMS
     )
-    assert said == '["vllm_cpu_ray.platform.CpuRayPlatform"]'
+    # The other plugin binds torch's store and is no platform: it answers with nothing.
+    assert [name for name in json.loads(said) if name] == ["vllm_cpu_ray.platform.CpuRayPlatform"]
 
 
 def test_the_service_cannot_change_what_it_runs(host: Host, directory: str) -> None:
