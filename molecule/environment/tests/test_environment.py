@@ -1,5 +1,6 @@
 """The engine's environment is what the lock names, on every host, and usable by the service."""
 
+import json
 import os
 import re
 import tomllib
