@@ -1,0 +1,1 @@
+"""From a checked configuration to layers, by attention, mlp and quantization mechanism."""

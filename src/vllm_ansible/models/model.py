@@ -1,0 +1,108 @@
+"""A model as the engine holds it: fused tensors, what each layer caches, and what was assumed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Shard = Literal["replicated", "column", "row", "kv", "experts", "vocab"]
+Role = Literal[
+    "attention",
+    "mlp",
+    "shared_expert",
+    "experts",
+    "router",
+    "norm",
+    "embedding",
+    "head",
+    "vision",
+    "other",
+]
+KvKind = Literal["gqa", "mla", "sliding", "linear", "none"]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One parameter of the engine, whole, before any rank takes its share.
+
+    `bytes` is what the engine stores for all `elements`. `units` is what divides along the sharded
+    axis: query heads, KV heads, intermediate size, vocabulary rows. A rank holds
+    `bytes / units` for each unit it gets; its units are rounded up to a multiple of `align`
+    (kernels that pad their share). Routed experts carry how many there are in `experts`, and
+    `units` is then the intermediate size that tensor parallelism divides.
+    """
+
+    name: str
+    elements: int
+    bytes: float
+    shard: Shard
+    role: Role
+    units: int = 1
+    align: int = 1
+    experts: int = 0
+
+
+@dataclass(frozen=True)
+class KvCache:
+    """What one layer keeps for each token of a sequence, before sharding.
+
+    `heads` are KV heads (one for `mla`, which is never sharded), `head_size` the elements of one
+    head of keys, `value_size` of values (0 where values are not kept). `window` bounds the tokens
+    kept by `sliding`. `state_bytes` is the state of a `linear` layer for one sequence, whatever
+    its length. `extra_bytes_per_token` is kept beside and never sharded (a sparse indexer).
+    """
+
+    kind: KvKind
+    heads: int = 0
+    head_size: int = 0
+    value_size: int = 0
+    window: int | None = None
+    state_bytes: int = 0
+    extra_bytes_per_token: int = 0
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One decoder layer; `experts` is 0 where the mlp is dense."""
+
+    index: int
+    tensors: tuple[Tensor, ...]
+    kv: KvCache
+    experts: int
+    experts_per_token: int
+    hidden: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model; `others` are held by the first stage (a vision tower) unless they are the head's.
+
+    `block` is the side of a quantization block, None where scales are per tensor or channel.
+    `assumed` says, one sentence each, what was taken for granted.
+    """
+
+    name: str
+    architecture: str
+    layers: tuple[Layer, ...]
+    embedding: tuple[Tensor, ...]
+    head: tuple[Tensor, ...]
+    others: tuple[Tensor, ...]
+    tied: bool
+    hidden: int
+    vocab: int
+    heads: int
+    kv_heads: int
+    max_context: int
+    dtype: str
+    quantization: str
+    block: int | None = None
+    assumed: tuple[str, ...] = ()
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return every tensor, the layers' in order."""
+        layers = (tensor for layer in self.layers for tensor in layer.tensors)
+        return (*self.embedding, *layers, *self.head, *self.others)
+
+    def bytes(self) -> float:
+        """Return the bytes of all parameters of one undivided engine."""
+        return sum(tensor.bytes for tensor in self.tensors())
