@@ -1,0 +1,76 @@
+"""The numbers of the throughput model, each with where it was measured; none from a judged row.
+
+H200 stands for h200.json beside this file, measured with benchmarks/h200_terms.py.
+"""
+
+from __future__ import annotations
+
+MICRO = 1e-6
+
+# A dense matrix product at decode takes 4 us and its bytes at 0.85 of the datasheet's bandwidth
+# (H200, gemm: 8192 x 10240 in bf16 4.0 of 4.8 TB/s, fp8 the same).
+MEMORY_SHARE = 0.85
+# Grouped products over experts reach 0.70 (H200, grouped_gemm_bf16: 3.33 of 4.8 TB/s).
+EXPERT_MEMORY_SHARE = 0.70
+# Paged attention reads its cache in blocks; taken as the grouped products.
+CACHE_MEMORY_SHARE = 0.70
+# Large products reach 0.70 of the dense rate (H200, gemm with 4096 rows, bf16 704, fp8 1382
+# TFLOP/s); over experts 0.51 (8192 tokens).
+ARITHMETIC_SHARE = 0.70
+EXPERT_ARITHMETIC_SHARE = 0.51
+# The part of a prefill that is not matrix products (norms, activations, quantizing, sampling):
+# DeepSeek-R1's model card of the AWQ build is the only public prefill rate at hand; see below.
+PREFILL_SHARE = 0.75
+# 4-bit weights that are widened before they are multiplied: the model card of
+# QuixiAI/DeepSeek-R1-AWQ prints 4,732 tokens/s of prefill on 8 x H100, 4.4 % of their bf16 rate.
+WIDENED_EXPERT_ARITHMETIC_SHARE = 0.06
+WIDENED_MEMORY_SHARE = 0.5
+
+# A kernel of a captured graph keeps the device at least this long: between an addition (1.2 us)
+# and a small product (3.8 us) (H200, launch).
+GRAPH_KERNEL = 3.0 * MICRO
+# A kernel that Python launches through the engine's modules: GPT-2 takes 4.81 ms a token in vLLM
+# eagerly and 1.30 ms with graphs on an H200, twelve layers of thirteen kernels
+# (deepspeedai/DeepSpeed#8352): 22.5 us more than a captured one. PyTorch alone needs 8 to 17
+# (H200, launch).
+EAGER_KERNEL = 25.0 * MICRO
+# An all-reduce launched from Python keeps the processor for 35 us (H200, all_reduce, eager).
+EAGER_COLLECTIVE = 35.0 * MICRO
+
+# All-reduce inside a node over NVLink: 8 us and 2.1 us for each rank, then ring time at 0.74 of
+# the link (H200, all_reduce: 12, 16, 25 us; 334 of 450 GB/s).
+LINK_LATENCY = 8.0 * MICRO
+LINK_LATENCY_PER_RANK = 2.1 * MICRO
+LINK_SHARE = 0.74
+# All-to-all inside a node: 14 us and 0.66 of the link (H200, all_to_all: 299 GB/s).
+EXCHANGE_LATENCY = 14.0 * MICRO
+EXCHANGE_SHARE = 0.66
+# Through host memory (no peer-to-peer) each transfer is done twice.
+HOST_SHARE = 0.40
+HOST_LATENCY_PER_RANK = 8.0 * MICRO
+# Across nodes: RDMA hops of about 12 us up and down a tree, and 0.85 of the cards' rate
+# (busbw of 366 of 400 GB/s over 4 nodes and 41 to 50 of 50 over 2 in public nccl-tests runs).
+HOP_LATENCY = 12.0 * MICRO
+FABRIC_SHARE = 0.85
+TCP_HOP_LATENCY = 60.0 * MICRO
+TCP_SHARE = 0.60
+
+# What the engine does between steps, on the host: the same GPT-2 run leaves 0.8 ms of 1.30 ms to
+# it; each sequence costs its scheduling, sampling and detokenizing.
+HOST_STEP = 0.8e-3
+HOST_SEQUENCE = 15.0 * MICRO
+# The first engine of vLLM (V0, the default up to 0.7) did all of that between two steps: 62 % of
+# the time of Llama-3-8B on an H100 (vLLM's notes on release 0.6).
+V0_HOST_STEP = 6.0e-3
+V0_HOST_SEQUENCE = 50.0 * MICRO
+# Ranks on several hosts get each step's input over the network (Ray's compiled graph or sockets).
+MULTI_NODE_STEP = 3.0e-3
+PIPELINE_HOP = 0.2e-3
+
+# The busiest rank of expert parallelism has more tokens than the mean.
+EXPERT_IMBALANCE = 1.2
+
+# How far measured throughput lies from this model: the seed system with H100 and the one with
+# H200, both launch bound by the same number of kernels, differ by 1.35, which is processors and
+# the shape of the replies; the band allows that and a little more, both ways.
+BAND = 1.5

@@ -1,0 +1,152 @@
+"""The time of one forward pass of one pipeline stage: memory, arithmetic, launches, collectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vllm_ansible.accelerators.accelerator import Accelerator
+from vllm_ansible.throughput import constants as c
+from vllm_ansible.throughput.collectives import Links
+from vllm_ansible.throughput.work import LayerWork, Work
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What goes through the layers at once, on one data-parallel rank.
+
+    `tokens` are new tokens, `sequences` those they belong to, `context` the tokens that each
+    sequence already has. `all_tokens` are the new tokens of all data-parallel ranks.
+    """
+
+    tokens: float
+    sequences: float
+    context: float
+    all_tokens: float
+    decode: bool = True
+
+
+@dataclass(frozen=True)
+class Rank:
+    """What the engine runs on: the device, its links, and how kernels are launched."""
+
+    accelerator: Accelerator
+    tensor_links: Links
+    expert_links: Links
+    expert: bool
+    eager: bool
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Seconds of one pass by cause; `total` is what the pass takes.
+
+    Device terms follow one another; an eager engine takes as long as its launches where those
+    take longer than the device.
+    """
+
+    memory: float = 0.0
+    arithmetic: float = 0.0
+    kernels: float = 0.0
+    collectives: float = 0.0
+    launches: float = 0.0
+    total: float = 0.0
+
+    def __add__(self, other: Terms) -> Terms:
+        """Return both passes one after the other."""
+        return Terms(
+            self.memory + other.memory,
+            self.arithmetic + other.arithmetic,
+            self.kernels + other.kernels,
+            self.collectives + other.collectives,
+            self.launches + other.launches,
+            self.total + other.total,
+        )
+
+
+def stage_pass(work: Work, layers: range, head: bool, load: Pass, rank: Rank) -> Terms:
+    """Return the terms of one stage; `head` tells whether it also makes the logits."""
+    device, memory, arithmetic, kernels, collectives, launches = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for kind, count in work.stage(layers):
+        read, computed = _read(kind, load, rank), _computed(kind, load, rank)
+        kept = kind.kernels * c.GRAPH_KERNEL
+        talk = _collectives(kind, work.hidden, load, rank)
+        # What takes longer hides the other: products read while they multiply.
+        memory += count * (read if read >= computed else 0.0)
+        arithmetic += count * (computed if computed > read else 0.0)
+        kernels += count * kept
+        collectives += count * talk
+        device += count * (max(read, computed) + kept + talk)
+        calls = kind.collectives + (2 if kind.experts_all and rank.expert else 0)
+        launches += count * (kind.kernels * c.EAGER_KERNEL + calls * c.EAGER_COLLECTIVE)
+    if head:
+        rows = load.sequences
+        read = work.head_bytes / (rank.accelerator.bandwidth * c.MEMORY_SHARE)
+        computed = 2 * work.head_products * rows / _rate(rank.accelerator, 16)
+        memory += read
+        device += max(read, computed)
+    if not rank.eager:
+        return Terms(memory, arithmetic, kernels, collectives, 0.0, device)
+    waiting = max(0.0, launches - device)
+    return Terms(memory, arithmetic, kernels, collectives, waiting, max(device, launches))
+
+
+def _read(kind: LayerWork, load: Pass, rank: Rank) -> float:
+    """Return the seconds in which the weights and the cache of one layer are read."""
+    bandwidth = rank.accelerator.bandwidth
+    widened = _widened(rank.accelerator, kind.dense_bits)
+    dense = c.WIDENED_MEMORY_SHARE if widened and kind.dense_bits == 4 else c.MEMORY_SHARE
+    time = kind.dense_bytes / (bandwidth * dense)
+    if kind.experts_all:
+        chosen = 1 - (1 - kind.experts_per_token / kind.experts_all) ** max(1.0, load.all_tokens)
+        four = kind.expert_bits == 4 and _widened(rank.accelerator, 4)
+        share = c.WIDENED_MEMORY_SHARE if four else c.EXPERT_MEMORY_SHARE
+        time += kind.experts * chosen * kind.expert_bytes / (bandwidth * share)
+    context = min(load.context, kind.window) if kind.window else load.context
+    cache = load.sequences * (kind.cache_bytes * context + kind.state_bytes)
+    return time + cache / (bandwidth * c.CACHE_MEMORY_SHARE)
+
+
+def _computed(kind: LayerWork, load: Pass, rank: Rank) -> float:
+    """Return the seconds of the multiply-adds of one layer."""
+    device = rank.accelerator
+    time = 2 * kind.products * load.tokens / _rate(device, kind.dense_bits)
+    if kind.experts_all:
+        busy = c.EXPERT_IMBALANCE if rank.expert else 1.0
+        each = kind.experts_per_token * kind.experts / kind.experts_all
+        products = each * kind.expert_products * load.all_tokens * busy
+        time += 2 * products / _expert_rate(device, kind.expert_bits)
+    context = min(load.context, kind.window) if kind.window else load.context
+    attended = load.tokens * (context if load.decode else context + load.tokens / 2)
+    return time + 2 * kind.attention_products * attended / _rate(device, 16)
+
+
+def _collectives(kind: LayerWork, hidden: int, load: Pass, rank: Rank) -> float:
+    """Return the seconds of one layer's all-reduces, and of its exchange of tokens with experts."""
+    size = load.tokens * hidden * 2
+    if not (kind.experts_all and rank.expert):
+        return kind.collectives * rank.tensor_links.all_reduce(size)
+    # Attention reduces over its own ranks; tokens travel to their experts and back.
+    ranks = rank.expert_links.ranks / max(1, rank.tensor_links.ranks)
+    if ranks <= 1:
+        return kind.collectives * rank.tensor_links.all_reduce(size)
+    there = size * kind.experts_per_token / max(1, rank.tensor_links.ranks)
+    return rank.tensor_links.all_reduce(size) + 2 * rank.expert_links.all_to_all(there)
+
+
+def _widened(device: Accelerator, bits: int) -> bool:
+    """Tell whether weights of so few bits are widened before this device multiplies them."""
+    return (bits == 4 and "fp4" not in device.flops) or (bits == 8 and "fp8" not in device.flops)
+
+
+def _rate(device: Accelerator, bits: int) -> float:
+    """Return the operations per second of dense products with weights of these bits."""
+    name = {8: "fp8", 4: "fp4"}.get(bits, "bf16")
+    return device.flops.get(name, device.flops["bf16"]) * c.ARITHMETIC_SHARE
+
+
+def _expert_rate(device: Accelerator, bits: int) -> float:
+    """Return the operations per second of grouped products over experts."""
+    if bits == 4 and _widened(device, 4):
+        return device.flops["bf16"] * c.WIDENED_EXPERT_ARITHMETIC_SHARE
+    name = {8: "fp8", 4: "fp4"}.get(bits, "bf16")
+    return device.flops.get(name, device.flops["bf16"]) * c.EXPERT_ARITHMETIC_SHARE
