@@ -50,6 +50,8 @@ class KvCache:
     head of keys, `value_size` of values (0 where values are not kept). `window` bounds the tokens
     kept by `sliding`. `state_bytes` is the state of a `linear` layer for one sequence, whatever
     its length. `extra_bytes_per_token` is kept beside and never sharded (a sparse indexer).
+    Where `tokens_per_state` exceeds one, that many tokens share one compressed entry. An entry of
+    `entry_bytes` has a layout of its own, whatever the cache's precision.
     """
 
     kind: KvKind
@@ -58,12 +60,18 @@ class KvCache:
     value_size: int = 0
     window: int | None = None
     state_bytes: int = 0
-    extra_bytes_per_token: int = 0
+    extra_bytes_per_token: float = 0
+    tokens_per_state: int = 1
+    entry_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One decoder layer; `experts` is 0 where the mlp is dense."""
+    """One decoder layer; `experts` is 0 where the mlp is dense.
+
+    `absorbed_before_0_8` are the latent-attention matrices that engines before 0.8 multiplied out
+    at load and held besides.
+    """
 
     index: int
     tensors: tuple[Tensor, ...]
@@ -71,14 +79,18 @@ class Layer:
     experts: int
     experts_per_token: int
     hidden: int
+    absorbed_before_0_8: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model; `others` are held by the first stage (a vision tower) unless they are the head's.
+    """A model: the first stage holds `embedding` and `others`, the last stage `head`.
 
-    `block` is the side of a quantization block, None where scales are per tensor or channel.
-    `assumed` says, one sentence each, what was taken for granted.
+    `others` is a vision tower, `head` the final norm and the output projection. Engine classes
+    that build some of these on every stage name the roles in `everywhere`. `buffers` are on every
+    stage and no parameters: rotary tables, index buffers. `block` is the side of a quantization
+    block, None where scales are per tensor or channel. `assumed` says, one sentence each, what was
+    taken for granted.
     """
 
     name: str
@@ -96,6 +108,8 @@ class Model:
     dtype: str
     quantization: str
     block: int | None = None
+    buffers: tuple[Tensor, ...] = ()
+    everywhere: tuple[Role, ...] = ()
     assumed: tuple[str, ...] = ()
 
     def tensors(self) -> tuple[Tensor, ...]:

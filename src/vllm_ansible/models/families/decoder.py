@@ -1,0 +1,159 @@
+"""Put a decoder together: layers of attention and feed-forward, embedding, head, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Protocol
+
+from vllm_ansible.models.config import Settings
+from vllm_ansible.models.families.feed_forward import Dense, Experts
+from vllm_ansible.models.families.parts import WHOLE, Cut, Parts
+from vllm_ansible.models.model import KvCache, Layer, Model, Role, Tensor
+from vllm_ansible.models.quantization import Quantization
+
+MOST_LAYERS = 4096
+VOCABULARY_PADDING = 64
+
+
+class Attention(Protocol):
+    """Any attention mechanism."""
+
+    def tensors(self, parts: Parts) -> Iterator[Tensor]:
+        """Yield its tensors."""
+
+    def cache(self) -> KvCache:
+        """Return what it caches."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One decoder layer: what it attends with, what it feeds forward through, its norms.
+
+    `extras` are tensors that no mechanism here has, whole on every rank, by name and elements;
+    those of `singles` are in fp32.
+    """
+
+    attention: Attention | None
+    feed_forward: tuple[Dense | Experts, ...]
+    norms: int = 2
+    extras: Mapping[str, int] = field(default_factory=dict)
+    singles: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What the families say of a model beside its blocks.
+
+    `everywhere` names the roles that the engine's class builds on every stage.
+    """
+
+    name: str
+    architecture: str
+    config: Settings
+    quantization: Quantization
+    dtype: str
+    layers_at: str = "model.layers"
+    everywhere: tuple[Role, ...] = ()
+    tied_by_default: bool = False
+    rotary_sizes: tuple[int, ...] = ()
+    rotary_width: int = 0
+    assumed: tuple[str, ...] = ()
+
+
+def decoder(
+    outline: Outline,
+    blocks: Sequence[Block],
+    *,
+    others: Iterable[Tensor] = (),
+    embedding: Iterable[Tensor] = (),
+    head: Iterable[Tensor] = (),
+    buffers: Iterable[Tensor] = (),
+) -> Model:
+    """Return the model; what is given is held beside what every decoder has."""
+    config = outline.config
+    hidden, vocab = config.count("hidden_size"), config.count("vocab_size")
+    seen: dict[tuple[Tensor, ...], tuple[Tensor, ...]] = {}
+    parts = Parts(outline.quantization, "")
+    tied = config.flag("tie_word_embeddings", outline.tied_by_default)
+    rows = ceil(vocab / VOCABULARY_PADDING) * VOCABULARY_PADDING
+    cut = Cut("vocab", rows)
+    table = parts.vector("embed_tokens", rows * hidden, "embedding", cut)
+    lm_head = () if tied else (parts.vector("lm_head", rows * hidden, "head", cut),)
+    return Model(
+        name=outline.name,
+        architecture=outline.architecture,
+        layers=tuple(
+            _layer(index, block, outline, hidden, seen) for index, block in enumerate(blocks)
+        ),
+        embedding=(table, *embedding),
+        head=(parts.vector("norm", hidden), *lm_head, *head),
+        others=tuple(others),
+        tied=tied,
+        hidden=hidden,
+        vocab=vocab,
+        heads=config.count("num_attention_heads"),
+        kv_heads=config.count("num_key_value_heads", default=config.count("num_attention_heads")),
+        max_context=config.count("max_position_embeddings", "model_max_length", default=2048),
+        dtype=outline.dtype,
+        quantization=outline.quantization.name,
+        block=outline.quantization.linear.size or None
+        if outline.quantization.linear.scales == "block"
+        else None,
+        buffers=(*_rotary(outline), *buffers),
+        everywhere=outline.everywhere,
+        assumed=outline.assumed,
+    )
+
+
+def layer_count(config: Settings) -> int:
+    """Return how many decoder layers there are."""
+    return config.count("num_hidden_layers", limit=MOST_LAYERS)
+
+
+def _layer(
+    index: int,
+    block: Block,
+    outline: Outline,
+    hidden: int,
+    seen: dict[tuple[Tensor, ...], tuple[Tensor, ...]],
+) -> Layer:
+    """Return one layer; layers of equal tensors share them, which makes sums over layers cheap."""
+    parts = Parts(outline.quantization, f"{outline.layers_at}.{index}.")
+    tensors = [parts.vector(f"norm_{number}", hidden) for number in range(block.norms)]
+    if block.attention is not None:
+        tensors += block.attention.tensors(parts)
+    for one in block.feed_forward:
+        tensors += one.tensors(parts)
+    tensors += [parts.vector(name, size) for name, size in block.extras.items()]
+    tensors += [parts.vector(name, size, width=4) for name, size in block.singles.items()]
+    experts = next((one for one in block.feed_forward if isinstance(one, Experts)), None)
+    older = getattr(block.attention, "absorbed_before_0_8", None)
+    built = tuple(tensors)
+    return Layer(
+        index=index,
+        tensors=seen.setdefault(built, built),
+        kv=block.attention.cache() if block.attention else KvCache("none"),
+        experts=experts.count if experts else 0,
+        experts_per_token=experts.chosen if experts else 0,
+        hidden=hidden,
+        absorbed_before_0_8=older(parts) if older else (),
+    )
+
+
+def _rotary(outline: Outline) -> Iterator[Tensor]:
+    """Yield one table of sines and cosines for each distinct size of rotated heads."""
+    config = outline.config
+    positions = config.count("max_position_embeddings", "model_max_length", default=2048)
+    scaling = config.section("rope_scaling") or config.section("rope_parameters")
+    if scaling is not None and "original_max_position_embeddings" in scaling:
+        original = scaling.count("original_max_position_embeddings")
+        kind = scaling.text("type") or scaling.text("rope_type")
+        if "yarn" in kind:
+            positions = int(original * scaling.fraction("factor", 1.0))
+    width = outline.rotary_width or outline.quantization.plain.bits // 8
+    for number, size in enumerate(outline.rotary_sizes):
+        elements = positions * size
+        name = f"rotary_{number}"
+        yield Tensor(name, elements, elements * width, WHOLE.shard, "other")

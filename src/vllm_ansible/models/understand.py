@@ -1,0 +1,152 @@
+"""From a configuration, and the checkpoint's own figures where at hand, to a model."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from vllm_ansible.models import declared
+from vllm_ansible.models.checkpoint import Checkpoint
+from vllm_ansible.models.config import Settings
+from vllm_ansible.models.families import registry, vision
+from vllm_ansible.models.families.by_size import by_size
+from vllm_ansible.models.families.decoder import Outline
+from vllm_ansible.models.families.parts import Parts
+from vllm_ansible.models.model import Model, Tensor
+from vllm_ansible.models.quantization import BYTES, stored_modules
+
+DIFFERENCE = 0.01
+NEXT_LAYER = re.compile(r"\.layers\.(\d+)\.")
+
+
+def understand(
+    config: Settings,
+    name: str,
+    beside: Settings | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Model:
+    """Return the model that a configuration describes.
+
+    `beside` is `hf_quant_config.json`. With a checkpoint, what is quantized is read from it, an
+    unknown architecture is answered from its sizes, and a sum that differs by more than 1 % is
+    said in `assumed`. Raises PlanError, one sentence, for a configuration that cannot be used.
+    """
+    architecture = _architecture(config)
+    text = _text(config)
+    dtype = _dtype(text, config)
+    names = checkpoint.names if checkpoint else ()
+    quantization = declared.read(
+        config if "quantization_config" in config else text.over(config),
+        beside,
+        dtype,
+        stored_modules(names),
+    )
+    outline = Outline(name, architecture, text, quantization, dtype)
+    build, style, assumed = _known(architecture, config, text)
+    if build is None:
+        if checkpoint is None or not checkpoint.tensors:
+            raise config.problem(
+                f"the architecture {architecture or 'of this model'} is not known, and without "
+                "the headers of its safetensors its tensors are not either",
+                "a known architecture, or a directory with the weights",
+                architecture,
+            )
+        return by_size(outline, checkpoint)
+    others: tuple[Tensor, ...] = ()
+    if style is not None:
+        others, more = _tower(config, text, outline, style)
+        assumed += more
+    model = build(replace(outline, assumed=assumed), others)
+    return _compared(model, checkpoint)
+
+
+def _architecture(config: Settings) -> str:
+    named = config.items("architectures")
+    return str(named[0]) if named else ""
+
+
+def _text(config: Settings) -> Settings:
+    """Return the decoder's section, with what only the outer one says."""
+    for name in ("text_config", "llm_config", "language_config"):
+        section = config.section(name)
+        if section is not None:
+            outer = {
+                key: config.values[key]
+                for key in ("tie_word_embeddings",)
+                if config.values.get(key) is not None and key not in section
+            }
+            return Settings({**outer, **section.values}, section.where)
+    return config
+
+
+def _dtype(*sections: Settings) -> str:
+    for section in sections:
+        word = section.text("dtype") or section.text("torch_dtype")
+        word = word.removeprefix("torch.")
+        if word in BYTES:
+            # The engine serves what was saved in single precision in 16 bits.
+            return {"float32": "float16", "float": "float16"}.get(word, word)
+    return "bfloat16"
+
+
+def _known(
+    architecture: str, config: Settings, text: Settings
+) -> tuple[registry.Build | None, vision.Style | None, tuple[str, ...]]:
+    """Return how to build it, its tower, and what that takes for granted."""
+    if architecture in registry.DECODERS:
+        return registry.DECODERS[architecture], None, ()
+    if architecture in registry.TOWERS:
+        decoder, style = registry.TOWERS[architecture]
+        inner = [str(one) for one in text.items("architectures")]
+        if inner and inner[0] in registry.DECODERS:
+            decoder = inner[0]
+        return registry.DECODERS[decoder], style, ()
+    decoder = registry.TYPES.get(text.text("model_type")) or ""
+    if not decoder:
+        return None, None, ()
+    told = architecture or "a model that names no architecture"
+    note = f"{told} is taken for {decoder}, which its model_type {text.text('model_type')} is"
+    sees = "vision_config" in config
+    return registry.DECODERS[decoder], vision.OUTLINE if sees else None, (note,)
+
+
+def _tower(
+    config: Settings, text: Settings, outline: Outline, style: vision.Style
+) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
+    """Return the tensors of the vision tower, and what was taken for granted."""
+    section = config.section("vision_config")
+    assumed: tuple[str, ...] = ()
+    if section is None:
+        if outline.architecture != "Llama4ForConditionalGeneration":
+            return (), ("the configuration describes no vision tower, none is counted",)
+        section = Settings(vision.LLAMA4, config.where)
+        assumed = ("the vision tower is Meta's published one, the configuration leaves it out",)
+    elif not style.exact:
+        assumed = ("the vision tower's size is an estimate from its layers",)
+    parts = Parts(outline.quantization, "vision.")
+    hidden = text.count("hidden_size")
+    return tuple(vision.tower(section, style, hidden, parts)), assumed
+
+
+def _compared(model: Model, checkpoint: Checkpoint | None) -> Model:
+    """Return the model with a sentence if the checkpoint's sum differs from what was derived.
+
+    Left out of both sums: layers for speculation beyond the last one, copies made at load.
+    """
+    if checkpoint is None or not checkpoint.total:
+        return model
+    total = checkpoint.total
+    for name, tensor in checkpoint.tensors.items():
+        found = NEXT_LAYER.search(name)
+        if (found and int(found[1]) >= len(model.layers)) or name.startswith("mtp."):
+            total -= tensor.bytes
+    made = sum(one.bytes for one in model.tensors() if one.name.endswith("kv_b_absorbed"))
+    derived = model.bytes() - made
+    apart = derived / total - 1
+    if abs(apart) <= DIFFERENCE:
+        return model
+    note = (
+        f"the tensors derived here sum to {derived / 2**30:.2f} GiB, "
+        f"the checkpoint's files to {total / 2**30:.2f} GiB"
+    )
+    return replace(model, assumed=(*model.assumed, note))
