@@ -38,17 +38,27 @@ class Links:
             time += 2 * (self.nodes - 1) / self.nodes * size / self.across_rate
         return time
 
-    def all_to_all(self, size: float) -> float:
-        """Return the seconds of an exchange in which each rank sends `size` bytes in all."""
+    def to_experts(self, row: float, tokens: float, chosen: int) -> float:
+        """Return the seconds in which each rank sends its tokens to the ranks of their experts.
+
+        row: bytes of one token; chosen: experts of each token. A token crosses the network once for
+        each node, and a link once for each rank, however many of its experts are there.
+        """
         if self.ranks == 1:
             return 0.0
-        away = (self.nodes - 1) / self.nodes
-        here = max(0.0, (self.ranks - 1) / self.ranks - away)
-        time = max(c.EXCHANGE_LATENCY, self.inside_latency / 2) + size * here / self.exchange_rate
+        nodes = _distinct(self.nodes, chosen) * (self.nodes - 1) / self.nodes
+        here = _distinct(self.ranks, chosen) * (1 - 1 / self.ranks)
+        time = max(c.EXCHANGE_LATENCY, self.inside_latency / 2)
+        time += row * tokens * here / self.exchange_rate
         if self.nodes > 1:
             per_node = self.ranks / self.nodes
-            time += self.across_latency / 2 + size * away * per_node / self.across_rate
+            time += self.across_latency / 2 + row * tokens * nodes * per_node / self.across_rate
         return time
+
+
+def _distinct(places: int, draws: int) -> float:
+    """Return how many different places so many draws hit."""
+    return places * (1 - (1 - 1 / places) ** draws)
 
 
 def links(accelerator: Accelerator, fabric: Fabric, ranks: int, nodes: int) -> Links:

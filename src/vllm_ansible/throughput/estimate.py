@@ -14,6 +14,8 @@ from vllm_ansible.throughput.work import Kinds, Work
 
 V1_SINCE = (0, 8)
 FUSED_ROTARY_SINCE = (0, 10)
+# Prompts of which a prefill rate is told.
+PROMPT = 2048
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Speed:
             output_rate=_band(rate),
             token_time=_band(reply / output_tokens),
             first_token=_band(queue + prefill + period),
-            prefill_rate=input_tokens * width / prefill,
+            prefill_rate=PROMPT * width / self._prefill(PROMPT),
             decode=terms,
         )
 
@@ -159,13 +161,6 @@ class Speed:
         if self.placed.first_engine:
             step, each = c.V0_HOST_STEP, c.V0_HOST_SEQUENCE
         return step + each * sequences + (c.MULTI_NODE_STEP if self.placed.nodes > 1 else 0.0)
-
-
-def saturation(
-    speed: Speed, most_running: float, input_tokens: float, output_tokens: float
-) -> Estimate:
-    """Return what is delivered when as many sequences run as the KV cache lets."""
-    return speed.at(most_running, input_tokens, output_tokens)
 
 
 def version(text: str | None) -> tuple[int, ...] | None:

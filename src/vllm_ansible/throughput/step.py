@@ -129,8 +129,16 @@ def _collectives(kind: LayerWork, hidden: int, load: Pass, rank: Rank) -> float:
     ranks = rank.expert_links.ranks / max(1, rank.tensor_links.ranks)
     if ranks <= 1:
         return kind.collectives * rank.tensor_links.all_reduce(size)
-    there = size * kind.experts_per_token / max(1, rank.tensor_links.ranks)
-    return rank.tensor_links.all_reduce(size) + 2 * rank.expert_links.all_to_all(there)
+    # Quantized activations go out in a byte an element and come back in two.
+    out = hidden * (1 if kind.expert_bits < 16 else 2)
+    own = load.tokens / max(1, rank.tensor_links.ranks)
+    chosen = kind.experts_per_token
+    there = rank.expert_links.to_experts(out, own, chosen)
+    return (
+        rank.tensor_links.all_reduce(size)
+        + there
+        + rank.expert_links.to_experts(hidden * 2, own, chosen)
+    )
 
 
 def _widened(device: Accelerator, bits: int) -> bool:

@@ -1,0 +1,105 @@
+"""From a request to the layout to run, with all that people ask about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vllm_ansible.layouts.arguments import Start, start
+from vllm_ansible.layouts.choice import choose, why_not
+from vllm_ansible.layouts.evaluate import Judge
+from vllm_ansible.layouts.placing import Seat, seats, sites
+from vllm_ansible.layouts.request import Request, check
+from vllm_ansible.layouts.verdict import GIB, Verdict
+from vllm_ansible.memory.split import Split
+from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.throughput.estimate import Estimate
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The layout to run.
+
+    `alone` is one request by itself, `saturated` as many as the cache lets run; both are of one
+    engine. `others` are all other candidates with the reason why not, best first.
+    """
+
+    request: Request
+    chosen: Verdict
+    start: Start
+    alone: Estimate
+    saturated: Estimate
+    others: tuple[tuple[Verdict, str], ...]
+    notes: tuple[str, ...]
+
+    def seats(self) -> tuple[Seat, ...]:
+        """Return where every rank of every engine runs."""
+        return seats(self.chosen.candidate, self.request.machines)
+
+
+def answer(request: Request) -> Answer:
+    """Return the layout to run, or refuse with the reasons of the candidates nearest to running."""
+    check(request)
+    judge = Judge(request)
+    verdicts = list(judge.all())
+    chosen = choose(verdicts, request)
+    if chosen is None or chosen.budget is None:
+        raise PlanError(_nothing(verdicts, request))
+    rest = sorted(
+        (one for one in verdicts if one is not chosen),
+        key=lambda one: (not one.accepted, -one.output_rate, one.candidate.name),
+    )
+    one = chosen.candidate
+    where = sites(one, request.machines)
+    split = Split(one.tensor, one.pipeline, one.data, one.expert, chosen.layer_partition)
+    speed = judge.speed(one, where, split, chosen.nodes)
+    most = judge.most_running(chosen.budget, one, where)
+    return Answer(
+        request=request,
+        chosen=chosen,
+        start=start(chosen, request),
+        alone=speed.at(1, request.input_tokens, request.output_tokens),
+        saturated=speed.at(most, request.input_tokens, request.output_tokens),
+        others=tuple((other, why_not(other, chosen, request)) for other in rest),
+        notes=_notes(request, chosen),
+    )
+
+
+def _notes(request: Request, chosen: Verdict) -> tuple[str, ...]:
+    """Return what was taken for granted, and what to know of the chosen layout."""
+    kinds = {node.accelerator.name: node.accelerator for node in request.machines.nodes}
+    notes = [*request.model.assumed]
+    notes += [words for kind in kinds.values() for words in kind.assumed]
+    fabric = request.machines.fabric
+    if len(request.machines.nodes) > 1 and fabric.assumed:
+        notes.append(
+            f"No network was named: {fabric.node_rate * 8 / 1e9:.0f} Gb/s a node is taken, "
+            f"{'over sockets' if fabric.tcp else 'with RDMA'}."
+        )
+    used = chosen.candidate.ranks * chosen.candidate.replicas
+    idle = request.machines.devices - used
+    if idle:
+        notes.append(f"{idle} of {request.machines.devices} devices stay free.")
+    if chosen.budget and chosen.budget.reasons:
+        notes += [f"{words[0].upper()}{words[1:]}." for words in chosen.budget.reasons]
+    return tuple(notes)
+
+
+def _nothing(verdicts: list[Verdict], request: Request) -> Problem:
+    """Return the refusal of machines on which no candidate runs: the widest ones say why."""
+    line, name = request.machines.line(), request.model.name
+    if request.wanted:
+        return Problem(
+            f"{request.wanted.name} of {name} cannot run on {line}: {verdicts[0].refusal}",
+            found=request.wanted.name,
+            fix="leave the layout to the planner, or change it",
+        )
+    nearest = max(verdicts, key=lambda one: (one.budget is not None, one.candidate.ranks))
+    total = request.model.bytes() / GIB
+    memory = sum(node.accelerator.memory_bytes * node.devices for node in request.machines.nodes)
+    return Problem(
+        f"{name} has no layout on {line}: its {total:.0f} GiB of weights meet "
+        f"{memory / GIB:.0f} GiB, and {nearest.candidate.name} fails since {nearest.refusal}",
+        expected=f"devices for {total:.0f} GiB of weights and a cache",
+        found=line,
+        fix="add devices, take larger ones, or a more strongly quantized build",
+    )

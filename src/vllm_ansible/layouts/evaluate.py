@@ -1,0 +1,158 @@
+"""Judge every candidate: limits first, then memory, then speed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vllm_ansible.accelerators.machines import Machines
+from vllm_ansible.layouts.candidate import Candidate, candidates
+from vllm_ansible.layouts.limits import (
+    CHECKS_ALL_LAYERS,
+    Facts,
+    affected,
+    facts,
+    refusals,
+)
+from vllm_ansible.layouts.placing import Site, nodes_of_engine, partition, sites
+from vllm_ansible.layouts.request import Request
+from vllm_ansible.layouts.verdict import GIB, Verdict
+from vllm_ansible.memory.budget import Budget, budget, default_batch
+from vllm_ansible.memory.split import Split, stages
+from vllm_ansible.throughput.estimate import Placed, Speed, Stage, version
+from vllm_ansible.throughput.work import Kinds, Work
+
+# How the memory model calls the makers' software.
+KINDS = {"nvidia": "cuda", "enflame": "gcu", "amd": "rocm", "cpu": "cpu"}
+
+
+class Judge:
+    """Judges candidates of one request; what they share is found once."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.model = request.model
+        self.facts: Facts = facts(request.model)
+        self.kinds = Kinds(request.model)
+        self.version = version(request.engine_version)
+        self.total = request.model.bytes()
+        self._works: dict[tuple[int, int, bool], Work] = {}
+
+    def all(self) -> Iterator[Verdict]:
+        """Yield the verdict of every candidate, or of the one that was asked for."""
+        if self.request.wanted:
+            yield self.verdict(self.request.wanted)
+            return
+        machines, known = self.request.machines, self.facts
+        for candidate in candidates(machines, known.layers, known.experts):
+            yield self.verdict(candidate)
+
+    def verdict(self, candidate: Candidate) -> Verdict:
+        """Return what is known of one candidate."""
+        machines = self.request.machines
+        where = sites(candidate, machines)
+        spans = nodes_of_engine(candidate, machines), max(site.tensor_nodes for site in where)
+        refusal = self._limit(candidate, where)
+        if refusal:
+            return Verdict(candidate, refusal, *spans)
+        memory = [site.accelerator.memory_bytes for site in where]
+        least = self.total / candidate.ranks
+        if least > max(memory):
+            words = f"the weights alone are {least / GIB:.1f} GiB a rank of {max(memory) / GIB:.1f}"
+            return Verdict(candidate, words, *spans)
+        parts = partition(
+            self.facts.layers, memory, [float(site.accelerator.bandwidth) for site in where]
+        )
+        split = Split(candidate.tensor, candidate.pipeline, candidate.data, candidate.expert, parts)
+        held = self._budget(split, where)
+        refusal = self._memory(held, len(where))
+        if refusal:
+            return Verdict(candidate, refusal, *spans, parts, held)
+        speed = self.speed(candidate, where, split, spans[0])
+        load = speed.at(
+            max(1.0, self.request.concurrency / candidate.replicas),
+            self.request.input_tokens,
+            self.request.output_tokens,
+            self.most_running(held, candidate, where),
+        )
+        return Verdict(candidate, "", *spans, parts, held, load)
+
+    def most_running(self, held: Budget, candidate: Candidate, where: tuple[Site, ...]) -> float:
+        """Return how many sequences one engine runs at once, by its cache and its scheduler."""
+        each = self.request.input_tokens + self.request.output_tokens / 2
+        least = min(site.accelerator.memory_bytes for site in where)
+        seats = min(held.kv_tokens[1] / each, default_batch(least)[1])
+        return max(1.0, seats) * candidate.data
+
+    def speed(
+        self, candidate: Candidate, where: tuple[Site, ...], split: Split, nodes: int
+    ) -> Speed:
+        """Return the speed of one engine of a candidate."""
+        key = (candidate.tensor, candidate.data, candidate.expert)
+        placed = Placed(
+            tensor=candidate.tensor,
+            data=candidate.data,
+            expert=candidate.expert,
+            stages=tuple(
+                Stage(layers, site.accelerator, site.tensor_nodes, site.nodes)
+                for layers, site in zip(stages(self.facts.layers, split), where, strict=True)
+            ),
+            nodes=nodes,
+            fabric=self.request.machines.fabric,
+            eager=self.request.eager,
+            engine_version=self.version,
+        )
+        if key not in self._works:
+            self._works[key] = self.kinds.work(*key, placed.old_rotary)
+        return Speed(self.kinds, placed, self._works[key])
+
+    def _limit(self, candidate: Candidate, where: tuple[Site, ...]) -> str:
+        """Return the first hard limit that a candidate violates, or nothing."""
+        words = _shape(candidate, self.request.machines)
+        if words:
+            return words
+        found = refusals(self.facts, candidate, where[0].accelerator, self.request.offload_gib)
+        return next(found, "")
+
+    def _budget(self, split: Split, where: tuple[Site, ...]) -> Budget:
+        """Return the memory of every stage."""
+        request = self.request
+        return budget(
+            self.model,
+            split,
+            tuple(site.accelerator.memory_bytes for site in where),
+            utilization=request.utilization,
+            max_model_len=request.longest,
+            kv_cache_dtype=request.kv_cache_dtype,
+            eager=request.eager,
+            engine_version=request.engine_version,
+            accelerator_kind=KINDS.get(where[0].accelerator.kind, "cuda"),
+        )
+
+    def _memory(self, held: Budget, stages_: int) -> str:
+        """Return why the model does not fit, in one sentence with its numbers, or nothing."""
+        tokens, longest = held.kv_tokens[1], self.request.longest
+        if not held.fits:
+            return held.reasons[0] if held.reasons else "the cache has no room for one request"
+        if stages_ > 1 and affected(self.version, CHECKS_ALL_LAYERS):
+            share = max(1, self.facts.layers // stages_) / self.facts.layers
+            if tokens * share < longest:
+                return (
+                    f"vLLM {self.request.engine_version} holds all {self.facts.layers} layers "
+                    f"against one stage: {int(tokens * share):,} tokens of {longest:,} (vllm#34076)"
+                )
+        return ""
+
+
+def _shape(candidate: Candidate, machines: Machines) -> str:
+    """Return why the machines cannot hold a split that was asked for, or nothing."""
+    if candidate.ranks > machines.devices:
+        return f"{candidate.name} needs {candidate.ranks} devices, and there are {machines.devices}"
+    counts = {node.devices for node in machines.nodes}
+    least = min(counts)
+    tensor = candidate.tensor
+    if (tensor <= least and least % tensor) or (tensor > least and tensor % least):
+        return (
+            f"TP{tensor} does not divide over nodes of {least} devices: "
+            f"{len(machines.nodes)} nodes have {machines.devices}"
+        )
+    return ""
