@@ -62,7 +62,7 @@ class Parts:
     def experts(
         self, module: str, count: int, inputs: int, inner: int, *, gated: bool, align: int = 1
     ) -> Iterator[Tensor]:
-        """Yield `count` experts of inputs to inner to inputs; gated ones have two first matrices."""
+        """Yield experts of inputs to inner to inputs; gated ones have two first matrices."""
         scheme = self.quantization.scheme(self.prefix + module, experts=True)
         cut = Cut("experts", inner, align)
         wide = inner * (2 if gated else 1)

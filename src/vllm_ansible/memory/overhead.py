@@ -1,0 +1,165 @@
+"""What an engine needs beside weights and cache, as a band: each term with its cause.
+
+vLLM profiles one step of the largest batch at start and takes from the cache what it needed:
+activations of the batch, the sampler's copies of the logits, memory outside of torch (contexts,
+NCCL's buffers, libraries' workspaces) and, from 0.20, an estimate of the captured graphs. A term is
+low, likely and high; the factors are counted from the code or cited, and none is fitted to a
+deployment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vllm_ansible.memory.release import Release, release
+from vllm_ansible.memory.split import Split
+from vllm_ansible.models.model import Layer, Model
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Band:
+    """Bytes: at least, likely, at most."""
+
+    low: float
+    mid: float
+    high: float
+
+    def __add__(self, other: Band) -> Band:
+        """Return the sum of two bands."""
+        return Band(self.low + other.low, self.mid + other.mid, self.high + other.high)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One cause of overhead."""
+
+    name: str
+    band: Band
+
+
+def overhead(
+    model: Model,
+    split: Split,
+    layers: Sequence[Layer],
+    *,
+    max_num_batched_tokens: int,
+    max_num_seqs: int,
+    least_num_seqs: int | None = None,
+    eager: bool = False,
+    engine_version: str | None = None,
+    accelerator_kind: str = "cuda",
+    last: bool = True,
+) -> tuple[Term, ...]:
+    """Return the terms of one stage that holds these layers; only the last stage samples.
+
+    `least_num_seqs` is the fewest sequences that the engine may have been started with, where its
+    default is not certain.
+    """
+    if accelerator_kind == "cpu":
+        return ()
+    version = release(engine_version)
+    terms = [
+        _outside(split),
+        _activations(model, split, layers, max_num_batched_tokens),
+    ]
+    if last:
+        terms.append(_sampler(model, least_num_seqs or max_num_seqs, max_num_seqs, version))
+    if model_is_latent(layers):
+        terms.append(_latent(model, split, layers, max_num_batched_tokens))
+    if version >= (0, 20, 0) and not eager:
+        terms.append(_graphs(layers, split))
+    return tuple(terms)
+
+
+def total(terms: Sequence[Term]) -> Band:
+    """Return the sum of all terms."""
+    return sum((term.band for term in terms), Band(0.0, 0.0, 0.0))
+
+
+def model_is_latent(layers: Sequence[Layer]) -> bool:
+    """Return whether these layers attend to a latent cache."""
+    return any(layer.kv.kind == "mla" for layer in layers)
+
+
+def _outside(split: Split) -> Term:
+    """Context and libraries; NCCL's channels and custom all-reduce buffers with more ranks.
+
+    A context is about 0.3 GiB. NCCL allocates buffers per channel and peer (its `NCCL_BUFFSIZE` is
+    4 MiB, to 32 channels, for each communicator of which an engine makes several); the engine's
+    snapshot may be taken before or after, so the low end has none.
+    """
+    if split.tensor * split.pipeline * split.data == 1:
+        return Term("outside of torch", Band(0.0, 0.3 * GIB, 0.9 * GIB))
+    return Term("outside of torch, with NCCL", Band(0.1 * GIB, 0.9 * GIB, 2.7 * GIB))
+
+
+def _activations(model: Model, split: Split, layers: Sequence[Layer], tokens: int) -> Term:
+    """The largest step: hidden states and residuals, and the widest layer's intermediates.
+
+    Four tensors of the hidden size live at once at least (hidden, residual, input and output of a
+    projection); a gated block adds its two products and their activation; experts add each chosen
+    expert's input and output for a chunk of at most 32768 tokens (`VLLM_FUSED_MOE_CHUNK_SIZE`).
+    """
+    hidden = 4 * model.hidden
+    widest = max((_intermediate(layer, split) for layer in layers), default=0.0)
+    likely = 2.0 * tokens * (hidden + widest)
+    return Term("activations", Band(likely / 2, likely, 2 * likely))
+
+
+def _intermediate(layer: Layer, split: Split) -> float:
+    """Return the elements for one token between the matrices of the widest block."""
+    inner = 0.0
+    for tensor in layer.tensors:
+        dense = tensor.role in ("mlp", "shared_expert") and tensor.name.endswith(".weight")
+        if dense and tensor.shard == "column":
+            inner = max(inner, 3 * tensor.units / split.tensor)
+    if layer.experts:
+        ranks = 1 if split.expert else split.tensor * split.data
+        units = max(
+            (one.units for one in layer.tensors if one.name.endswith("experts.w13.weight")),
+            default=0,
+        )
+        inner += layer.experts_per_token * (3 * units / ranks + layer.hidden)
+    return inner
+
+
+def _sampler(model: Model, fewest: int, sequences: int, version: Release) -> Term:
+    """The dummy run of the sampler, over all sequences and the whole vocabulary.
+
+    Before 0.18 top-p sorts: logits in 16 and in 32 bits (2 + 4), sorted (4), their indices in 64
+    bits (8), probabilities and their sum (4 + 4), masks (1), the scattered result (4): 31 bytes
+    for each. From 0.18 a kernel without sorting leaves logits and probabilities: 10.
+    """
+    least, logits = fewest * model.vocab, sequences * model.vocab
+    low, mid, high = (12, 31, 36) if version < (0, 18, 0) else (8, 10, 31)
+    return Term("sampler", Band(low * least, mid * logits, high * logits))
+
+
+def _latent(model: Model, split: Split, layers: Sequence[Layer], tokens: int) -> Term:
+    """Prefill of latent attention: keys and values of a chunk brought back to all heads.
+
+    The chunk's workspace is at most 65536 latent entries in 16 bits; queries, keys and values of
+    the batch and of the chunk are heads/TP x (192 + 192 + 128) at DeepSeek's sizes.
+    """
+    latent = next(layer.kv for layer in layers if layer.kv.kind == "mla")
+    heads = max(1.0, model.heads / split.tensor)
+    workspace = 65536 * latent.head_size * 2
+    spread = 2 * heads * 512 * tokens
+    indexed = 0.5 * GIB if latent.extra_bytes_per_token else 0.0
+    mid = workspace + 2 * spread + indexed
+    return Term("latent attention's prefill", Band(spread, mid, 2 * mid + indexed))
+
+
+def _graphs(layers: Sequence[Layer], split: Split) -> Term:
+    """The estimate of captured graphs, from 0.20 taken from the cache.
+
+    Each of about 50 batch sizes, captured whole and in pieces, holds a node for each kernel: some
+    ten a layer, 1 to 2 KiB each. To that come the pool's segments, and buffers that communicators
+    register.
+    """
+    nodes = 50 * len(layers) * 10 * 1536 * 2
+    pool = (0.6 if split.tensor > 1 else 0.4) * GIB
+    return Term("captured graphs", Band(0.0, nodes + pool, 2 * (nodes + pool)))

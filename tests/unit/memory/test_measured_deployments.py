@@ -1,0 +1,342 @@
+"""Weights and KV tokens set beside what public deployments printed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from vllm_ansible.accelerators.accelerator import accelerator
+from vllm_ansible.memory.blocks import Request, capacity
+from vllm_ansible.memory.budget import budget, default_block_size
+from vllm_ansible.memory.split import Split
+from vllm_ansible.memory.weights import weights
+from vllm_ansible.models.config import Settings
+from vllm_ansible.models.model import Model
+from vllm_ansible.models.understand import understand
+from vllm_ansible.planner.problem import PlanError
+
+FACTS = Path(__file__).parents[3].parent / "shared" / "facts"
+TABLE = FACTS / "measured-deployments.csv"
+GIB = 2**30
+
+pytestmark = pytest.mark.skipif(
+    not TABLE.is_file(), reason="measured-deployments.csv is not beside the checkout"
+)
+
+FP8_DYNAMIC = {
+    "quant_method": "compressed-tensors",
+    "ignore": ["lm_head", "re:.*mlp.gate$"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 8, "type": "float", "strategy": "channel"},
+        }
+    },
+}
+FP8_STATIC = {
+    "quant_method": "fp8",
+    "activation_scheme": "static",
+    "modules_to_not_convert": ["lm_head", "vision_tower", "multi_modal_projector"],
+}
+FBGEMM = {
+    "quant_method": "fbgemm_fp8",
+    "modules_to_not_convert": ["lm_head", "self_attn", "layers.0", "layers.125"],
+}
+INT8 = {
+    "quant_method": "compressed-tensors",
+    "ignore": ["lm_head"],
+    "config_groups": {
+        "group_0": {"weights": {"num_bits": 8, "type": "int", "strategy": "channel"}}
+    },
+}
+MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+BLOCK = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+R1 = "deepseek-ai--DeepSeek-R1"
+LLAMA_70B = "meta-llama--Meta-Llama-3.1-70B"
+LLAMA_8B = "meta-llama--Meta-Llama-3.1-8B"
+QWEN_235B = "Qwen--Qwen3-235B-A22B"
+
+# Published shapes that no configuration beside the table has.
+SHAPES: dict[str, dict[str, object]] = {
+    "llama3-8b": {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+        "max_position_embeddings": 8192,
+    },
+    "ministral": {
+        "architectures": ["Mistral3ForConditionalGeneration"],
+        "text_config": {
+            "model_type": "ministral3",
+            "hidden_size": 5120,
+            "intermediate_size": 16384,
+            "num_hidden_layers": 40,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "vocab_size": 131072,
+            "max_position_embeddings": 262144,
+        },
+        "vision_config": {
+            "hidden_size": 1024,
+            "intermediate_size": 4096,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "patch_size": 14,
+        },
+    },
+    "qwen32b": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "hidden_size": 5120,
+        "intermediate_size": 27648,
+        "num_hidden_layers": 64,
+        "num_attention_heads": 40,
+        "num_key_value_heads": 8,
+        "vocab_size": 152064,
+        "max_position_embeddings": 131072,
+    },
+    "qwen72b-vl": {
+        "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+        "model_type": "qwen2_5_vl",
+        "hidden_size": 8192,
+        "intermediate_size": 29568,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "vocab_size": 152064,
+        "max_position_embeddings": 128000,
+        "vision_config": {
+            "depth": 32,
+            "hidden_size": 1280,
+            "intermediate_size": 3456,
+            "num_heads": 16,
+            "patch_size": 14,
+        },
+    },
+}
+
+# For each model of the table: whose configuration it has, and how it is quantized.
+MODELS: dict[str, tuple[str, object]] = {
+    "deepseek-ai/DeepSeek-R1": (R1, None),
+    "deepseek-ai/DeepSeek-V3": (R1, None),
+    "deepseek-ai/DeepSeek-V3.2": ("deepseek-ai--DeepSeek-V3.2", None),
+    "DeepSeek-V3 W8A8": (R1, INT8),
+    "DeepSeek-R1-Distill-Qwen-32B": ("qwen32b", None),
+    "Qwen/Qwen3-235B-A22B-Instruct-2507": (QWEN_235B, None),
+    "RedHatAI/Qwen3-235B-A22B-FP8-dynamic": (QWEN_235B, FP8_DYNAMIC),
+    "Qwen2.5-VL-72B": ("qwen72b-vl", None),
+    "Qwen3-Coder-480B-A35B-Instruct-FP8": ("Qwen--Qwen3-Coder-480B-A35B-Instruct", BLOCK),
+    "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic": (LLAMA_70B, FP8_DYNAMIC),
+    "meta-llama/Llama-3.3-70B-Instruct": (LLAMA_70B, None),
+    "nvidia/Llama-3.3-70B-Instruct-FP8": (LLAMA_70B, MODELOPT),
+    "meta-llama/Meta-Llama-3-8B": ("llama3-8b", None),
+    "meta-llama/Llama-3.1-8B-Instruct": (LLAMA_8B, None),
+    "meta-llama/Meta-Llama-3.1-405B-Instruct-FP8": ("meta-llama--Meta-Llama-3.1-405B", FBGEMM),
+    "RedHatAI/Ministral-3-14B-Instruct-2512": ("ministral", FP8_STATIC),
+    "mistralai/Ministral-3-14B-Reasoning-2512": ("ministral", None),
+    "openai/gpt-oss-120b": ("openai--gpt-oss-120b", None),
+    "qwen3.6-35b-a3b-nvfp4": ("Qwen--Qwen3.5-35B-A3B", None),
+}
+
+# The line has no version, but a date: V0 in February 2025 was 0.7.2.
+DATED = {"vllm-project/vllm#13074": "0.7.2"}
+
+# Printed by kernels that hold weights in a layout of their own.
+VENDORS = {"vllm-project/vllm-ascend#2191": "Ascend's kernels keep their own layout"}
+
+
+@dataclass
+class Row:
+    """One line of the table, and its columns as numbers where they are."""
+
+    line: int
+    text: dict[str, str]
+
+    def number(self, column: str) -> float | None:
+        found = re.match(r"~?-?\d+(?:\.\d+)?", self.text[column])
+        return None if found is None else float(found[0].lstrip("~"))
+
+    def whole(self, column: str) -> int | None:
+        found = self.number(column)
+        return None if found is None else int(found)
+
+    @property
+    def name(self) -> str:
+        return f"{self.line}: {self.text['model']} ({self.text['source'][:40]})"
+
+    @property
+    def version(self) -> str | None:
+        named = self.text["vllm_version"].split()
+        return named[0] if named else DATED.get(self.text["source"])
+
+    def split(self) -> Split:
+        expert = self.text["ep"].startswith("yes")
+        data = self.whole("dp") if self.text["dp"] else 1
+        return Split(self.whole("tp") or 1, self.whole("pp") or 1, data or 1, expert)
+
+
+def rows() -> Iterator[Row]:
+    with TABLE.open(encoding="utf-8") as file:
+        for line, text in enumerate(csv.DictReader(file), 2):
+            yield Row(line, text)
+
+
+def model_of(row: Row) -> Model | None:
+    return model(row.text["model"])
+
+
+@lru_cache
+def model(name: str) -> Model | None:
+    if name not in MODELS:
+        return None
+    config, quantization = MODELS[name]
+    if config in SHAPES:
+        values = dict(SHAPES[config])
+    else:
+        values = json.loads((FACTS / "configs" / f"{config}_config.json").read_text())
+    if quantization is not None:
+        values["quantization_config"] = quantization
+    return understand(Settings(values, config), name)
+
+
+def memory_of(row: Row) -> int | None:
+    total = row.number("gpu_total_gib")
+    if total is not None:
+        return int(total * GIB)
+    try:
+        return accelerator(row.text["gpu"]).memory_bytes
+    except PlanError:
+        return None
+
+
+def missing(row: Row, *wanted: tuple[str, Callable[[Row], object]]) -> str:
+    return ", ".join(name for name, value in wanted if value(row) in (None, ""))
+
+
+def told(title: str, used: int, skipped: list[str]) -> None:
+    print(f"\n{title}: {used} rows used, {len(skipped)} skipped")
+    print("\n".join(f"  skipped {one}" for one in skipped))
+
+
+def test_weights_of_public_deployments_are_met() -> None:
+    apart: dict[str, float] = {}
+    skipped = []
+    for row in rows():
+        lacks = missing(
+            row,
+            ("weights", lambda row: row.number("weights_gib_per_gpu")),
+            ("tp", lambda row: row.number("tp")),
+            ("configuration", model_of),
+        )
+        if row.text["source"] in VENDORS:
+            lacks = VENDORS[row.text["source"]]
+        if lacks or row.text["weights_gib_per_gpu"].startswith("~"):
+            skipped.append(f"{row.name}: no {lacks or 'exact figure'}")
+            continue
+        model, printed = model_of(row), row.number("weights_gib_per_gpu")
+        assert model is not None and printed is not None
+        # A pipeline's printed rank is the driver's, which holds the first stage.
+        derived = weights(model, row.split(), row.version)[0] / GIB
+        apart[f"{row.name} {row.version}: {derived:.3f} for {printed}"] = derived / printed - 1
+    told("weights", len(apart), skipped)
+    for name, value in sorted(apart.items(), key=lambda item: -abs(item[1]))[:12]:
+        print(f"  {100 * value:+.2f} % {name}")
+    sizes = [abs(value) for value in apart.values()]
+    print(f"  median {100 * median(sizes):.3f} %, worst {100 * max(sizes):.3f} %")
+    assert len(apart) >= 100
+    assert median(sizes) <= 0.0025
+    assert max(sizes) <= 0.02
+
+
+def test_kv_tokens_of_public_deployments_are_inside_the_band() -> None:
+    inside, outside, skipped = [], [], []
+    for row in rows():
+        lacks = missing(
+            row,
+            ("KV tokens", lambda row: row.number("kv_cache_tokens")),
+            ("tp", lambda row: row.number("tp")),
+            ("gpu_mem_util", lambda row: row.number("gpu_mem_util")),
+            ("vllm_version", lambda row: row.version),
+            ("known accelerator", memory_of),
+            ("configuration", model_of),
+        )
+        if lacks:
+            skipped.append(f"{row.name}: no {lacks}")
+            continue
+        model, memory, utilization = model_of(row), memory_of(row), row.number("gpu_mem_util")
+        tokens = row.whole("kv_cache_tokens")
+        assert model is not None and memory is not None and tokens is not None
+        found = budget(
+            model,
+            row.split(),
+            memory,
+            utilization=utilization,
+            max_model_len=row.whole("max_model_len"),
+            max_num_batched_tokens=row.whole("max_num_batched_tokens"),
+            max_num_seqs=row.whole("max_num_seqs"),
+            kv_cache_dtype=row.text["kv_cache_dtype"] or "auto",
+            eager=row.text["enforce_eager"] == "yes",
+            engine_version=row.version,
+        )
+        low, mid, high = found.kv_tokens
+        line = f"{row.name} {row.version}: {tokens} in {low} .. {mid} .. {high}"
+        (inside if low <= tokens <= high else outside).append((mid / tokens - 1, line))
+    told("KV tokens", len(inside) + len(outside), skipped)
+    for apart, line in outside:
+        print(f"  outside, {100 * apart:+.1f} %: {line}")
+    used = sorted(abs(apart) for apart, _ in inside + outside)
+    print(f"  likely figure: median {100 * median(used):.2f} %, worst {100 * used[-1]:.2f} % apart")
+    assert len(used) >= 90
+    assert len(inside) >= 0.95 * len(used)
+
+
+def test_printed_cache_bytes_hold_the_printed_tokens() -> None:
+    used, skipped = {}, []
+    for row in rows():
+        lacks = missing(
+            row,
+            ("KV tokens", lambda row: row.number("kv_cache_tokens")),
+            ("KV bytes", lambda row: row.number("available_kv_gib")),
+            ("tp", lambda row: row.number("tp")),
+            ("max_model_len", lambda row: row.number("max_model_len")),
+            ("configuration", model_of),
+        )
+        if lacks:
+            skipped.append(f"{row.name}: no {lacks}")
+            continue
+        found, size, split = model_of(row), row.number("available_kv_gib"), row.split()
+        tokens, length = row.whole("kv_cache_tokens"), row.whole("max_model_len")
+        assert found is not None and size is not None and tokens is not None and length is not None
+        request = Request(
+            length,
+            row.whole("max_num_batched_tokens") or 8192,
+            default_block_size(found),
+        )
+        low, high = (
+            capacity(
+                found,
+                split,
+                (size_ * GIB,) * split.pipeline,
+                request,
+                row.text["kv_cache_dtype"] or "auto",
+                row.version,
+            ).tokens
+            for size_ in (size - 0.0051, size + 0.0051)
+        )
+        used[row.name] = (low, tokens, high)
+    told("tokens of printed bytes", len(used), skipped)
+    outside = {name: three for name, three in used.items() if not three[0] <= three[1] <= three[2]}
+    assert len(used) >= 90
+    assert outside == {}
