@@ -1,4 +1,4 @@
-"""The command `vllm-ansible`: bring a cluster up, look at it, read its logs, take it down."""
+"""The command `vllm-ansible`: plan a cluster, bring it up, look at it, read its logs, end it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from .layouts.command import main as plan
 from .live_view import LiveView
 from .runner import Outcome, RefusedInput, RunFailure, run
 from .runner.request import Request, check_request
@@ -31,7 +32,10 @@ _PLAYBOOKS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; 0 is done, 1 is failed, 2 is refused before anything ran."""
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] == ["plan"]:
+        return plan(words[1:])
+    options = _parser().parse_args(words)
     try:
         request = check_request(
             options.inventory or "",
@@ -193,7 +197,8 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="vllm-ansible", description=__doc__)
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="up|status|logs|down")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="plan|up|status|logs|down")
+    verbs.add_parser("plan", help="say how to run a model on machines; plan --help tells more")
     for verb, purpose in (
         ("up", "bring the cluster of an inventory to a served model"),
         ("status", "show what runs where"),

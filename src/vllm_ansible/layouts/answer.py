@@ -15,6 +15,10 @@ from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.throughput.estimate import Estimate
 
 
+class NoLayout(PlanError):
+    """No layout of a sound question can run."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """The layout to run.
@@ -43,7 +47,7 @@ def answer(request: Request) -> Answer:
     verdicts = list(judge.all())
     chosen = choose(verdicts, request)
     if chosen is None or chosen.budget is None:
-        raise PlanError(_nothing(verdicts, request))
+        raise NoLayout(_nothing(verdicts, request))
     rest = sorted(
         (one for one in verdicts if one is not chosen),
         key=lambda one: (not one.accepted, -one.output_rate, one.candidate.name),

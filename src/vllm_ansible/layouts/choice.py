@@ -44,25 +44,30 @@ def why_not(verdict: Verdict, chosen: Verdict, request: Request) -> str:
     if not verdict.accepted:
         return verdict.refusal
     ratio = worth(verdict, request) / worth(chosen, request)
-    figures = f"{_figure(verdict, request)} against {_figure(chosen, request)}"
+    figures = _figures(verdict, chosen, request)
     if verdict.tensor_nodes > 1 and not request.machines.fabric.measured and ratio > EQUAL:
         return (
             f"{figures} by the cards' rates, but each of its all-reduces crosses "
             f"{verdict.tensor_nodes} nodes: only measured links can justify that"
         )
-    if ratio >= EQUAL:
-        gain = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}"
-        gain = "as much" if abs(ratio - 1) < 0.005 else f"{gain}, within the model's band"
-        return f"{figures}: {gain}, and {_plainer(verdict, chosen)}"
-    return f"{figures}: {_cause(verdict, chosen)}"
+    if ratio < EQUAL or verdict.order < chosen.order:
+        return f"{figures}: {_cause(verdict, chosen)}"
+    gain = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}, within the model's band"
+    gain = "as good" if abs(ratio - 1) < 0.005 else gain
+    return f"{figures}: {gain}, and {_plainer(verdict, chosen)}"
 
 
-def _figure(verdict: Verdict, request: Request) -> str:
+def _figures(verdict: Verdict, chosen: Verdict, request: Request) -> str:
+    """Return what matters of both, the number of the chosen one with its unit."""
+    pair = (verdict, chosen)
     if request.objective == "latency":
-        return f"{verdict.token_time * 1e3:.1f} ms a token"
+        mine, best = (f"{one.token_time * 1e3:.1f}" for one in pair)
+        return f"{mine} against {best} ms a token"
     if request.objective == "context":
-        return f"{verdict.kv_tokens // verdict.candidate.data:,} KV tokens"
-    return f"{verdict.output_rate:,.0f} tokens/s"
+        mine, best = (f"{one.kv_tokens // one.candidate.data:,}" for one in pair)
+        return f"{mine} against {best} KV tokens"
+    mine, best = (f"{one.output_rate:,.0f}" for one in pair)
+    return f"{mine} against {best} tokens/s"
 
 
 def _plainer(verdict: Verdict, chosen: Verdict) -> str:

@@ -151,7 +151,7 @@ def _speed(answer: Answer) -> list[str]:
         (f"saturated ({answer.saturated.running * replicas:,.0f} running)", answer.saturated),
     ]
     return [
-        f"  {name:<26}{_rate(one.output_rate.times(replicas)):<32}"
+        f"  {name:<26}{_rate(one.output_rate.times(replicas)):<36}"
         f"{one.token_time.middle * 1e3:.1f} ms a token, first after {_seconds(one.first_token)}"
         for name, one in rows
         if one is not None

@@ -1,0 +1,157 @@
+"""The verb `vllm-ansible plan`: a model and machines in, the layout to run out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vllm_ansible.accelerators.machines import EXAMPLE, Machines, machines
+from vllm_ansible.layouts.answer import NoLayout, answer
+from vllm_ansible.layouts.candidate import Candidate, room
+from vllm_ansible.layouts.request import ENGINE_VERSION, Request
+from vllm_ansible.layouts.table import document, lines
+from vllm_ansible.models.source import load
+from vllm_ansible.planner.problem import PlanError, Problem
+
+OK, NO_LAYOUT, REFUSED = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a plan; 0 is a layout to run, 1 that none can run, 2 a question that is wrong."""
+    options = parser().parse_args(arguments)
+    try:
+        found = answer(_request(options))
+    except PlanError as error:
+        if options.json:
+            sys.stdout.write(json.dumps({"ok": False, "refused": str(error)}, indent=2) + "\n")
+        else:
+            sys.stderr.write(f"vllm-ansible: {error}\n")
+        return NO_LAYOUT if isinstance(error, NoLayout) else REFUSED
+    if options.svg:
+        from vllm_ansible.layouts.picture import picture
+
+        Path(options.svg).write_text(picture(found), encoding="utf-8")
+    if options.json:
+        sys.stdout.write(json.dumps({"ok": True, **document(found)}, indent=2) + "\n")
+    else:
+        sys.stdout.write("\n".join(lines(found, options.all)) + "\n")
+    return OK
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of this verb."""
+    made = argparse.ArgumentParser(
+        prog="vllm-ansible plan",
+        description="Say how to run a model on machines, how fast that is, and why not otherwise.",
+    )
+    made.add_argument("model", help="config.json, a directory with one, or a hub name (org/name)")
+    made.add_argument("machines", help=EXAMPLE)
+    made.add_argument("--concurrency", type=int, default=64, help="requests at once (64)")
+    made.add_argument("--input-tokens", type=int, default=1024, help="of one request (1024)")
+    made.add_argument("--output-tokens", type=int, default=512, help="of one reply (512)")
+    made.add_argument(
+        "--latency", action="store_true", help="shortest time a token, not most tokens"
+    )
+    made.add_argument(
+        "--context",
+        type=int,
+        nargs="?",
+        const=0,
+        metavar="TOKENS",
+        help="longest request that must fit; without a number, the longest that can",
+    )
+    made.add_argument("--tensor", type=int, metavar="N", help="ask for one layout: its TP")
+    made.add_argument("--pipeline", type=int, default=1, metavar="N", help="and its PP")
+    made.add_argument("--data", type=int, default=1, metavar="N", help="and its DP")
+    made.add_argument("--expert", action="store_true", help="and whole experts on each rank")
+    made.add_argument("--vllm", default=ENGINE_VERSION, metavar="VERSION", help=ENGINE_VERSION)
+    made.add_argument("--eager", action="store_true", help="without CUDA graphs")
+    made.add_argument("--utilization", type=float, metavar="SHARE", help="of a device's memory")
+    made.add_argument("--kv-cache-dtype", default="auto", metavar="TYPE")
+    made.add_argument("--offload-gib", type=float, default=0.0, metavar="GIB", help="to the host")
+    made.add_argument(
+        "--measured", type=float, metavar="GB/S", help="bus bandwidth that a check saw across nodes"
+    )
+    made.add_argument("--accelerators", metavar="FILE", help="own accelerators, JSON or YAML")
+    made.add_argument("--svg", metavar="FILE", help="write a picture of all ranks")
+    made.add_argument("--json", action="store_true", help="print one JSON document")
+    made.add_argument("--all", action="store_true", help="show every other layout")
+    return made
+
+
+def _request(options: argparse.Namespace) -> Request:
+    """Return the question that the command line asks."""
+    there = machines(options.machines, _own(options.accelerators))
+    if options.measured is not None:
+        if not options.measured > 0:
+            raise PlanError(
+                Problem(f"a measured bandwidth of {options.measured:g} GB/s must be above 0")
+            )
+        fabric = replace(there.fabric, measured=options.measured * 1e9, assumed=False)
+        there = replace(there, fabric=fabric)
+    longest = options.context == 0
+    objective = "latency" if options.latency else "context" if longest else "throughput"
+    return Request(
+        model=load(options.model),
+        machines=there,
+        concurrency=options.concurrency,
+        input_tokens=options.input_tokens,
+        output_tokens=options.output_tokens,
+        objective=objective,
+        context=None if longest else options.context,
+        engine_version=options.vllm,
+        eager=options.eager,
+        utilization=options.utilization,
+        kv_cache_dtype=options.kv_cache_dtype,
+        offload_gib=options.offload_gib,
+        wanted=_wanted(options, there),
+    )
+
+
+def _wanted(options: argparse.Namespace, there: Machines) -> Candidate | None:
+    """Return the layout that was asked for, if one was."""
+    if options.tensor is None:
+        if options.pipeline != 1 or options.data != 1 or options.expert:
+            raise PlanError(
+                Problem("a layout was asked for without its tensor size", fix="add --tensor N")
+            )
+        return None
+    for name in ("tensor", "pipeline", "data"):
+        if getattr(options, name) < 1:
+            raise PlanError(
+                Problem(
+                    f"--{name} is {getattr(options, name)}, and must be at least 1",
+                    fix=f"raise --{name}",
+                )
+            )
+    one = Candidate(options.tensor, options.pipeline, options.data, options.expert)
+    devices = min(node.devices for node in there.nodes)
+    return replace(one, replicas=max(1, room(one, len(there.nodes), devices)))
+
+
+def _own(path: str | None) -> Mapping[str, Mapping[str, Any]]:
+    """Return the accelerators that a file adds."""
+    if not path:
+        return {}
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(Problem(f"the accelerators of {path} cannot be read: {error}")) from error
+    try:
+        found = json.loads(text)
+    except ValueError:
+        import yaml
+
+        try:
+            found = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            why = " ".join(str(error).split())
+            raise PlanError(Problem(f"{path} is neither JSON nor YAML: {why}")) from error
+    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
+        raise PlanError(Problem(f"{path} must map each accelerator's name to its fields"))
+    return found
