@@ -12,6 +12,7 @@ from pathlib import Path
 from vllm_ansible.models.config import Settings, brief, parse
 from vllm_ansible.planner.problem import PlanError, Problem
 
+INDEX = "model.safetensors.index.json"
 LARGEST_HEADER = 256 * 2**20
 WIDTHS = {
     "F64": 8,
@@ -115,11 +116,15 @@ def _broken(path: Path, reason: str) -> PlanError:
 
 
 def in_directory(directory: Path) -> Checkpoint | None:
-    """Return what a directory's weights say, None where it holds none."""
-    files = sorted(directory.glob("*.safetensors"))
-    if files:
-        return from_files(files)
-    index = directory / "model.safetensors.index.json"
-    if index.exists():
-        return from_index(parse(index.read_bytes(), str(index), largest=LARGEST_HEADER))
-    return None
+    """Return what a directory's weights say, None where it holds none.
+
+    The index speaks where a shard it names is not there (yet).
+    """
+    files = {path.name: path for path in sorted(directory.glob("*.safetensors"))}
+    path = directory / INDEX
+    if path.is_file():
+        index = parse(path.read_bytes(), str(path), largest=LARGEST_HEADER)
+        shards = index.section("weight_map")
+        if shards is None or set(shards.values.values()) - set(files):
+            return from_index(index)
+    return from_files(files.values()) if files else None

@@ -6,15 +6,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from vllm_ansible.models.checkpoint import Checkpoint, from_index, in_directory
+from vllm_ansible.models.checkpoint import INDEX, in_directory
 from vllm_ansible.models.config import Settings, parse
 from vllm_ansible.models.model import Model
 from vllm_ansible.models.understand import understand
 from vllm_ansible.planner.problem import PlanError, Problem
 
 CONFIG, QUANTIZATION = "config.json", "hf_quant_config.json"
-INDEX = "model.safetensors.index.json"
-LARGEST_INDEX = 256 * 2**20
 
 # Fetches one file of a repository into a directory; returns whether the repository has it.
 Fetch = Callable[[str, str, Path], bool]
@@ -137,11 +135,3 @@ def _unreachable(repository: str, error: Exception) -> PlanError:
             fix="name its config.json or a directory if there is no connection",
         )
     )
-
-
-def index_of(directory: Path) -> Checkpoint | None:
-    """Return what the index in a directory says, None where there is none."""
-    path = directory / INDEX
-    if not path.is_file():
-        return None
-    return from_index(parse(path.read_bytes(), str(path), LARGEST_INDEX))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vllm_ansible.models import declared
 from vllm_ansible.models.checkpoint import Checkpoint
-from vllm_ansible.models.config import Settings
+from vllm_ansible.models.config import Settings, brief
 from vllm_ansible.models.families import registry, vision
 from vllm_ansible.models.families.by_size import by_size
 from vllm_ansible.models.families.decoder import Outline
@@ -24,16 +24,19 @@ def understand(
     name: str,
     beside: Settings | None = None,
     checkpoint: Checkpoint | None = None,
+    dtype: str = "auto",
 ) -> Model:
     """Return the model that a configuration describes.
 
-    `beside` is `hf_quant_config.json`. With a checkpoint, what is quantized is read from it, an
-    unknown architecture is answered from its sizes, and a sum that differs by more than 1 % is
-    said in `assumed`. Raises PlanError, one sentence, for a configuration that cannot be used.
+    `beside` is `hf_quant_config.json`; `dtype` is the engine's option. With a checkpoint, what is
+    quantized is read from it, an unknown architecture is answered from its sizes, and a sum that
+    differs by more than 1 % is said in `assumed`. Raises PlanError, one sentence, for a
+    configuration that cannot be used.
     """
     architecture = _architecture(config)
     text = _text(config)
-    dtype = _dtype(text, config)
+    text = _with_defaults(text)
+    dtype = _dtype(dtype, text, config)
     names = checkpoint.names if checkpoint else ()
     quantization = declared.read(
         config if "quantization_config" in config else text.over(config),
@@ -79,7 +82,17 @@ def _text(config: Settings) -> Settings:
     return config
 
 
-def _dtype(*sections: Settings) -> str:
+def _with_defaults(text: Settings) -> Settings:
+    """Return the decoder's section with the library's values for keys its family leaves out."""
+    return text.over(Settings(registry.DEFAULTS.get(text.text("model_type"), {}), text.where))
+
+
+def _dtype(wanted: str, *sections: Settings) -> str:
+    if wanted != "auto":
+        if wanted not in BYTES:
+            told = f"one of {', '.join(BYTES)}"
+            raise sections[0].problem(f"the dtype {brief(wanted)} is not known", told)
+        return wanted
     for section in sections:
         word = section.text("dtype") or section.text("torch_dtype")
         word = word.removeprefix("torch.")

@@ -60,7 +60,7 @@ def windows(config: Settings, traits: Traits) -> tuple[int | None, ...]:
     if traits.sliding == "flagged":
         first = config.size("max_window_layers") if config.flag("use_sliding_window") else layers
         return tuple(window if index >= first else None for index in range(layers))
-    every = config.count("sliding_window_pattern", "_sliding_window_pattern", default=2)
+    every = config.count("sliding_window_pattern", default=2)
     return tuple(None if (index + 1) % every == 0 else window for index in range(layers))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import ceil
 
 from vllm_ansible.models.config import Settings
+from vllm_ansible.models.families.attention import QkNorm
 from vllm_ansible.models.families.decoder import Block, Outline, decoder, layer_count
 from vllm_ansible.models.families.feed_forward import Dense, Experts
 from vllm_ansible.models.families.llama import Traits, grouped, head_size, rotated, windows
@@ -121,11 +122,10 @@ def glm(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
         score_bias=True,
     )
     first = config.size("first_k_dense_replace")
-    norm = "head" if config.flag("use_qk_norm") else "none"
-    traits = Traits(output_bias=False, qk_norm="head" if norm == "head" else "none")
+    norm: QkNorm = "head" if config.flag("use_qk_norm") else "none"
     return _mixture(
         outline,
-        replace(traits, sliding="none"),
+        Traits(output_bias=False, qk_norm=norm, sliding="none"),
         lambda index: experts if index >= first else plain_dense(config),
         others,
     )

@@ -92,6 +92,19 @@ TOWERS: Mapping[str, tuple[str, vision.Style]] = {
     "KimiK25ForConditionalGeneration": ("DeepseekV3ForCausalLM", vision.MOON),
 }
 
+# What `transformers` fills in where a family's published configurations leave it out.
+DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "gemma3_text": {
+        "vocab_size": 262208,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "max_position_embeddings": 131072,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 6,
+    },
+}
+
 # What `model_type` says of a decoder whose class is not named.
 TYPES: Mapping[str, str] = {
     "llama": "LlamaForCausalLM",

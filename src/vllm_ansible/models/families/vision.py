@@ -37,6 +37,7 @@ class Style:
     bias: bool = True
     sharded: bool = True
     norm_width: int = 2
+    patch_bias: bool = False
     frames: int = 1
     joints: tuple[tuple[str, str], ...] = (("merged", "merged"), ("merged", "text"))
     exact: bool = True
@@ -44,7 +45,7 @@ class Style:
 
 QWEN2 = Style(frames=2)
 QWEN25 = Style(gated=True, norm_width=1, frames=2)
-QWEN3 = Style(frames=2)
+QWEN3 = Style(frames=2, patch_bias=True)
 PIXTRAL = Style(
     gated=True,
     bias=False,
@@ -52,7 +53,7 @@ PIXTRAL = Style(
     norm_width=1,
     joints=(("merged", "tower"), ("tower", "text"), ("text", "text")),
 )
-MOON = Style()
+MOON = Style(patch_bias=True)
 OUTLINE = Style(joints=(("tower", "text"),), exact=False)
 
 
@@ -77,6 +78,8 @@ def tower(vision: Settings, style: Style, text_hidden: int, parts: Parts) -> Ite
     patch = vision.count("patch_size", default=14)
     channels = vision.count("in_channels", "num_channels", "in_chans", default=3)
     yield parts.vector("vision.patch", channels * style.frames * patch**2 * hidden, "vision")
+    if style.patch_bias:
+        yield parts.vector("vision.patch.bias", hidden, "vision")
     positions = _positions(vision)
     if positions:
         yield parts.vector("vision.positions", positions * hidden, "vision")
@@ -92,6 +95,9 @@ def tower(vision: Settings, style: Style, text_hidden: int, parts: Parts) -> Ite
     merge = _merge(vision)
     sizes = {"tower": hidden, "merged": hidden * merge**2, "text": text_hidden}
     for number in range(1 + len(vision.items("deepstack_visual_indexes"))):
+        if number:  # what is joined from within the tower is normalized after merging
+            size = style.norm_width * sizes["merged"]
+            yield parts.vector(f"vision.joint.{number}.norm", size, "vision")
         for step, (inputs, outputs) in enumerate(style.joints):
             cut = row if step % 2 else column
             yield from linear(f"joint.{number}.{step}", sizes[inputs], sizes[outputs], cut)
