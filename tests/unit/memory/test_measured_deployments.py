@@ -66,6 +66,17 @@ QWEN_235B = "Qwen--Qwen3-235B-A22B"
 
 # Published shapes that no configuration beside the table has.
 SHAPES: dict[str, dict[str, object]] = {
+    # As first published, with the KV heads doubled for 16 ranks.
+    "llama3.1-405b": {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 16384,
+        "intermediate_size": 53248,
+        "num_hidden_layers": 126,
+        "num_attention_heads": 128,
+        "num_key_value_heads": 16,
+        "vocab_size": 128256,
+        "max_position_embeddings": 131072,
+    },
     "llama3-8b": {
         "architectures": ["LlamaForCausalLM"],
         "hidden_size": 4096,
@@ -143,7 +154,7 @@ MODELS: dict[str, tuple[str, object]] = {
     "nvidia/Llama-3.3-70B-Instruct-FP8": (LLAMA_70B, MODELOPT),
     "meta-llama/Meta-Llama-3-8B": ("llama3-8b", None),
     "meta-llama/Llama-3.1-8B-Instruct": (LLAMA_8B, None),
-    "meta-llama/Meta-Llama-3.1-405B-Instruct-FP8": ("meta-llama--Meta-Llama-3.1-405B", FBGEMM),
+    "meta-llama/Meta-Llama-3.1-405B-Instruct-FP8": ("llama3.1-405b", FBGEMM),
     "RedHatAI/Ministral-3-14B-Instruct-2512": ("ministral", FP8_STATIC),
     "mistralai/Ministral-3-14B-Reasoning-2512": ("ministral", None),
     "openai/gpt-oss-120b": ("openai--gpt-oss-120b", None),
