@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vllm_ansible.accelerators.machines import Machines, Node
 
 # Up to here every number of stages is tried; beyond, those that use all devices.
-EVERY_PIPELINE = 8
+EVERY_PIPELINE = 4
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from vllm_ansible.layouts.limits import (
     refusals,
 )
 from vllm_ansible.layouts.placing import Site, nodes_of_engine, partition, sites
-from vllm_ansible.layouts.request import Request
+from vllm_ansible.layouts.request import ENGINE_VERSION, Request
 from vllm_ansible.layouts.verdict import GIB, Verdict
 from vllm_ansible.memory.budget import Budget, budget, default_batch
 from vllm_ansible.memory.split import Split, stages
@@ -124,7 +124,7 @@ class Judge:
             max_model_len=request.longest,
             kv_cache_dtype=request.kv_cache_dtype,
             eager=request.eager,
-            engine_version=request.engine_version,
+            engine_version=None if request.engine_version == ENGINE_VERSION else request.engine_version,
             accelerator_kind=KINDS.get(where[0].accelerator.kind, "cuda"),
         )
 

@@ -1,0 +1,119 @@
+"""Accelerators by every name they have, and lines of machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vllm_ansible.accelerators.accelerator import accelerator, accelerators
+from vllm_ansible.accelerators.machines import machines
+from vllm_ansible.planner.problem import PlanError
+
+GIB = 2**30
+WANTED = {
+    *("H100-80", "H100-94", "H100-96", "GH200-96", "GH200-144", "H200", "B200", "A100-40"),
+    *("A100-80", "L40S", "RTX-3090", "RTX-4090", "RTX-5090", "MI300X", "H20", "S60", "cpu"),
+}
+
+
+def test_every_accelerator_is_there_with_where_its_numbers_come_from() -> None:
+    assert set(accelerators()) >= WANTED
+    for one in accelerators().values():
+        assert one.sources
+        assert one.memory_source
+        assert all(words.endswith(".") for words in one.assumed)
+
+
+def test_the_driver_reports_less_than_the_name_says() -> None:
+    for one in accelerators().values():
+        size = one.name.rpartition("-")[2]
+        if size.isdigit() and one.name.startswith(("H", "GH", "A")):
+            assert int(size) * 0.9 * 1e9 < one.memory_bytes < int(size) * GIB
+
+
+def test_no_name_means_two_accelerators() -> None:
+    names = [
+        word.lower()
+        for one in accelerators().values()
+        for word in {one.name, *one.aliases, *one.driver_names}
+    ]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("H100", "H100-80"),
+        ("h100-80", "H100-80"),
+        ("NVIDIA H100 80GB HBM3", "H100-80"),
+        ("NVIDIA GH200 480GB", "GH200-96"),
+        ("NVIDIA GH200 144G HBM3e", "GH200-144"),
+        ("AMD Instinct MI300X", "MI300X"),
+        ("rtx 3090", "RTX-3090"),
+        ("NVIDIA GeForce RTX 5090", "RTX-5090"),
+        ("Enflame S60", "S60"),
+    ],
+)
+def test_a_device_is_found_by_short_and_by_driver_name(said: str, meant: str) -> None:
+    assert accelerator(said).name == meant
+
+
+def test_devices_multiply_only_what_they_can() -> None:
+    assert accelerator("A100-80").runs == ("bf16",)
+    assert accelerator("H100").runs == ("bf16", "fp8")
+    assert accelerator("B200").runs == ("bf16", "fp8", "fp4")
+
+
+def test_an_inventory_adds_its_own() -> None:
+    own = {"lab": {"like": "H200", "memory_bytes": 10 * GIB}}
+    found = accelerator("lab", own)
+    assert (found.memory_bytes, found.bandwidth) == (10 * GIB, accelerator("H200").bandwidth)
+    assert found.sources == ("the inventory",)
+    assert machines("2x4 lab", own).devices == 8
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"memory": 1}, "has no field 'memory'"),
+        ({"memory_bytes": 1}, "needs memory_bytes, bandwidth and flops"),
+        ({"like": "H200", "bandwidth": 0}, "bandwidth is 0"),
+        ({"like": "H200", "memory_bytes": -1}, "memory_bytes is -1"),
+        ({"like": "H2000"}, "did you mean H200?"),
+    ],
+)
+def test_an_accelerator_that_makes_no_sense_is_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(PlanError, match=said.replace("?", r"\?")) as refusal:
+        accelerator("own", {"own": fields})
+    assert len(refusal.value.problems) == 1
+
+
+def test_a_line_names_nodes_devices_and_network() -> None:
+    found = machines("4x8 H100-80 @ 8x400Gb")
+    assert (len(found.nodes), found.devices, found.line()) == (4, 32, "4x8 H100-80")
+    assert (found.fabric.node_rate, found.fabric.tcp, found.fabric.assumed) == (400e9, False, False)
+    assert machines("2x1 GH200 @ 100Gb tcp").fabric.tcp
+    assert machines("2x1 GH200 @ 25GB").fabric.node_rate == 25e9
+    assert machines("2x8 H200").fabric.assumed
+    assert machines("1x8 H100 + 2x4 A100").line() == "1x8 H100-80 + 2x4 A100-80"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("4x8 H900", "accelerator 'H900' is not known"),
+        ("0x8 H200", "0 nodes of 8 devices"),
+        ("2x-4 H200", "2 nodes of -4 devices"),
+        ("99999x8 H200", "at most"),
+        ("eight H200", "cannot be read"),
+        ("", "cannot be read"),
+        ("2x8 H200 @ fast", "cannot be read at 'fast'"),
+        ("2x8 H200 @ 0Gb", "cannot be read"),
+        ("2x8 H200 +", "cannot be read"),
+    ],
+)
+def test_a_line_that_names_no_machines_is_refused_in_one_sentence(line: str, said: str) -> None:
+    with pytest.raises(PlanError, match=said) as refusal:
+        machines(line)
+    assert len(refusal.value.problems) == 1
