@@ -8,8 +8,7 @@ from dataclasses import replace
 from vllm_ansible.models import declared
 from vllm_ansible.models.checkpoint import Checkpoint
 from vllm_ansible.models.config import Settings, brief
-from vllm_ansible.models.families import registry, vision
-from vllm_ansible.models.families.by_size import by_size
+from vllm_ansible.models.families import registry
 from vllm_ansible.models.families.decoder import Outline
 from vllm_ansible.models.families.parts import Parts
 from vllm_ansible.models.model import Model, Tensor
@@ -45,8 +44,8 @@ def understand(
         stored_modules(names),
     )
     outline = Outline(name, architecture, text, quantization, dtype)
-    build, style, assumed = _known(architecture, config, text)
-    if build is None:
+    decoder, style, assumed = _known(architecture, config, text)
+    if not decoder:
         if checkpoint is None or not checkpoint.tensors:
             raise config.problem(
                 f"the architecture {architecture or 'of this model'} is not known, and without "
@@ -54,12 +53,14 @@ def understand(
                 "a known architecture, or a directory with the weights",
                 architecture,
             )
+        from vllm_ansible.models.families.by_size import by_size
+
         return by_size(outline, checkpoint)
     others: tuple[Tensor, ...] = ()
-    if style is not None:
+    if style:
         others, more = _tower(config, text, outline, style)
         assumed += more
-    model = build(replace(outline, assumed=assumed), others)
+    model = registry.builder(decoder)(replace(outline, assumed=assumed), others)
     return _compared(model, checkpoint)
 
 
@@ -102,31 +103,29 @@ def _dtype(wanted: str, *sections: Settings) -> str:
     return "bfloat16"
 
 
-def _known(
-    architecture: str, config: Settings, text: Settings
-) -> tuple[registry.Build | None, vision.Style | None, tuple[str, ...]]:
-    """Return how to build it, its tower, and what that takes for granted."""
+def _known(architecture: str, config: Settings, text: Settings) -> tuple[str, str, tuple[str, ...]]:
+    """Return the decoder's architecture, its tower's style, and what that takes for granted."""
     if architecture in registry.DECODERS:
-        return registry.DECODERS[architecture], None, ()
+        return architecture, "", ()
     if architecture in registry.TOWERS:
         decoder, style = registry.TOWERS[architecture]
         inner = [str(one) for one in text.items("architectures")]
-        if inner and inner[0] in registry.DECODERS:
-            decoder = inner[0]
-        return registry.DECODERS[decoder], style, ()
+        return inner[0] if inner and inner[0] in registry.DECODERS else decoder, style, ()
     decoder = registry.TYPES.get(text.text("model_type")) or ""
     if not decoder:
-        return None, None, ()
+        return "", "", ()
     told = architecture or "a model that names no architecture"
     note = f"{told} is taken for {decoder}, which its model_type {text.text('model_type')} is"
-    sees = "vision_config" in config
-    return registry.DECODERS[decoder], vision.OUTLINE if sees else None, (note,)
+    return decoder, "OUTLINE" if "vision_config" in config else "", (note,)
 
 
 def _tower(
-    config: Settings, text: Settings, outline: Outline, style: vision.Style
+    config: Settings, text: Settings, outline: Outline, named: str
 ) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
     """Return the tensors of the vision tower, and what was taken for granted."""
+    from vllm_ansible.models.families import vision
+
+    style: vision.Style = getattr(vision, named)
     section = config.section("vision_config")
     assumed: tuple[str, ...] = ()
     if section is None:

@@ -10,9 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from vllm_ansible.models.config import Settings
-from vllm_ansible.models.families.decoder import Block, Outline, decoder, layer_count
+from vllm_ansible.models.families.decoder import (
+    INDEX_TOKENS,
+    Block,
+    Outline,
+    decoder,
+    layer_count,
+)
 from vllm_ansible.models.families.feed_forward import Dense, Experts
-from vllm_ansible.models.families.latent import INDEX_TOKENS
 from vllm_ansible.models.families.parts import WHOLE, Cut, Parts
 from vllm_ansible.models.model import KvCache, Model, Tensor
 

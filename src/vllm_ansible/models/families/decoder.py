@@ -15,6 +15,8 @@ from vllm_ansible.models.quantization import Quantization
 
 MOST_LAYERS = 4096
 VOCABULARY_PADDING = 64
+# Tokens of the default batch, for which sparse attention allocates its choices at load.
+INDEX_TOKENS = 8192
 
 
 class Attention(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from vllm_ansible.models.config import Settings
 from vllm_ansible.models.families.attention import Grouped
@@ -20,7 +21,7 @@ def _state_width(config: Settings, *names: str) -> int:
 
 
 def qwen_hybrid(
-    outline: Outline, others: tuple[Tensor, ...] = (), *, everywhere: tuple[Role, ...]
+    everywhere: tuple[Role, ...], outline: Outline, others: tuple[Tensor, ...] = ()
 ) -> Model:
     """Return Qwen3-Next or Qwen3.5: every n-th layer attends, the others keep a state."""
     config = outline.config
@@ -55,6 +56,12 @@ def qwen_hybrid(
         outline, everywhere=everywhere, rotary_sizes=(rotated(config, head_size(config)),)
     )
     return decoder(outline, blocks, others=others)
+
+
+_NEXT: tuple[Role, ...] = ("embedding", "head")
+_THREE_FIVE: tuple[Role, ...] = ("embedding",)
+qwen3_next = partial(qwen_hybrid, _NEXT)
+qwen3_5 = partial(qwen_hybrid, _THREE_FIVE)
 
 
 def nemotron(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:

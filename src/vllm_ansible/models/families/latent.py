@@ -6,13 +6,16 @@ from dataclasses import replace
 
 from vllm_ansible.models.config import Settings
 from vllm_ansible.models.families.attention import Indexer, Latent
-from vllm_ansible.models.families.decoder import Block, Outline, decoder, layer_count
+from vllm_ansible.models.families.decoder import (
+    INDEX_TOKENS,
+    Block,
+    Outline,
+    decoder,
+    layer_count,
+)
 from vllm_ansible.models.families.feed_forward import Dense, Experts
 from vllm_ansible.models.families.llama import Traits, grouped
 from vllm_ansible.models.model import Model, Tensor
-
-# `DeepseekV2Model` allocates the chosen indices of one batch at load.
-INDEX_TOKENS = 8192
 
 
 def deepseek_experts(config: Settings) -> Experts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from vllm_ansible.models.config import Settings
 from vllm_ansible.models.families.attention import Grouped, QkNorm
@@ -27,16 +28,6 @@ class Traits:
     sliding: str = "typed"
     tied_by_default: bool = False
     everywhere: tuple[Role, ...] = ()
-
-
-LLAMA = Traits(sliding="none")
-MISTRAL = Traits(qkv_bias=False, output_bias=False, sliding="always")
-QWEN2 = Traits(qkv_bias=True, output_bias=False, sliding="flagged")
-QWEN3 = Traits(output_bias=False, qk_norm="head", sliding="flagged")
-PHI3 = Traits(qkv_bias=False, output_bias=False, sliding="none")
-GEMMA = Traits(tied_by_default=True, sliding="none")
-GEMMA2 = Traits(norms=4, tied_by_default=True, everywhere=("embedding", "norm"))
-GEMMA3 = replace(GEMMA2, qk_norm="head")
 
 
 def head_size(config: Settings) -> int:
@@ -87,7 +78,7 @@ def rotated(config: Settings, size: int) -> int:
     return int(size * config.fraction("partial_rotary_factor", part))
 
 
-def dense(outline: Outline, traits: Traits, others: tuple[Tensor, ...] = ()) -> Model:
+def dense(traits: Traits, outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     """Return a model whose every layer is grouped attention and one gated block."""
     config = outline.config
     feed = Dense(
@@ -106,3 +97,17 @@ def dense(outline: Outline, traits: Traits, others: tuple[Tensor, ...] = ()) -> 
         rotary_sizes=(rotated(config, head_size(config)),),
     )
     return decoder(outline, blocks, others=others)
+
+
+QWEN2 = Traits(qkv_bias=True, output_bias=False, sliding="flagged")
+QWEN3 = Traits(output_bias=False, qk_norm="head", sliding="flagged")
+GEMMA2 = Traits(norms=4, tied_by_default=True, everywhere=("embedding", "norm"))
+
+llama = partial(dense, Traits(sliding="none"))
+mistral = partial(dense, Traits(qkv_bias=False, output_bias=False, sliding="always"))
+phi3 = partial(dense, Traits(qkv_bias=False, output_bias=False, sliding="none"))
+qwen2 = partial(dense, QWEN2)
+qwen3 = partial(dense, QWEN3)
+gemma = partial(dense, Traits(tied_by_default=True, sliding="none"))
+gemma2 = partial(dense, GEMMA2)
+gemma3 = partial(dense, replace(GEMMA2, qk_norm="head"))

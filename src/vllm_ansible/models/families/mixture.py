@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import ceil
 
 from vllm_ansible.models.config import Settings
 from vllm_ansible.models.families.attention import QkNorm
 from vllm_ansible.models.families.decoder import Block, Outline, decoder, layer_count
 from vllm_ansible.models.families.feed_forward import Dense, Experts
-from vllm_ansible.models.families.llama import Traits, grouped, head_size, rotated, windows
+from vllm_ansible.models.families.llama import (
+    QWEN2,
+    QWEN3,
+    Traits,
+    grouped,
+    head_size,
+    rotated,
+    windows,
+)
 from vllm_ansible.models.model import Model, Role, Tensor
 
 ENDS: tuple[Role, ...] = ("embedding", "norm", "head")
@@ -82,10 +91,13 @@ def qwen_feed(config: Settings) -> FeedForward:
     return feed
 
 
-def qwen_moe(outline: Outline, traits: Traits, others: tuple[Tensor, ...] = ()) -> Model:
+def qwen_moe(traits: Traits, outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     """Return Qwen2-MoE or Qwen3-MoE."""
-    traits = replace(traits, everywhere=ENDS)
-    return _mixture(outline, traits, qwen_feed(outline.config), others)
+    return _mixture(outline, replace(traits, everywhere=ENDS), qwen_feed(outline.config), others)
+
+
+qwen2_moe = partial(qwen_moe, QWEN2)
+qwen3_moe = partial(qwen_moe, QWEN3)
 
 
 def minimax(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:

@@ -1,95 +1,71 @@
-"""Which architectures are known, and how each is put together."""
+"""Which architectures are known, and in which family's module each is put together.
+
+Modules are named, not imported: a question about one model loads one family.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from vllm_ansible.models.families import compressed, gemma4, hybrid, latent, llama, mixture, vision
-from vllm_ansible.models.families.decoder import Outline
-from vllm_ansible.models.model import Model, Tensor
+if TYPE_CHECKING:
+    from vllm_ansible.models.families.decoder import Outline
+    from vllm_ansible.models.model import Model, Tensor
 
-Build = Callable[[Outline, tuple[Tensor, ...]], Model]
+    Build = Callable[[Outline, tuple[Tensor, ...]], Model]
 
-
-@dataclass(frozen=True)
-class Known:
-    """How an architecture is built; a tower where it sees."""
-
-    build: Build
-    tower: vision.Style | None = None
-
-
-def _dense(traits: llama.Traits) -> Build:
-    return lambda outline, others: llama.dense(outline, traits, others)
-
-
-def _qwen_moe(traits: llama.Traits) -> Build:
-    return lambda outline, others: mixture.qwen_moe(outline, traits, others)
-
-
-_qwen3_next: Build = partial(hybrid.qwen_hybrid, everywhere=("embedding", "head"))
-_qwen3_5: Build = partial(hybrid.qwen_hybrid, everywhere=("embedding",))
-
-DECODERS: Mapping[str, Build] = {
-    **dict.fromkeys(
-        (
-            "LlamaForCausalLM",
-            "LLaMAForCausalLM",
-            "InternLM3ForCausalLM",
-            "TeleChat3ForCausalLM",
-            "GraniteForCausalLM",
-        ),
-        _dense(llama.LLAMA),
-    ),
-    **dict.fromkeys(("MistralForCausalLM", "Ministral3ForCausalLM"), _dense(llama.MISTRAL)),
-    "Qwen2ForCausalLM": _dense(llama.QWEN2),
-    "Qwen3ForCausalLM": _dense(llama.QWEN3),
-    "Phi3ForCausalLM": _dense(llama.PHI3),
-    "GemmaForCausalLM": _dense(llama.GEMMA),
-    "Gemma2ForCausalLM": _dense(llama.GEMMA2),
-    "Gemma3ForCausalLM": _dense(llama.GEMMA3),
-    "Gemma4ForCausalLM": gemma4.gemma4,
-    "MixtralForCausalLM": mixture.mixtral,
-    "Qwen2MoeForCausalLM": _qwen_moe(llama.QWEN2),
-    "Qwen3MoeForCausalLM": _qwen_moe(llama.QWEN3),
-    "MiniMaxM2ForCausalLM": mixture.minimax,
-    "Glm4MoeForCausalLM": mixture.glm,
-    "GptOssForCausalLM": mixture.gpt_oss,
-    "Llama4ForCausalLM": mixture.llama4,
-    **dict.fromkeys(
-        (
-            "DeepseekForCausalLM",
-            "DeepseekV2ForCausalLM",
-            "DeepseekV3ForCausalLM",
-            "DeepseekV32ForCausalLM",
-            "GlmMoeDsaForCausalLM",
-            "Glm4MoeLiteForCausalLM",
-            "KimiK2ForCausalLM",
-            "MistralLarge3ForCausalLM",
-        ),
-        latent.deepseek,
-    ),
-    "DeepseekV4ForCausalLM": compressed.deepseek_v4,
-    "Qwen3NextForCausalLM": _qwen3_next,
-    "Qwen3_5ForCausalLM": _qwen3_5,
-    "Qwen3_5MoeForCausalLM": _qwen3_5,
-    "NemotronHForCausalLM": hybrid.nemotron,
+# An architecture as `module.function` of this package.
+DECODERS: Mapping[str, str] = {
+    "LlamaForCausalLM": "llama.llama",
+    "LLaMAForCausalLM": "llama.llama",
+    "InternLM3ForCausalLM": "llama.llama",
+    "TeleChat3ForCausalLM": "llama.llama",
+    "GraniteForCausalLM": "llama.llama",
+    "MistralForCausalLM": "llama.mistral",
+    "Ministral3ForCausalLM": "llama.mistral",
+    "Qwen2ForCausalLM": "llama.qwen2",
+    "Qwen3ForCausalLM": "llama.qwen3",
+    "Phi3ForCausalLM": "llama.phi3",
+    "GemmaForCausalLM": "llama.gemma",
+    "Gemma2ForCausalLM": "llama.gemma2",
+    "Gemma3ForCausalLM": "llama.gemma3",
+    "Gemma4ForCausalLM": "gemma4.gemma4",
+    "MixtralForCausalLM": "mixture.mixtral",
+    "Qwen2MoeForCausalLM": "mixture.qwen2_moe",
+    "Qwen3MoeForCausalLM": "mixture.qwen3_moe",
+    "MiniMaxM2ForCausalLM": "mixture.minimax",
+    "Glm4MoeForCausalLM": "mixture.glm",
+    "GptOssForCausalLM": "mixture.gpt_oss",
+    "Llama4ForCausalLM": "mixture.llama4",
+    "DeepseekForCausalLM": "latent.deepseek",
+    "DeepseekV2ForCausalLM": "latent.deepseek",
+    "DeepseekV3ForCausalLM": "latent.deepseek",
+    "DeepseekV32ForCausalLM": "latent.deepseek",
+    "GlmMoeDsaForCausalLM": "latent.deepseek",
+    "Glm4MoeLiteForCausalLM": "latent.deepseek",
+    "KimiK2ForCausalLM": "latent.deepseek",
+    "MistralLarge3ForCausalLM": "latent.deepseek",
+    "DeepseekV4ForCausalLM": "compressed.deepseek_v4",
+    "Qwen3NextForCausalLM": "hybrid.qwen3_next",
+    "Qwen3_5ForCausalLM": "hybrid.qwen3_5",
+    "Qwen3_5MoeForCausalLM": "hybrid.qwen3_5",
+    "NemotronHForCausalLM": "hybrid.nemotron",
 }
 
-TOWERS: Mapping[str, tuple[str, vision.Style]] = {
-    "Qwen2VLForConditionalGeneration": ("Qwen2ForCausalLM", vision.QWEN2),
-    "Qwen2_5_VLForConditionalGeneration": ("Qwen2ForCausalLM", vision.QWEN25),
-    "Qwen3VLForConditionalGeneration": ("Qwen3ForCausalLM", vision.QWEN3),
-    "Qwen3VLMoeForConditionalGeneration": ("Qwen3MoeForCausalLM", vision.QWEN3),
-    "Qwen3_5ForConditionalGeneration": ("Qwen3_5ForCausalLM", vision.QWEN3),
-    "Qwen3_5MoeForConditionalGeneration": ("Qwen3_5MoeForCausalLM", vision.QWEN3),
-    "Llama4ForConditionalGeneration": ("Llama4ForCausalLM", vision.OUTLINE),
-    "Mistral3ForConditionalGeneration": ("MistralForCausalLM", vision.PIXTRAL),
-    "Gemma3ForConditionalGeneration": ("Gemma3ForCausalLM", vision.OUTLINE),
-    "Gemma4ForConditionalGeneration": ("Gemma4ForCausalLM", vision.OUTLINE),
-    "KimiK25ForConditionalGeneration": ("DeepseekV3ForCausalLM", vision.MOON),
+# The decoder inside, and the style of its vision tower.
+TOWERS: Mapping[str, tuple[str, str]] = {
+    "Qwen2VLForConditionalGeneration": ("Qwen2ForCausalLM", "QWEN2"),
+    "Qwen2_5_VLForConditionalGeneration": ("Qwen2ForCausalLM", "QWEN25"),
+    "Qwen3VLForConditionalGeneration": ("Qwen3ForCausalLM", "QWEN3"),
+    "Qwen3VLMoeForConditionalGeneration": ("Qwen3MoeForCausalLM", "QWEN3"),
+    "Qwen3_5ForConditionalGeneration": ("Qwen3_5ForCausalLM", "QWEN3"),
+    "Qwen3_5MoeForConditionalGeneration": ("Qwen3_5MoeForCausalLM", "QWEN3"),
+    "Llama4ForConditionalGeneration": ("Llama4ForCausalLM", "OUTLINE"),
+    "Mistral3ForConditionalGeneration": ("MistralForCausalLM", "PIXTRAL"),
+    "Gemma3ForConditionalGeneration": ("Gemma3ForCausalLM", "OUTLINE"),
+    "Gemma4ForConditionalGeneration": ("Gemma4ForCausalLM", "OUTLINE"),
+    "KimiK25ForConditionalGeneration": ("DeepseekV3ForCausalLM", "MOON"),
 }
 
 # What `transformers` fills in where a family's published configurations leave it out.
@@ -139,3 +115,10 @@ TYPES: Mapping[str, str] = {
     "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
     "nemotron_h": "NemotronHForCausalLM",
 }
+
+
+def builder(architecture: str) -> Build:
+    """Return what builds a known architecture."""
+    module, _, function = DECODERS[architecture].partition(".")
+    found: Build = getattr(import_module(f"vllm_ansible.models.families.{module}"), function)
+    return found
