@@ -8,7 +8,7 @@ its size in tokens is its highest concurrency times the longest sequence.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -63,6 +63,16 @@ def capacity(
 ) -> Capacity:
     """Return what the given bytes of each stage hold; the stage with the fewest blocks decides."""
     found = groups(model, split, request, kv_dtype, engine_version)
+    return holding(found, kv_bytes, request, engine_version)
+
+
+def holding(
+    found: Sequence[Group],
+    kv_bytes: Sequence[float],
+    request: Request,
+    engine_version: str | None = None,
+) -> Capacity:
+    """Return what the given bytes of each stage hold of these groups."""
     if not found:
         return Capacity(0, 0, float("inf"))
     blocks = min(
@@ -76,17 +86,11 @@ def capacity(
     return Capacity(blocks, tokens, concurrency)
 
 
-def bytes_per_sequence(
-    model: Model,
-    split: Split,
-    request: Request,
-    kv_dtype: str = "auto",
-    engine_version: str | None = None,
-) -> tuple[float, ...]:
+def bytes_per_sequence(found: Sequence[Group]) -> tuple[float, ...]:
     """Return the bytes that one sequence of full length takes on each stage."""
-    found = groups(model, split, request, kv_dtype, engine_version)
     needed = sum(group.per_sequence for group in found)
-    return tuple(needed * _bytes_per_block(found, stage) for stage in range(split.pipeline))
+    number = len(found[0].bytes_per_block) if found else 0
+    return tuple(needed * _bytes_per_block(found, stage) for stage in range(number))
 
 
 def _bytes_per_block(found: Sequence[Group], stage: int) -> float:
@@ -102,87 +106,84 @@ def groups(
 ) -> tuple[Group, ...]:
     """Return the groups into which the engine sorts a model's layers."""
     dealt = stages(model.layers, split, engine_version)
-    kinds: dict[tuple[str, int | None, float, float], list[int]] = {}
+    alike: dict[KvCache, list[int]] = {}
     for layer in model.layers:
-        if layer.kv.kind == "none":
-            continue
-        size = layer_bytes_per_token(layer.kv, split, kv_dtype, engine_version)
-        window = layer.kv.window if layer.kv.kind == "sliding" else None
-        state = layer.kv.state_bytes / _parts(layer.kv, split) if layer.kv.state_bytes else 0.0
-        kept = state if layer.kv.kind == "linear" else 0.0
-        kinds.setdefault((layer.kv.kind, window, size, kept), []).append(layer.index)
-    if not kinds:
+        if layer.kv.kind != "none":
+            alike.setdefault(layer.kv, []).append(layer.index)
+    sizes = {
+        cache: layer_bytes_per_token(cache, split, kv_dtype, engine_version) for cache in alike
+    }
+    if not alike:
         return ()
-    if all(kind in ("gqa", "mla") for kind, *_ in kinds):
-        return (_one_group(model, split, dealt, request, kv_dtype, engine_version),)
-    return _mixed(kinds, dealt, request, split)
+    if all(cache.kind in ("gqa", "mla") for cache in alike):
+        return (_one_group(alike, sizes, dealt, request, split),)
+    return _mixed(alike, sizes, dealt, request, split)
 
 
-def _parts(cache: KvCache, split: Split) -> int:
-    return min(split.tensor, cache.heads) if cache.kind == "linear" else 1
+def _count(layers: Sequence[int], dealt: Sequence[range]) -> tuple[int, ...]:
+    """Return how many of these layers each stage holds."""
+    mine = Counter(
+        stage for layer in layers for stage, of_stage in enumerate(dealt) if layer in of_stage
+    )
+    return tuple(mine[stage] for stage in range(len(dealt)))
 
 
 def _one_group(
-    model: Model,
-    split: Split,
+    alike: Mapping[KvCache, Sequence[int]],
+    sizes: Mapping[KvCache, float],
     dealt: Sequence[range],
     request: Request,
-    kv_dtype: str,
-    engine_version: str | None,
+    split: Split,
 ) -> Group:
     """Return the single group of a model that keeps every token.
 
     What a sequence keeps whatever its length (`state_bytes`) is counted as further blocks.
     """
-    block = request.block_size
-    pages, fixed = [], 0
-    for layers in dealt:
-        caches = [model.layers[index].kv for index in layers]
-        sizes = (layer_bytes_per_token(one, split, kv_dtype, engine_version) for one in caches)
-        pages.append(sum(sizes) * split.decode_context * block)
-        fixed = max(fixed, sum(one.state_bytes for one in caches))
-    per_sequence = ceil(request.max_model_len / (block * split.decode_context))
-    return Group(tuple(pages), per_sequence + ceil(fixed / max(pages)), block)
+    pages, fixed = [0.0] * len(dealt), [0] * len(dealt)
+    for cache, layers in alike.items():
+        for stage, count in enumerate(_count(layers, dealt)):
+            pages[stage] += count * sizes[cache] * split.decode_context * request.block_size
+            fixed[stage] += count * cache.state_bytes
+    per_sequence = ceil(request.max_model_len / (request.block_size * split.decode_context))
+    further = ceil(max(fixed) / max(pages))
+    return Group(tuple(pages), per_sequence + further, request.block_size)
 
 
 def _mixed(
-    kinds: dict[tuple[str, int | None, float, float], list[int]],
+    alike: Mapping[KvCache, Sequence[int]],
+    sizes: Mapping[KvCache, float],
     dealt: Sequence[range],
     request: Request,
     split: Split,
 ) -> tuple[Group, ...]:
     """Return groups of equally many layers and equal pages, padded where they do not divide."""
-    largest = max((size for _, _, size, _ in kinds), default=0.0)
-    states = max((state for *_, state in kinds), default=0.0)
-    unit = request.block_size
+    states = max(
+        (one.state_bytes / min(split.tensor, one.heads) for one in alike if one.kind == "linear"),
+        default=0.0,
+    )
+    largest, unit = max(sizes.values()), request.block_size
     tokens = unit
     if states and largest:
         tokens = max(unit, ceil(states / largest / unit) * unit)
     page = max(largest * tokens, states)
-    counts = [len(layers) for layers in kinds.values()]
+    counts = [len(layers) for layers in alike.values()]
     each = max(counts) if max(counts) < 1.5 * min(counts) else min(counts)
     made = []
-    for (kind, window, size, _), layers in kinds.items():
+    for cache, layers in alike.items():
         number = ceil(len(layers) / each)
-        block = int(tokens * largest // size) if size else tokens
-        needed = _needed(kind, window, block, request, split)
+        block = int(tokens * largest // sizes[cache]) if sizes[cache] else tokens
+        needed = _needed(cache, block, request, split)
         for index in range(number):
-            mine = Counter(
-                stage
-                for layer in layers[index::number]
-                for stage, of_stage in enumerate(dealt)
-                if layer in of_stage
-            )
-            held = tuple(mine[stage] * page for stage in range(len(dealt)))
+            held = tuple(count * page for count in _count(layers[index::number], dealt))
             made.append(Group(held, needed, block))
     return tuple(made)
 
 
-def _needed(kind: str, window: int | None, block: int, request: Request, split: Split) -> int:
+def _needed(cache: KvCache, block: int, request: Request, split: Split) -> int:
     """Return the blocks of one sequence of full length."""
-    if kind == "linear":
+    if cache.kind == "linear":
         return STATES_PER_SEQUENCE
-    if kind == "sliding" and window is not None:
+    if cache.kind == "sliding" and cache.window is not None:
         flight = BATCHES_IN_FLIGHT * request.max_num_batched_tokens
-        return ceil(min(window - 1 + flight, request.max_model_len) / block) + 1
+        return ceil(min(cache.window - 1 + flight, request.max_model_len) / block) + 1
     return ceil(request.max_model_len / (block * split.decode_context))

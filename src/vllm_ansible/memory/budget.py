@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 
-from vllm_ansible.memory.blocks import Request, bytes_per_sequence, capacity
+from vllm_ansible.memory.blocks import Request, bytes_per_sequence, groups, holding
 from vllm_ansible.memory.overhead import Band, Term, overhead, total
 from vllm_ansible.memory.release import release
 from vllm_ansible.memory.split import Split, stages
@@ -121,11 +121,12 @@ def budget(
         left = Band(room - beside.high, room - beside.mid, room - beside.low)
         held.append(Stage(size, beside, left, terms))
     request = Request(length, tokens, block_size or default_block_size(model, accelerator_kind))
+    shared = groups(model, split, request, kv_cache_dtype, engine_version)
     found = [
-        capacity(model, split, sizes, request, kv_cache_dtype, engine_version)
+        holding(shared, sizes, request, engine_version)
         for sizes in zip(*(astuple(one.kv_bytes) for one in held), strict=True)
     ]
-    needed = bytes_per_sequence(model, split, request, kv_cache_dtype, engine_version)
+    needed = bytes_per_sequence(shared)
     reasons = _reasons(held, needed, memory, part, length)
     return Budget(
         stages=tuple(held),

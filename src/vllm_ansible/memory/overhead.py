@@ -104,7 +104,8 @@ def _activations(model: Model, split: Split, layers: Sequence[Layer], tokens: in
     expert's input and output for a chunk of at most 32768 tokens (`VLLM_FUSED_MOE_CHUNK_SIZE`).
     """
     hidden = 4 * model.hidden
-    widest = max((_intermediate(layer, split) for layer in layers), default=0.0)
+    different = {id(layer.tensors): layer for layer in layers}.values()
+    widest = max((_intermediate(layer, split) for layer in different), default=0.0)
     likely = 2.0 * tokens * (hidden + widest)
     return Term("activations", Band(likely / 2, likely, 2 * likely))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_ansible.memory.blocks import Request, bytes_per_sequence, capacity
+from vllm_ansible.memory.blocks import Request, bytes_per_sequence, capacity, groups
 from vllm_ansible.memory.kv_cache import kv_bytes_per_token
 from vllm_ansible.memory.split import Split
 from vllm_ansible.models.model import Model
@@ -78,7 +78,7 @@ def test_before_0_20_tokens_were_counted_by_group() -> None:
 
 def test_a_window_bounds_what_a_sequence_takes(make: Make) -> None:
     model, request = make("windows"), Request(1_000_000, 512)
-    (needed,) = bytes_per_sequence(model, Split(1), request)
+    (needed,) = bytes_per_sequence(groups(model, Split(1), request))
     token = 2 * 4 * 32 * 2 * 2
     assert needed == pytest.approx(token * 1_000_000, rel=0.01)
 
