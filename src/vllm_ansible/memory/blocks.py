@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from vllm_ansible.memory.kv_cache import layer_bytes_per_token
+from vllm_ansible.memory.kv_cache import layer_bytes_per_token, resolved
 from vllm_ansible.memory.release import release
 from vllm_ansible.memory.split import Split, stages
 from vllm_ansible.models.model import KvCache, Model
@@ -105,6 +105,7 @@ def groups(
     engine_version: str | None = None,
 ) -> tuple[Group, ...]:
     """Return the groups into which the engine sorts a model's layers."""
+    kv_dtype = resolved(model, kv_dtype, engine_version)
     dealt = stages(model.layers, split, engine_version)
     alike: dict[KvCache, list[int]] = {}
     for layer in model.layers:

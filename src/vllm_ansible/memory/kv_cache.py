@@ -41,6 +41,15 @@ def width(kv_dtype: str) -> float:
     return WIDTHS[kv_dtype]
 
 
+def resolved(model: Model, kv_dtype: str, engine_version: str | None = None) -> str:
+    """Return what "auto" stands for: from 0.12 what the checkpoint declares, or its precision."""
+    if kv_dtype != "auto":
+        return kv_dtype
+    if model.kv_dtype != "auto" and release(engine_version) >= (0, 12, 0):
+        return model.kv_dtype
+    return model.dtype if model.dtype in WIDTHS else "auto"
+
+
 def layer_bytes_per_token(
     cache: KvCache, split: Split, kv_dtype: str = "auto", engine_version: str | None = None
 ) -> float:
@@ -71,6 +80,7 @@ def kv_bytes_per_token(
     model: Model, split: Split, kv_dtype: str = "auto", engine_version: str | None = None
 ) -> tuple[int, ...]:
     """Return the bytes of one token on a rank of each stage."""
+    kv_dtype = resolved(model, kv_dtype, engine_version)
     return tuple(
         round(
             sum(

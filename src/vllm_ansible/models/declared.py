@@ -45,7 +45,21 @@ def read(
         for module, algorithm in own.values.get("quantized_layers", {}).items()
     }
     names, patterns = _exceptions(own)
-    return Quantization(name, linear, experts, plain, names, patterns, only, stored)
+    cache = _cache(own)
+    return Quantization(name, linear, experts, plain, names, patterns, only, stored, cache)
+
+
+def _cache(own: Settings) -> str:
+    """Return the precision declared for the KV cache (`get_kv_cache_quant_algo_string`)."""
+    nested = own.section("quantization")
+    for one in (nested, own) if nested else (own,):
+        scheme = one.values.get("kv_cache_scheme") or one.values.get("kv_cache_quant_algo")
+        if isinstance(scheme, Mapping) and scheme.get("type") == "float":
+            bits = scheme.get("num_bits")
+            return "fp8" if bits == 8 else "nvfp4" if bits == 4 else "auto"
+        if isinstance(scheme, str):
+            return {"fp8": "fp8", "nvfp4": "nvfp4"}.get(scheme.lower(), "auto")
+    return "auto"
 
 
 def _exceptions(own: Settings) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:

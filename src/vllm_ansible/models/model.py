@@ -89,8 +89,9 @@ class Model:
     `others` is a vision tower, `head` the final norm and the output projection. Engine classes
     that build some of these on every stage name the roles in `everywhere`. `buffers` are on every
     stage and no parameters: rotary tables, index buffers. `block` is the side of a quantization
-    block, None where scales are per tensor or channel. `assumed` says, one sentence each, what was
-    taken for granted.
+    block, None where scales are per tensor or channel. `kv_dtype` is the precision of the cache
+    that the checkpoint declares, "auto" where it declares none. `assumed` says, one sentence each,
+    what was taken for granted.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Model:
     dtype: str
     quantization: str
     block: int | None = None
+    kv_dtype: str = "auto"
     buffers: tuple[Tensor, ...] = ()
     everywhere: tuple[Role, ...] = ()
     assumed: tuple[str, ...] = ()

@@ -33,7 +33,8 @@ class Quantization:
     """The schemes of a checkpoint: of its linear layers, of its experts, and which are left out.
 
     `stored` names the modules that the checkpoint's index or headers show to be quantized; it
-    decides where it is known, before any list of exceptions.
+    decides where it is known, before any list of exceptions. `kv_dtype` is what is declared of
+    the KV cache.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Quantization:
     patterns: tuple[re.Pattern[str], ...] = ()
     only: Mapping[str, Scheme] = field(default_factory=dict)
     stored: frozenset[str] | None = None
+    kv_dtype: str = "auto"
 
     def scheme(self, module: str, experts: bool = False) -> Scheme:
         """Return how this module's weight is stored."""

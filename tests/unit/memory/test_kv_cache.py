@@ -83,6 +83,15 @@ def test_a_window_bounds_what_a_sequence_takes(make: Make) -> None:
     assert needed == pytest.approx(token * 1_000_000, rel=0.01)
 
 
+def test_auto_is_what_the_checkpoint_declares(make: Make) -> None:
+    declared = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    model = make("llama", quantization_config=declared)
+    plain = kv_bytes_per_token(make("llama"), Split(1))[0]
+    assert kv_bytes_per_token(model, Split(1)) == (plain // 2,)
+    assert kv_bytes_per_token(model, Split(1), "auto", "0.11.0") == (plain,)
+    assert kv_bytes_per_token(model, Split(1), "bfloat16") == (plain,)
+
+
 def test_a_cache_dtype_that_is_not_known_is_refused(make: Make) -> None:
     with pytest.raises(PlanError, match="'fp3' is not known"):
         kv_bytes_per_token(make("llama"), Split(1), "fp3")

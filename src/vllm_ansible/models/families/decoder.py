@@ -103,6 +103,7 @@ def decoder(
         block=outline.quantization.linear.size or None
         if outline.quantization.linear.scales == "block"
         else None,
+        kv_dtype=outline.quantization.kv_dtype,
         buffers=(*_rotary(outline), *buffers),
         everywhere=outline.everywhere,
         assumed=outline.assumed,
