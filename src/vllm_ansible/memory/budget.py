@@ -16,6 +16,7 @@ GIB = 2**30
 LARGE_DEVICE = 70 * GIB
 # Sequences of a step by default on smaller devices, and on all in older engines.
 SMALL_BATCH = 256
+LONG_PROMPT = 32768
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,12 @@ def default_batch(memory_bytes: int) -> tuple[int, int]:
     return (8192, 1024) if memory_bytes >= LARGE_DEVICE else (2048, SMALL_BATCH)
 
 
+def _default_of_v0(length: int) -> tuple[int, int]:
+    """Return the default batch before 0.8: whole prompts, cut up only where they may be long."""
+    whole = isinstance(length, int) and length <= LONG_PROMPT
+    return (max(length, 2048) if whole else 2048), SMALL_BATCH
+
+
 def default_block_size(model: Model, accelerator_kind: str = "cuda") -> int:
     """Return the tokens of a block: 64 for latent attention on CUDA, 128 on a CPU, else 16."""
     latent = any(layer.kv.kind == "mla" for layer in model.layers)
@@ -88,8 +95,10 @@ def budget(
     part = default_utilization(engine_version) if utilization is None else utilization
     if isinstance(part, bool) or not 0 < part <= 1:
         raise _refused("gpu_memory_utilization", part, "more than 0 and at most 1")
-    tokens, sequences = default_batch(min(memory))
     length = max_model_len if max_model_len is not None else model.max_context
+    tokens, sequences = default_batch(min(memory))
+    if release(engine_version) < (0, 8, 0):
+        tokens, sequences = _default_of_v0(length)
     tokens = max_num_batched_tokens if max_num_batched_tokens is not None else tokens
     sequences = max_num_seqs if max_num_seqs is not None else sequences
     for name, value in (

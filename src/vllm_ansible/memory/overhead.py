@@ -17,6 +17,8 @@ from vllm_ansible.memory.split import Split
 from vllm_ansible.models.model import Layer, Model
 
 GIB = 2**30
+# Tokens for which `fused_experts` allocates at once.
+EXPERT_CHUNK = 32768
 
 
 @dataclass(frozen=True)
@@ -100,31 +102,40 @@ def _activations(model: Model, split: Split, layers: Sequence[Layer], tokens: in
     """The largest step: hidden states and residuals, and the widest layer's intermediates.
 
     Four tensors of the hidden size live at once at least (hidden, residual, input and output of a
-    projection); a gated block adds its two products and their activation; experts add each chosen
-    expert's input and output for a chunk of at most 32768 tokens (`VLLM_FUSED_MOE_CHUNK_SIZE`).
+    projection); a gated block adds its two products and their activation. Experts see the tokens of
+    all data-parallel ranks, gathered and sent back, and keep two workspaces for a chunk of them:
+    for each chosen expert the larger of twice its intermediate and the hidden size, and the
+    intermediate once more.
     """
-    hidden = 4 * model.hidden
     different = {id(layer.tensors): layer for layer in layers}.values()
-    widest = max((_intermediate(layer, split) for layer in different), default=0.0)
-    likely = 2.0 * tokens * (hidden + widest)
+    widest = max((_dense(layer, split) for layer in different), default=0.0)
+    routed = max((_routed(layer, split) for layer in different), default=0.0)
+    together = tokens * split.data if routed else tokens
+    gathered = 2 * model.hidden * together if together > tokens else 0
+    elements = tokens * (4 * model.hidden + widest)
+    elements += min(together, EXPERT_CHUNK) * routed + gathered
+    likely = 2.0 * elements
     return Term("activations", Band(likely / 2, likely, 2 * likely))
 
 
-def _intermediate(layer: Layer, split: Split) -> float:
-    """Return the elements for one token between the matrices of the widest block."""
-    inner = 0.0
-    for tensor in layer.tensors:
-        dense = tensor.role in ("mlp", "shared_expert") and tensor.name.endswith(".weight")
-        if dense and tensor.shard == "column":
-            inner = max(inner, 3 * tensor.units / split.tensor)
-    if layer.experts:
-        ranks = 1 if split.expert else split.tensor * split.data
-        units = max(
-            (one.units for one in layer.tensors if one.name.endswith("experts.w13.weight")),
-            default=0,
-        )
-        inner += layer.experts_per_token * (3 * units / ranks + layer.hidden)
-    return inner
+def _dense(layer: Layer, split: Split) -> float:
+    """Return the elements for one token between the matrices of a dense or shared block."""
+    inner = [
+        tensor.units
+        for tensor in layer.tensors
+        if tensor.role in ("mlp", "shared_expert")
+        and tensor.shard == "column"
+        and tensor.name.endswith(".weight")
+    ]
+    return 3 * max(inner, default=0) / split.tensor
+
+
+def _routed(layer: Layer, split: Split) -> float:
+    """Return the elements of both workspaces for one token and its chosen experts."""
+    ranks = 1 if split.expert else split.tensor * split.data
+    units = [one.units for one in layer.tensors if one.name.endswith("experts.w13.weight")]
+    inner = max(units, default=0) / ranks
+    return layer.experts_per_token * (max(2 * inner, layer.hidden) + inner)
 
 
 def _sampler(model: Model, fewest: int, sequences: int, version: Release) -> Term:
