@@ -116,7 +116,8 @@ def groups(
     }
     if not alike:
         return ()
-    if all(cache.kind in ("gqa", "mla") for cache in alike):
+    growing = {cache for cache in alike if cache.kind in ("gqa", "mla")}
+    if growing and all(cache.entry_bytes for cache in alike if cache not in growing):
         return (_one_group(alike, sizes, dealt, request, split),)
     return _mixed(alike, sizes, dealt, request, split)
 
@@ -143,7 +144,8 @@ def _one_group(
     pages, fixed = [0.0] * len(dealt), [0] * len(dealt)
     for cache, layers in alike.items():
         for stage, count in enumerate(_count(layers, dealt)):
-            pages[stage] += count * sizes[cache] * split.decode_context * request.block_size
+            page = sizes[cache] * split.decode_context * request.block_size
+            pages[stage] += 0 if cache.kind == "sliding" else count * page
             fixed[stage] += count * cache.state_bytes
     per_sequence = ceil(request.max_model_len / (request.block_size * split.decode_context))
     further = ceil(max(fixed) / max(pages))

@@ -69,7 +69,7 @@ def overhead(
     ]
     if last:
         terms.append(_sampler(model, least_num_seqs or max_num_seqs, max_num_seqs, version))
-    if model_is_latent(layers):
+    if any(layer.kv.kind == "mla" for layer in layers):
         terms.append(_latent(model, split, layers, max_num_batched_tokens))
     if version >= (0, 20, 0) and not eager:
         terms.append(_graphs(layers, split))
@@ -81,17 +81,13 @@ def total(terms: Sequence[Term]) -> Band:
     return sum((term.band for term in terms), Band(0.0, 0.0, 0.0))
 
 
-def model_is_latent(layers: Sequence[Layer]) -> bool:
-    """Return whether these layers attend to a latent cache."""
-    return any(layer.kv.kind == "mla" for layer in layers)
-
-
 def _outside(split: Split) -> Term:
-    """Context and libraries; NCCL's channels and custom all-reduce buffers with more ranks.
+    """Contexts and libraries, and with more ranks the buffers of NCCL.
 
-    A context is about 0.3 GiB. NCCL allocates buffers per channel and peer (its `NCCL_BUFFSIZE` is
-    4 MiB, to 32 channels, for each communicator of which an engine makes several); the engine's
-    snapshot may be taken before or after, so the low end has none.
+    A context and the workspaces of its libraries are some 0.3 GiB. A communicator of NCCL has up
+    to 32 channels, each with a buffer of 4 MiB (`NCCL_BUFFSIZE`) in both directions, and an engine
+    makes three or four: 0.9 GiB. The engine's first snapshot may be taken after they were made, so
+    the low end has almost none; the high end has three times as much.
     """
     if split.tensor * split.pipeline * split.data == 1:
         return Term("outside of torch", Band(0.0, 0.3 * GIB, 0.9 * GIB))

@@ -76,7 +76,7 @@ class Compressed:
         entry = self.head_size - self.rope_size + ROTATED_BYTES * self.rope_size + SCALE_BYTES
         kept = self.window * entry
         if self.ratio == 1:
-            return KvCache("sliding", 1, entry, 0, self.window, entry_bytes=entry)
+            return KvCache("sliding", 1, entry, 0, self.window, kept, entry_bytes=entry)
         overlap = 2 if self.ratio == 4 else 1
         partial = overlap * self.ratio * 2 * overlap * self.head_size * 4
         keys = (self.index_size + self.index_size // 128 * 4) / self.ratio
