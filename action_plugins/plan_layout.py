@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.action import ActionBase
 
+from vllm_ansible.accelerators.accelerator import Accelerator, accelerator
 from vllm_ansible.inventory.play_variables import (
     gpu_hosts,
     hosts_of_this_run,
     of_each_host,
     plain,
 )
-from vllm_ansible.planner.engines import parse_engines
+from vllm_ansible.models.model import Model
+from vllm_ansible.models.source import load
+from vllm_ansible.planner.engines import Engine, parse_engines
 from vllm_ansible.planner.layout import Capacity
 from vllm_ansible.planner.plan import Plan, make_plan
 from vllm_ansible.planner.ports import INTERNAL_BASE
@@ -64,14 +69,58 @@ class ActionModule(ActionBase):
         if set(hosts) != set(gpu_hosts(variables)):
             return plan_of_some_hosts(engines, kept, hosts)
         site = of_each_host(variables, hosts, arguments.get("hosts", "site_host"))
+        own = arguments.get("accelerators") or {}
+        for name in own:
+            accelerator(name, own)
         capacities = [
-            Capacity.whole(host, site[host]["accelerator"], int(site[host]["accelerator_count"]))
+            Capacity.whole(
+                host,
+                site[host]["accelerator"],
+                int(site[host]["accelerator_count"]),
+                _device(site[host], own),
+            )
             for host in hosts
         ]
+        known = any(capacity.device for capacity in capacities)
+        models, unread = _models(engines) if known else ({}, {})
+        for name, why in unread.items():
+            self._display.vvv(f"engine {name} is planned without its model: {why}")
         return make_plan(
             str(arguments["cluster"]),
             engines,
             capacities,
             kept,
             int(arguments.get("port_base", INTERNAL_BASE)),
+            models,
         )
+
+
+def _device(site: Mapping[str, Any], own: Mapping[str, Any]) -> Accelerator | None:
+    """Return what a host's devices are, with the memory that their driver reports.
+
+    None for a processor, whose layout nobody plans, and for a device nobody knows.
+    """
+    name = str(site.get("accelerator_name") or "")
+    if site["accelerator"] == "cpu" or not name:
+        return None
+    try:
+        found = accelerator(name, own)
+    except PlanError:
+        return None
+    return replace(
+        found, memory_bytes=int(site.get("accelerator_memory_bytes") or 0) or found.memory_bytes
+    )
+
+
+def _models(engines: Sequence[Engine]) -> tuple[dict[str, Model], dict[str, str]]:
+    """Return the models whose configuration the controller can read, and why not the others."""
+    models: dict[str, Model] = {}
+    unread: dict[str, str] = {}
+    for engine in engines:
+        if engine.model_source not in ("hub", "path"):
+            continue
+        try:
+            models[engine.name] = load(engine.model)
+        except PlanError as error:
+            unread[engine.name] = str(error)
+    return models, unread

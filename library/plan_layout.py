@@ -25,6 +25,10 @@ options:
     type: list
     elements: dict
     required: true
+  accelerators:
+    description: Accelerators that the inventory adds, by name; each has the fields of a known one, or C(like) one.
+    type: dict
+    default: {}
   port_base:
     description: First of the ports that the cluster uses inside.
     type: int

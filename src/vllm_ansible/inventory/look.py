@@ -40,11 +40,14 @@ class HostLook:
     accelerators_on_the_bus: int
     addresses: tuple[Address, ...]
     default_route: str
+    accelerator_name: str = ""
+    accelerator_memory_bytes: int = 0
 
     @classmethod
     def read(cls, name: str, look: Mapping[str, Any]) -> HostLook:
         """Return the typed look of the module's answer."""
         found = look["accelerators"]
+        devices = found.get("devices") or [{}]
         return cls(
             name=name,
             accelerator=found["kind"],
@@ -68,4 +71,7 @@ class HostLook:
             memory_bytes=look["memory_bytes"],
             disk_free_bytes=look["disk_free_bytes"],
             boot_id=look["boot_id"],
+            accelerator_name=str(devices[0].get("name") or ""),
+            # A layout is planned for the least of them.
+            accelerator_memory_bytes=min(int(one.get("memory_bytes") or 0) for one in devices),
         )

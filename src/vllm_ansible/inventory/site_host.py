@@ -62,6 +62,8 @@ class SiteHost:
     memory_bytes: int
     disk_free_bytes: int
     cores: int
+    accelerator_name: str = ""
+    accelerator_memory_bytes: int = 0
 
 
 def resolve_hosts(
@@ -116,6 +118,10 @@ def _resolve(look: HostLook, wish: Wishes, address: Address) -> SiteHost:
         memory_bytes=look.memory_bytes,
         disk_free_bytes=look.disk_free_bytes,
         cores=look.cores,
+        accelerator_name=look.accelerator_name if accelerator == look.accelerator else "",
+        accelerator_memory_bytes=(
+            look.accelerator_memory_bytes if accelerator == look.accelerator else 0
+        ),
     )
 
 

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.planner.engines import Engine, Layout
 from vllm_ansible.planner.problem import PlanError, Problem, close_match
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What one host offers, and the devices no engine has taken yet."""
+    """What one host offers, and the devices no engine has taken yet.
+
+    `device` is what its devices are, None where that is not known.
+    """
 
     host: str
     accelerator: str
     count: int
     free: tuple[int, ...]
+    device: Accelerator | None = None
 
     @classmethod
-    def whole(cls, host: str, accelerator: str, count: int) -> Capacity:
+    def whole(
+        cls, host: str, accelerator: str, count: int, device: Accelerator | None = None
+    ) -> Capacity:
         """Return a host on which nothing is planned yet."""
-        return cls(host, accelerator, count, tuple(range(count)))
+        return cls(host, accelerator, count, tuple(range(count)), device)
 
     def without(self, devices: set[int]) -> Capacity:
         """Return the host with these devices taken."""
-        free = tuple(device for device in self.free if device not in devices)
-        return Capacity(self.host, self.accelerator, self.count, free)
+        return replace(self, free=tuple(one for one in self.free if one not in devices))
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Placement:
 
 def place(engine: Engine, capacities: Sequence[Capacity]) -> Placement:
     """Return the ranks of an engine, on the first hosts in inventory order that have room."""
-    candidates = _candidates(engine, capacities)
+    candidates = allowed(engine, capacities)
     layout = engine.layout or Layout(tensor=1, pipeline=engine.nodes or 1)
     counts = host_counts(layout, engine.nodes)
     if not counts:
@@ -77,7 +83,7 @@ def host_counts(layout: Layout, nodes: int | None) -> tuple[int, ...]:
     return (*whole, *split)
 
 
-def _candidates(engine: Engine, capacities: Sequence[Capacity]) -> list[Capacity]:
+def allowed(engine: Engine, capacities: Sequence[Capacity]) -> list[Capacity]:
     """Return the hosts this engine may use, in the order the user gave."""
     by_name = {capacity.host: capacity for capacity in capacities}
     unknown = [host for host in engine.hosts if host not in by_name]

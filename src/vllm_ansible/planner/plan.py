@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from vllm_ansible.models.model import Model
+from vllm_ansible.planner.advice import Advice, advise
 from vllm_ansible.planner.arguments import command_line, with_defaults
 from vllm_ansible.planner.engines import Engine, Layout, Probe
 from vllm_ansible.planner.layout import Capacity, Rank, place
@@ -45,6 +47,8 @@ class PlannedEngine:
     probe: Probe
     request: str
     reasons: tuple[str, ...]
+    # What the planner expects of it, by stage and rank; empty where nothing was known.
+    estimate: Mapping[str, Any] = field(default_factory=dict)
 
     def devices(self, host: str) -> tuple[int, ...]:
         """Return the devices this engine has on a host."""
@@ -68,10 +72,10 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """Return a fingerprint of everything but the reasons, which are words."""
+        """Return a fingerprint of everything but reasons and expectations, which change nothing."""
         engines = [asdict(engine) for engine in self.engines]
         for engine in engines:
-            del engine["reasons"]
+            del engine["reasons"], engine["estimate"]
         return digest({"cluster": self.cluster, "engines": engines})
 
     def summary(self) -> str:
@@ -134,22 +138,27 @@ def make_plan(
     capacities: Sequence[Capacity],
     kept: Plan | None = None,
     port_base: int = INTERNAL_BASE,
+    models: Mapping[str, Model] | None = None,
 ) -> Plan:
     """Return the plan of a cluster, or refuse with every engine that cannot be placed.
 
-    An engine that is asked for as before stays where the kept plan put it, with its ports.
+    An engine that is asked for as before stays where the kept plan put it, with its ports, whatever
+    was measured since. models: by engine, those whose configuration could be read.
     """
     stays = _staying(engines, capacities, kept, port_base)
     free = [_left_free(capacity, stays.values()) for capacity in capacities]
     indices = _indices(engines, kept)
     problems: list[Problem] = []
     planned = []
+    waiting = [engine for engine in engines if engine.name not in stays]
     for engine in engines:
         if engine.name in stays:
             planned.append(stays[engine.name])
             continue
         try:
-            new = _place_engine(engine, indices[engine.name], free, port_base)
+            advice = advise(engine, free, waiting, models or {})
+            waiting = waiting[1:]
+            new = _place_engine(engine, indices[engine.name], free, port_base, advice)
         except PlanError as error:
             problems += error.problems
             continue
@@ -162,12 +171,12 @@ def make_plan(
 
 
 def _place_engine(
-    engine: Engine, index: int, free: Sequence[Capacity], port_base: int
+    engine: Engine, index: int, free: Sequence[Capacity], port_base: int, advice: Advice
 ) -> PlannedEngine:
     """Place one engine and write down all that follows from its place."""
-    placement = place(engine, free)
+    placement = place(replace(engine, layout=advice.layout), free)
     first = next(capacity for capacity in free if capacity.host == placement.hosts[0])
-    reasons = list(placement.reasons)
+    reasons = [*advice.reasons, *placement.reasons[1 if advice.chosen else 0 :]]
     if first.accelerator == "cpu":
         reasons.append("a CPU engine runs eagerly, with a small cache unless told otherwise")
     return PlannedEngine(
@@ -182,11 +191,14 @@ def _place_engine(
         hosts=placement.hosts,
         ranks=placement.ranks,
         ports=ports_for(index, engine.port, port_base),
-        arguments=command_line(with_defaults(engine.vllm_args, first.accelerator)),
+        arguments=command_line(
+            with_defaults({**advice.arguments, **engine.vllm_args}, first.accelerator)
+        ),
         environment=dict(engine.environment),
         probe=engine.probe,
         request=digest(asdict(engine)),
         reasons=tuple(reasons),
+        estimate=advice.estimate,
     )
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from jinja2 import ChainableUndefined, Environment, PackageLoader
 from markupsafe import Markup, escape
 
+from vllm_ansible.layouts.picture import of_plan
+
 from . import console
 from .redact import redact
 from .summary import Summary, summarise
@@ -56,6 +58,8 @@ def render(summary: Summary) -> str:
         headline=headline(summary),
         whole=whole or 1.0,
         engines=engines(summary),
+        # Drawn here, of numbers and of names that are escaped.
+        memory=Markup(of_plan(_mappings(summary.plan.get("engines")))),  # noqa: S704
         hosts=hosts(summary),
         versions=versions(summary),
         failures=failures(summary),

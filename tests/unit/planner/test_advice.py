@@ -1,0 +1,150 @@
+"""Layouts that the planner chooses inside the stage, where models and devices are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from vllm_ansible.accelerators.accelerator import accelerator
+from vllm_ansible.layouts.picture import of_plan
+from vllm_ansible.models.config import Settings
+from vllm_ansible.models.model import Model
+from vllm_ansible.models.understand import understand
+from vllm_ansible.planner.engines import Layout, parse_engines
+from vllm_ansible.planner.layout import Capacity
+from vllm_ansible.planner.plan import Plan, PlannedEngine, make_plan
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "torch_dtype": "bfloat16",
+}
+SMALL = {**LLAMA, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16}
+SMALL |= {"num_attention_heads": 32}
+
+
+def model(values: Mapping[str, Any]) -> Model:
+    return understand(Settings(values, "config.json"), "org/model")
+
+
+def hosts(*counts: int, kind: str | None = "H100-80") -> list[Capacity]:
+    device = accelerator(kind) if kind else None
+    return [
+        Capacity.whole(f"n{number}", "nvidia", count, device)
+        for number, count in enumerate(counts, 1)
+    ]
+
+
+def plan(
+    engines: list[dict[str, Any]],
+    capacities: list[Capacity],
+    kept: Plan | None = None,
+    **models: Mapping[str, Any],
+) -> Plan:
+    wanted = parse_engines([{"model": "org/model", **engine} for engine in engines])
+    known = {name: model(values) for name, values in models.items()}
+    return make_plan("c", wanted, capacities, kept, models=known)
+
+
+def only(made: Plan, name: str = "a") -> PlannedEngine:
+    engine = made.engine(name)
+    assert engine is not None
+    return engine
+
+
+def test_a_large_model_gets_the_devices_it_needs_on_one_host() -> None:
+    engine = only(plan([{"name": "a"}], hosts(8, 8), a=LLAMA))
+    assert engine.layout.tensor >= 4
+    assert engine.hosts == ("n1",)
+    assert "layout auto" in engine.reasons[0]
+    assert any(reason.startswith("not TP") for reason in engine.reasons)
+
+
+def test_a_model_larger_than_a_host_is_laid_over_several_by_stages() -> None:
+    engine = only(
+        plan([{"name": "a"}], hosts(2, 2, kind="A100-40"), a=LLAMA | {"num_hidden_layers": 70})
+    )
+    assert engine.layout == Layout(2, 2)
+    assert len(engine.hosts) == 2
+
+
+def test_an_unknown_device_or_model_keeps_to_one_rank() -> None:
+    assert only(plan([{"name": "a"}], hosts(8, kind=None), a=LLAMA)).layout == Layout(1, 1)
+    assert only(plan([{"name": "a"}], hosts(8))).layout == Layout(1, 1)
+
+
+def test_a_processor_is_never_planned_for() -> None:
+    made = plan([{"name": "a"}], [Capacity.whole("n1", "cpu", 4)], a=SMALL)
+    assert only(made).layout == Layout(1, 1)
+    assert only(made).estimate == {}
+
+
+def test_engines_share_devices_by_their_weights() -> None:
+    made = plan([{"name": "a"}, {"name": "b"}], hosts(8), a=LLAMA, b=SMALL)
+    large, small = only(made), only(made, "b")
+    assert large.layout.world_size + small.layout.world_size <= 8
+    assert large.estimate["kv_tokens"][0] > 0
+    assert not set(large.devices("n1")) & set(small.devices("n1"))
+
+
+def test_an_engine_with_its_own_layout_keeps_its_devices_free() -> None:
+    made = plan([{"name": "a"}, {"name": "b", "layout": {"tensor": 4}}], hosts(8), a=LLAMA, b=SMALL)
+    assert only(made, "b").layout == Layout(4, 1)
+    assert only(made).layout.world_size <= 4
+
+
+def test_a_chosen_layout_gets_a_context_that_its_cache_holds() -> None:
+    engine = only(plan([{"name": "a"}], hosts(2), a=LLAMA))
+    assert "--max-model-len" in engine.arguments
+    told = int(engine.arguments[engine.arguments.index("--max-model-len") + 1])
+    assert 0 < told <= engine.estimate["kv_tokens"][1]
+    given = plan([{"name": "a", "vllm_args": {"max_model_len": 4096}}], hosts(2), a=LLAMA)
+    assert only(given).arguments == ("--max-model-len", "4096")
+
+
+def test_an_asked_layout_is_kept_and_estimated_and_doubted() -> None:
+    asked = {"name": "a", "layout": {"tensor": 2}}
+    engine = only(plan([asked], hosts(8, kind="A100-40"), a=LLAMA))
+    assert engine.layout == Layout(2, 1)
+    assert "expects that it does not run" in engine.reasons[0]
+    fits = only(plan([asked], hosts(8), a=SMALL))
+    assert fits.estimate["stages"][0]["weights_bytes"] > 0
+
+
+def test_the_estimate_is_kept_and_changes_nothing() -> None:
+    made = plan([{"name": "a"}], hosts(8), a=LLAMA)
+    again = Plan.from_dict(made.to_dict())
+    assert again == Plan.from_dict(again.to_dict())
+    assert again.digest == made.digest
+    assert only(again).estimate == only(made).estimate
+    bare = made.to_dict()
+    del bare["engines"][0]["estimate"]
+    assert Plan.from_dict(bare).digest == made.digest
+
+
+def test_a_running_engine_stays_where_it_is() -> None:
+    kept = plan([{"name": "a"}], hosts(4, 4), a=LLAMA)
+    later = plan([{"name": "a"}], hosts(8, 8), kept, a=LLAMA)
+    assert only(later) == only(kept)
+
+
+@pytest.mark.parametrize("length", [10**9, 0, "long"])
+def test_arguments_that_make_no_sense_are_left_to_the_engine(length: Any) -> None:
+    made = plan([{"name": "a", "vllm_args": {"max_model_len": length}}], hosts(8), a=LLAMA)
+    assert only(made).layout.world_size >= 1
+
+
+def test_the_picture_of_a_kept_plan_shows_each_rank() -> None:
+    made = plan([{"name": "a"}], hosts(8), a=LLAMA).to_dict()
+    page = of_plan(made["engines"])
+    assert page.count("<title>rank") == len(made["engines"][0]["ranks"])
+    assert of_plan([{**made["engines"][0], "estimate": {}}]) == ""
