@@ -97,7 +97,10 @@ def _nothing(verdicts: list[Verdict], request: Request) -> Problem:
             found=request.wanted.name,
             fix="leave the layout to the planner, or change it",
         )
-    nearest = max(verdicts, key=lambda one: (one.budget is not None, one.candidate.ranks))
+    nearest = max(
+        verdicts,
+        key=lambda one: (one.budget is not None, one.candidate.ranks, one.candidate.tensor),
+    )
     total = request.model.bytes() / GIB
     memory = sum(node.accelerator.memory_bytes * node.devices for node in request.machines.nodes)
     return Problem(

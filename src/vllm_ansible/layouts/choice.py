@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vllm_ansible.layouts.request import Request
-from vllm_ansible.layouts.verdict import Verdict
+from vllm_ansible.layouts.verdict import GIB, Verdict
 
 # Candidates this close to the best are equals, and the simplest of them is taken: the model's
 # own band is wider.
@@ -15,10 +15,12 @@ EQUAL = 0.85
 def choose(verdicts: Sequence[Verdict], request: Request) -> Verdict | None:
     """Return the verdict to run, or None when none can run.
 
+    What fits only if the overhead is not at the high end of its band comes after what surely fits.
     A tensor-parallel group over several nodes is taken only where links were measured, or where
     nothing else can run.
     """
     able = [one for one in verdicts if one.accepted]
+    able = [one for one in able if surely(one, request)] or able
     inside = [one for one in able if one.tensor_nodes == 1]
     if inside and not request.machines.fabric.measured:
         able = inside
@@ -39,12 +41,19 @@ def worth(verdict: Verdict, request: Request) -> float:
     return verdict.output_rate
 
 
+def surely(verdict: Verdict, request: Request) -> bool:
+    """Tell whether one request of full length fits with the highest overhead of its band too."""
+    return verdict.budget is not None and verdict.budget.kv_tokens[0] >= request.longest
+
+
 def why_not(verdict: Verdict, chosen: Verdict, request: Request) -> str:
     """Return in one sentence why a candidate is not the chosen one."""
     if not verdict.accepted:
         return verdict.refusal
     ratio = worth(verdict, request) / worth(chosen, request)
     figures = _figures(verdict, chosen, request)
+    if surely(chosen, request) and not surely(verdict, request):
+        return f"{figures}, but it may not fit: {_tight(verdict)}"
     if verdict.tensor_nodes > 1 and not request.machines.fabric.measured and ratio > EQUAL:
         return (
             f"{figures} by the cards' rates, but each of its all-reduces crosses "
@@ -52,7 +61,7 @@ def why_not(verdict: Verdict, chosen: Verdict, request: Request) -> str:
         )
     if ratio < EQUAL or verdict.order < chosen.order:
         return f"{figures}: {_cause(verdict, chosen)}"
-    gain = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}, within the model's band"
+    gain = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}, within the band"
     gain = "as good" if abs(ratio - 1) < 0.005 else gain
     return f"{figures}: {gain}, and {_plainer(verdict, chosen)}"
 
@@ -70,13 +79,24 @@ def _figures(verdict: Verdict, chosen: Verdict, request: Request) -> str:
     return f"{mine} against {best} tokens/s"
 
 
+def _tight(verdict: Verdict) -> str:
+    """Return the numbers of a candidate that fits only just."""
+    if verdict.budget is None:
+        return ""
+    least = min(verdict.budget.stages, key=lambda stage: stage.kv_bytes.low)
+    return (
+        f"{least.weights / GIB:.1f} GiB of weights and {least.overhead.mid / GIB:.1f} to "
+        f"{least.overhead.high / GIB:.1f} beside them"
+    )
+
+
 def _plainer(verdict: Verdict, chosen: Verdict) -> str:
     """Return in what the chosen candidate is the plainer one."""
     one, other = verdict.candidate, chosen.candidate
     for mine, theirs, words in (
         (verdict.tensor_nodes, chosen.tensor_nodes, "a tensor-parallel group over {} nodes"),
         (verdict.nodes, chosen.nodes, "an engine over {} nodes"),
-        (one.data, other.data, "{} data-parallel ranks in step with each other"),
+        (one.data, other.data, "{} data-parallel ranks in step"),
         (one.pipeline, other.pipeline, "{} pipeline stages"),
         (int(one.expert), int(other.expert), "whole experts on each rank"),
         (one.tensor, other.tensor, "tensor parallelism of {}"),

@@ -124,7 +124,9 @@ class Judge:
             max_model_len=request.longest,
             kv_cache_dtype=request.kv_cache_dtype,
             eager=request.eager,
-            engine_version=None if request.engine_version == ENGINE_VERSION else request.engine_version,
+            engine_version=None
+            if request.engine_version == ENGINE_VERSION
+            else request.engine_version,
             accelerator_kind=KINDS.get(where[0].accelerator.kind, "cuda"),
         )
 
