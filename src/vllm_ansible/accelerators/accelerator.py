@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.problem import PlanError, Problem, close_match
 
 DATA = Path(__file__).with_name("accelerators.json")
@@ -16,7 +17,7 @@ FORMATS = ("bf16", "fp8", "fp4")
 NUMBERS = ("memory_bytes", "bandwidth", "link", "host_link", "devices_per_node", "card")
 
 
-@dataclass(frozen=True)
+@frozen
 class Accelerator:
     """One kind of device.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from vllm_ansible.accelerators.accelerator import Accelerator, accelerator
+from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.problem import PlanError, Problem
 
 EXAMPLE = "4x8 H100-80, or 4x8 H100-80 @ 8x400Gb, or 2x8 H100-80 + 1x8 H200"
@@ -19,7 +19,7 @@ MOST = 65536
 BITS = 8
 
 
-@dataclass(frozen=True)
+@frozen
 class Node:
     """One host and its devices, all of one kind."""
 
@@ -28,7 +28,7 @@ class Node:
     devices: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Fabric:
     """The network between nodes: bytes per second of all cards of one node, in one direction.
 
@@ -43,7 +43,7 @@ class Fabric:
     assumed: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Machines:
     """Nodes in the order in which ranks are numbered, and what joins them."""
 

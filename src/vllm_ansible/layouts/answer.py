@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vllm_ansible.layouts.arguments import Start, start
 from vllm_ansible.layouts.choice import choose, why_not
 from vllm_ansible.layouts.evaluate import Judge
@@ -11,6 +9,7 @@ from vllm_ansible.layouts.placing import Seat, seats, sites
 from vllm_ansible.layouts.request import Request, check
 from vllm_ansible.layouts.verdict import GIB, Verdict
 from vllm_ansible.memory.split import Split
+from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.throughput.estimate import Estimate
 
@@ -19,7 +18,7 @@ class NoLayout(PlanError):
     """No layout of a sound question can run."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Answer:
     """The layout to run.
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vllm_ansible.layouts.limits import HANGS_ACROSS_NODES, affected
 from vllm_ansible.layouts.request import Request
 from vllm_ansible.layouts.verdict import Verdict
 from vllm_ansible.memory.budget import default_batch
+from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.throughput.estimate import version
 
 STEP = 1024
 RPC_PORT = 13345
 
 
-@dataclass(frozen=True)
+@frozen
 class Start:
     """How one engine is started: arguments of `vllm serve MODEL` by node, and the environment."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from vllm_ansible.accelerators.machines import Machines, Node
+from vllm_ansible.planner.frozen import frozen
 
 # Up to here every number of stages is tried; beyond, those that use all devices.
 EVERY_PIPELINE = 4
 
 
-@dataclass(frozen=True)
+@frozen
 class Candidate:
     """One engine's split, and how many such engines the machines hold."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.layouts.candidate import Candidate
 from vllm_ansible.models.model import Model
+from vllm_ansible.planner.frozen import frozen
 
 VOCABULARY_PADDING = 64
 # Multi-node start hangs without a word unless custom all-reduce is off (vllm#53894).
@@ -16,7 +16,7 @@ HANGS_ACROSS_NODES = ((0, 26), (0, 29))
 CHECKS_ALL_LAYERS = ((0, 14, 1), (0, 17))
 
 
-@dataclass(frozen=True)
+@frozen
 class Facts:
     """What the limits ask of a model, found once."""
 

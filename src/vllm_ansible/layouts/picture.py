@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from vllm_ansible.layouts.answer import Answer
+from vllm_ansible.planner.frozen import frozen
 
 GIB = 1 << 30
 COLOURS = ("#3a6ea5", "#d98324", "#4f9d69", "#a34a7c", "#7a6bb5", "#5c8a8a")
@@ -18,7 +18,7 @@ WIDTH = 1000
 SHOWN_NODES = 32
 
 
-@dataclass(frozen=True)
+@frozen
 class Device:
     """One device: the rank on it, its stage, and what fills its memory, in bytes; no rank is None.
 
@@ -34,7 +34,7 @@ class Device:
     cache: float = 0.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Host:
     """One node with its devices in order."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.machines import Machines, Node
 from vllm_ansible.layouts.candidate import Candidate, alike
+from vllm_ansible.planner.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Seat:
     """One rank: its engine (replica), pipeline stage, node and device there."""
 
@@ -21,7 +21,7 @@ class Seat:
     device: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Site:
     """Where the devices of each stage of one engine are.
 

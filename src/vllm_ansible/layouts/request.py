@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vllm_ansible.accelerators.machines import Machines
 from vllm_ansible.layouts.candidate import Candidate
 from vllm_ansible.models.model import Model
+from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.problem import PlanError, Problem
 
 OBJECTIVES = ("throughput", "latency", "context")
@@ -15,7 +14,7 @@ ENGINE_VERSION = "0.32.0"
 USUAL_CONTEXT = 8192
 
 
-@dataclass(frozen=True)
+@frozen
 class Request:
     """One question. `context` is the longest request, prompt and reply, that must fit.
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vllm_ansible.layouts.candidate import Candidate
 from vllm_ansible.memory.budget import Budget
+from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.throughput.estimate import Estimate
 
 GIB = 1 << 30
 
 
-@dataclass(frozen=True)
+@frozen
 class Verdict:
     """One candidate judged.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from vllm_ansible.accelerators.machines import Machines, Node, usual_fabric
@@ -15,6 +15,7 @@ from vllm_ansible.layouts.request import Request, check
 from vllm_ansible.layouts.verdict import GIB, Verdict
 from vllm_ansible.models.model import Model
 from vllm_ansible.planner.engines import Engine, Layout
+from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.layout import Capacity, allowed, host_counts
 from vllm_ansible.planner.problem import PlanError
 
@@ -22,7 +23,7 @@ CONCURRENCY = 64
 TOLD = 3
 
 
-@dataclass(frozen=True)
+@frozen
 class Advice:
     """The layout of one engine, None for what it is without advice.
 

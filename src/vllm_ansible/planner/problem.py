@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 
 
 @dataclass(frozen=True)
@@ -44,5 +43,7 @@ def as_result(problems: Sequence[Problem]) -> dict[str, object]:
 
 def close_match(name: str, known: Iterable[str]) -> str:
     """Return a hint naming the known word that looks most like this one, or nothing."""
+    from difflib import get_close_matches  # only a refusal needs it
+
     matches = get_close_matches(name, sorted(known), n=1, cutoff=0.6)
     return f"did you mean {matches[0]}?" if matches else ""

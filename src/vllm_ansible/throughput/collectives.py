@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, log2
 
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.machines import Fabric
+from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.throughput import constants as c
 
 
-@dataclass(frozen=True)
+@frozen
 class Links:
     """What `ranks` ranks of one group have between them, on `nodes` nodes.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.machines import Fabric
+from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.throughput import constants as c
 from vllm_ansible.throughput.collectives import links
 from vllm_ansible.throughput.step import Pass, Rank, Terms, stage_pass
@@ -18,7 +18,7 @@ FUSED_ROTARY_SINCE = (0, 10)
 PROMPT = 2048
 
 
-@dataclass(frozen=True)
+@frozen
 class Stage:
     """One pipeline stage: its layers, its device, and how many nodes its groups span.
 
@@ -31,7 +31,7 @@ class Stage:
     nodes: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Placed:
     """One engine as far as its speed goes."""
 
@@ -55,7 +55,7 @@ class Placed:
         return self.engine_version is not None and self.engine_version < V1_SINCE
 
 
-@dataclass(frozen=True)
+@frozen
 class Band:
     """A prediction and the range in which a measurement is expected."""
 
@@ -72,7 +72,7 @@ class Band:
         return Band(self.low * factor, self.middle * factor, self.high * factor)
 
 
-@dataclass(frozen=True)
+@frozen
 class Estimate:
     """What one engine delivers: rates in tokens per second, times in seconds.
 

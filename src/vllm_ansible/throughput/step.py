@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vllm_ansible.accelerators.accelerator import Accelerator
+from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.throughput import constants as c
 from vllm_ansible.throughput.collectives import Links
 from vllm_ansible.throughput.work import LayerWork, Work
 
 
-@dataclass(frozen=True)
+@frozen
 class Pass:
     """What goes through the layers at once, on one data-parallel rank.
 
@@ -25,7 +24,7 @@ class Pass:
     decode: bool = True
 
 
-@dataclass(frozen=True)
+@frozen
 class Rank:
     """What the engine runs on: the device, its links, and how kernels are launched."""
 
@@ -36,7 +35,7 @@ class Rank:
     eager: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class Terms:
     """Seconds of one pass by cause; `total` is what the pass takes.
 

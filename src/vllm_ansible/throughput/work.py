@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from vllm_ansible.models.model import Layer, Model, Tensor
+from vllm_ansible.planner.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class LayerWork:
     """One kind of layer on one rank.
 
@@ -36,7 +36,7 @@ class LayerWork:
     expert_bits: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Work:
     """A model's layers by kind: how many of each kind every pipeline stage has, and the head."""
 
