@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
+# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
 from ansible.plugins.action import ActionBase
+
+from vllm_ansible.layouts.printed import beside
 
 
 class ActionModule(ActionBase):
@@ -56,9 +63,17 @@ class ActionModule(ActionBase):
                 "question": verdict["question"],
                 "answer": verdict["answer"],
                 "seconds": verdict["seconds"],
+                "memory": beside(engine.get("estimate") or {}, verdict.get("figures") or {}),
             }
             for engine, verdict in answered
         ]
+        misses = [
+            f"{engine['name']}: {words}"
+            for engine in engines
+            for words in engine["memory"]["misses"]
+        ]
+        for words in misses:
+            self._display.warning(words)
         return {
             **result,
             "changed": False,

@@ -48,6 +48,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from vllm_ansible.layouts.printed import joined
 from vllm_ansible.progress import Silence
 from vllm_ansible.record.progress import Progress
 
@@ -81,6 +82,7 @@ class ActionModule(ActionBase):
         silence = Silence(wanted["silence_seconds"], time.monotonic())
         phase: dict[str, Any] = {"name": "starting", "done": 0, "total": 0}
         offset, heard, last_line = -1, 0, ""
+        figures: dict[str, float] = {}
         while True:
             look = self._execute_module(
                 module_name="engine_log_info",
@@ -98,9 +100,10 @@ class ActionModule(ActionBase):
             heard += look["news"]
             phase = look["phase"] or phase
             last_line = (look["lines"] or [last_line])[-1]
+            figures = joined(figures, look.get("figures") or {})
             if look["running"] and look["healthy"]:
                 progress.show(f"{wanted['engine']}: first answer", phase="answering")
-                return self._answer(wanted, task_vars)
+                return {**self._answer(wanted, task_vars), "figures": figures}
             if self._task.check_mode:
                 return {"ready": True, "waited": False}
             if not look["running"]:

@@ -72,6 +72,10 @@ news:
   description: How many of the new lines tell of progress; a repeated "still waiting" is none.
   type: int
   returned: success
+figures:
+  description: C(weights_gib) and C(kv_tokens), as far as the text prints them.
+  type: dict
+  returned: success
 healthy:
   description: Whether the port answered with 200.
   type: bool
@@ -82,7 +86,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.completion import status_of
-from ansible.module_utils.vllm_ansible.node.engine_log import last_phase, news, tail
+from ansible.module_utils.vllm_ansible.node.engine_log import figures, last_phase, news, tail
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
 from ansible.module_utils.vllm_ansible.node.processes import looks
 
@@ -127,6 +131,7 @@ def main() -> None:
             phase={},
             lines=[],
             news=0,
+            figures={},
             healthy=False,
         )
     start = seen["log_offset"] if wanted["offset"] < 0 else wanted["offset"]
@@ -140,6 +145,7 @@ def main() -> None:
         phase=phase._asdict() if phase else {},
         lines=tail(text),
         news=news(text),
+        figures=figures(text),
         healthy=bool(wanted["health_url"]) and status_of(wanted["health_url"]) == 200,
     )
 

@@ -26,7 +26,9 @@ options:
     elements: dict
     required: true
   accelerators:
-    description: Accelerators that the inventory adds, by name; each has the fields of a known one, or C(like) one.
+    description:
+      - Accelerators that the inventory adds, by name; each has the fields of a known one, or
+        C(like) one.
     type: dict
     default: {}
   port_base:

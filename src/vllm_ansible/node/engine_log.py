@@ -36,6 +36,25 @@ _IDLE = re.compile(
     r"|No available node types can fulfill|Engine \d+: Avg prompt throughput: 0\.0"
 )
 
+# What ranks print of their memory, from vLLM 0.6 to 0.32.
+_WEIGHTS = re.compile(r"(?:Model loading took|[Ll]oading model weights took) ([\d.]+) ?Gi?B")
+_TOKENS = re.compile(r"KV cache size: ([\d,]+) tokens")
+
+
+def figures(text: str) -> dict[str, float]:
+    """Return what a log prints of memory: weights of the fullest rank in GiB, tokens of the cache.
+
+    Only what was printed is there; of several caches the smallest counts.
+    """
+    found = {}
+    weights = [float(size) for size in _WEIGHTS.findall(text)]
+    tokens = [int(count.replace(",", "")) for count in _TOKENS.findall(text)]
+    if weights:
+        found["weights_gib"] = max(weights)
+    if tokens:
+        found["kv_tokens"] = float(min(tokens))
+    return found
+
 
 def lines(text: str) -> list[str]:
     """Split a log into lines, each state of a progress bar counting as one."""
