@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from vllm_ansible.layouts.arguments import Start, start
-from vllm_ansible.layouts.choice import choose, why_not
+from vllm_ansible.layouts.choice import EQUAL, choose, why_not
 from vllm_ansible.layouts.evaluate import Judge
+from vllm_ansible.layouts.groups import groups
 from vllm_ansible.layouts.placing import Seat, seats, sites
 from vllm_ansible.layouts.request import Request, check
 from vllm_ansible.layouts.verdict import GIB, Verdict
 from vllm_ansible.memory.split import Split
 from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.problem import PlanError, Problem
-from vllm_ansible.throughput.estimate import Estimate
+from vllm_ansible.throughput.estimate import Estimate, Speed
 
 
 class NoLayout(PlanError):
@@ -63,7 +64,7 @@ def answer(request: Request) -> Answer:
         alone=speed.at(1, request.input_tokens, request.output_tokens),
         saturated=speed.at(most, request.input_tokens, request.output_tokens),
         others=tuple((other, why_not(other, chosen, request)) for other in rest),
-        notes=_notes(request, chosen),
+        notes=(*_notes(request, chosen), *_apart(request, chosen, speed, most)),
     )
 
 
@@ -85,6 +86,23 @@ def _notes(request: Request, chosen: Verdict) -> tuple[str, ...]:
     if chosen.budget and chosen.budget.reasons:
         notes += [f"{words[0].upper()}{words[1:]}." for words in chosen.budget.reasons]
     return tuple(notes)
+
+
+def _apart(request: Request, chosen: Verdict, speed: Speed, most: float) -> tuple[str, ...]:
+    """Return what prefill and decode on engines of their own would bring, if much."""
+    sizes = request.input_tokens, request.output_tokens
+    found = groups(speed, chosen.candidate.replicas, request.concurrency, *sizes, most)
+    if (
+        found is None
+        or found.output_rate < chosen.output_rate * EQUAL
+        or found.token_time > chosen.token_time * EQUAL
+    ):
+        return ()
+    return (
+        f"As {found.prefill} engines for prefill and {found.decode} for decode, "
+        f"{found.output_rate:,.0f} tokens/s at {found.token_time * 1e3:.1f} ms a token, if the "
+        "cache moves between them as fast as prompts come.",
+    )
 
 
 def _nothing(verdicts: list[Verdict], request: Request) -> Problem:

@@ -13,7 +13,7 @@ from typing import Any
 from vllm_ansible.accelerators.machines import EXAMPLE, Machines, machines
 from vllm_ansible.layouts.answer import NoLayout, answer
 from vllm_ansible.layouts.candidate import Candidate, room
-from vllm_ansible.layouts.request import ENGINE_VERSION, Request
+from vllm_ansible.layouts.request import ENGINE_VERSION, Request, check
 from vllm_ansible.layouts.table import document, lines
 from vllm_ansible.models.source import load
 from vllm_ansible.planner.problem import PlanError, Problem
@@ -25,7 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print a plan; 0 is a layout to run, 1 that none can run, 2 a question that is wrong."""
     options = parser().parse_args(arguments)
     try:
-        found = answer(_request(options))
+        request = _request(options)
+        if options.also:
+            return _several(request, options)
+        found = answer(request)
     except PlanError as error:
         if options.json:
             sys.stdout.write(json.dumps({"ok": False, "refused": str(error)}, indent=2) + "\n")
@@ -43,6 +46,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return OK
 
 
+def _several(request: Request, options: argparse.Namespace) -> int:
+    """Print a plan for each of several models that share the machines."""
+    from vllm_ansible.layouts.several import share
+
+    asked = [request, *(replace(request, model=load(name)) for name in options.also)]
+    found = share([check(one) for one in asked])
+    if options.json:
+        engines = [document(one) for one in found]
+        sys.stdout.write(json.dumps({"ok": True, "engines": engines}, indent=2) + "\n")
+        return OK
+    for one in found:
+        nodes = [node.name for node in one.request.machines.nodes]
+        where = nodes[0] if len(nodes) == 1 else f"{nodes[0]} to {nodes[-1]}"
+        sys.stdout.write(f"on {where}: " + "\n".join(lines(one, options.all)) + "\n\n")
+    return OK
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of this verb."""
     made = argparse.ArgumentParser(
@@ -51,6 +71,13 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("model", help="config.json, a directory with one, or a hub name (org/name)")
     made.add_argument("machines", help=EXAMPLE)
+    made.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help="another model on the same machines; each gets nodes of its own",
+    )
     made.add_argument("--concurrency", type=int, default=64, help="requests at once (64)")
     made.add_argument("--input-tokens", type=int, default=1024, help="of one request (1024)")
     made.add_argument("--output-tokens", type=int, default=512, help="of one reply (512)")

@@ -103,10 +103,12 @@ class Speed:
         input_tokens: float = 512,
         output_tokens: float = 256,
         most_running: float | None = None,
+        prefilled: bool = False,
     ) -> Estimate:
         """Return what is delivered to `concurrency` clients, each waiting for its reply.
 
         most_running: how many sequences the KV cache and the scheduler let run at once.
+        prefilled: prompts come from engines that do nothing else.
         """
         running = min(concurrency, most_running) if most_running else concurrency
         context = input_tokens + output_tokens / 2
@@ -114,7 +116,7 @@ class Speed:
         prefill = self._prefill(input_tokens)
         hidden = 0.0 if self.placed.first_engine else self._prefill(1)
         width = len(self.placed.stages) * self.placed.data
-        busy = max(0.0, prefill - hidden) / width
+        busy = 0.0 if prefilled else max(0.0, prefill - hidden) / width
         reply = output_tokens * period + running * busy
         queue = reply * max(0.0, concurrency - running) / running
         rate = running * output_tokens / reply
