@@ -19,6 +19,7 @@ from ansible.utils.vars import load_extra_vars
 from vllm_ansible.inventory.accepted import accepts
 from vllm_ansible.inventory.check import Inventory, check
 from vllm_ansible.inventory.play_variables import gpu_hosts, hosts_of_this_run, plain
+from vllm_ansible.inventory.readable import readable
 from vllm_ansible.inventory.sources import read_sources
 from vllm_ansible.inventory.specs import Option, load_options
 from vllm_ansible.inventory.variables import Unresolved
@@ -44,7 +45,7 @@ class ActionModule(ActionBase):
             selected=hosts_of_this_run(task_variables),
             connection=_connection_variables(),
         )
-        verdict = check(inventory, options, accepts, self._finder(task_variables))
+        verdict = check(inventory, options, accepts, self._finder(task_variables), readable)
         if verdict.problems:
             return {"failed": True, **as_result(verdict.problems)}
         engines = [engine.name for engine in verdict.engines]

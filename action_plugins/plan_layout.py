@@ -22,9 +22,8 @@ from vllm_ansible.inventory.play_variables import (
     of_each_host,
     plain,
 )
-from vllm_ansible.models.model import Model
-from vllm_ansible.models.source import load
-from vllm_ansible.planner.engines import Engine, parse_engines
+from vllm_ansible.inventory.readable import readable
+from vllm_ansible.planner.engines import parse_engines
 from vllm_ansible.planner.layout import Capacity
 from vllm_ansible.planner.plan import Plan, make_plan
 from vllm_ansible.planner.ports import INTERNAL_BASE
@@ -81,10 +80,10 @@ class ActionModule(ActionBase):
             )
             for host in hosts
         ]
+        for words in _surprises(capacities, variables["hostvars"], own):
+            self._display.warning(words)
         known = any(capacity.device for capacity in capacities)
-        models, unread = _models(engines) if known else ({}, {})
-        for name, why in unread.items():
-            self._display.vvv(f"engine {name} is planned without its model: {why}")
+        models = readable(engines) if known else {}
         return make_plan(
             str(arguments["cluster"]),
             engines,
@@ -112,15 +111,18 @@ def _device(site: Mapping[str, Any], own: Mapping[str, Any]) -> Accelerator | No
     )
 
 
-def _models(engines: Sequence[Engine]) -> tuple[dict[str, Model], dict[str, str]]:
-    """Return the models whose configuration the controller can read, and why not the others."""
-    models: dict[str, Model] = {}
-    unread: dict[str, str] = {}
-    for engine in engines:
-        if engine.model_source not in ("hub", "path"):
+def _surprises(
+    capacities: Sequence[Capacity], declared: Mapping[str, Any], own: Mapping[str, Any]
+) -> list[str]:
+    """Return a sentence for each host whose devices are not those that were declared."""
+    found = []
+    for capacity in capacities:
+        name = str(declared[capacity.host].get("accelerator_model") or "")
+        if not name or capacity.device is None:
             continue
-        try:
-            models[engine.name] = load(engine.model)
-        except PlanError as error:
-            unread[engine.name] = str(error)
-    return models, unread
+        if accelerator(name, own).name != capacity.device.name:
+            found.append(
+                f"{capacity.host} has {capacity.device.name} where {name} was declared: what is "
+                "there counts"
+            )
+    return found

@@ -42,7 +42,12 @@ class Verdict:
         """Return the verdict as one line for people."""
         engines = f"{len(self.engines)} engine{'s' if len(self.engines) != 1 else ''}"
         hosts = f"{len(self.hosts)} host{'s' if len(self.hosts) != 1 else ''}"
-        return f"{self.cluster}: {engines} on {hosts}"
+        planned = [
+            f"{engine.name}: {engine.reasons[0]}"
+            for engine in (self.plan.engines if self.plan else ())
+            if engine.estimate
+        ]
+        return "; ".join([f"{self.cluster}: {engines} on {hosts}", *planned])
 
 
 def check(
@@ -50,6 +55,7 @@ def check(
     options: Mapping[str, Option],
     accepts: variables.Accepts,
     where: variables.Where,
+    read_models: cluster.ReadModels | None = None,
 ) -> Verdict:
     """Return every problem of an inventory; a value that was refused is not judged further."""
     gpu = {host: inventory.hosts[host] for host in inventory.gpu}
@@ -66,7 +72,7 @@ def check(
     if any(problem.message.startswith("engines ") for problem in mistyped):
         wanted = variables.Unresolved("refused already")
     base = cluster.whole_number(first.get("port_base"), INTERNAL_BASE)
-    engines, plan, refused = cluster.estimate(name, wanted, gpu, base)
+    engines, plan, refused = cluster.estimate(name, wanted, gpu, base, read_models)
     place = where("engines", list(inventory.gpu)) if refused else ""
     problems += [_placed(problem, place) for problem in refused]
     problems += cluster.split_engines(plan, inventory.gpu, inventory.selected)

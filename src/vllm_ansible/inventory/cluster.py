@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from vllm_ansible.accelerators.accelerator import Accelerator, accelerator
 from vllm_ansible.inventory.variables import Unresolved, Where
+from vllm_ansible.models.model import Model
 from vllm_ansible.node.models import PACKAGES, RANDOM, model_of
 from vllm_ansible.node.safetensors import WeightsError
+from vllm_ansible.planner.advice import HOPELESS
 from vllm_ansible.planner.engines import Engine, parse_engines
 from vllm_ansible.planner.layout import Capacity
 from vllm_ansible.planner.plan import Plan, make_plan
@@ -31,6 +34,9 @@ EQUAL = (
 SECRET_FILES = ("vllm_api_key_file", "huggingface_token_file")
 # No host has as many: stands in where an inventory does not say how many it has.
 UNDECLARED = 1024
+
+# Reads the configurations of the engines' models, those that can be read, by engine.
+ReadModels = Callable[[Sequence[Engine]], Mapping[str, Model]]
 
 
 def disagreements(
@@ -129,8 +135,12 @@ def estimate(
     engines: object,
     hosts: Mapping[str, Mapping[str, Any]],
     port_base: int = INTERNAL_BASE,
+    read_models: ReadModels | None = None,
 ) -> tuple[tuple[Engine, ...], Plan | None, list[Problem]]:
-    """Return the engines and the plan as far as it can be known without looking at a host."""
+    """Return the engines and the plan as far as it can be known without looking at a host.
+
+    read_models is asked only where the inventory says what the accelerators will be.
+    """
     if isinstance(engines, Unresolved):
         return (), None, []
     try:
@@ -141,9 +151,28 @@ def estimate(
     if unknown or not hosts:
         return typed, None, unknown
     try:
-        return typed, make_plan(cluster, typed, declared(hosts), port_base=port_base), []
+        capacities = declared(hosts)
+        known = any(capacity.device for capacity in capacities)
+        models = read_models(typed) if read_models and known else {}
+        plan = make_plan(cluster, typed, capacities, port_base=port_base, models=models)
     except PlanError as error:
         return typed, None, list(error.problems)
+    return typed, plan, _hopeless(plan)
+
+
+def _hopeless(plan: Plan) -> list[Problem]:
+    """Return one problem for each engine that fits nowhere on the declared accelerators."""
+    return [
+        Problem(
+            f"engine {engine.name} with {engine.model}: {reason}",
+            expected="accelerators that hold the model and a cache",
+            found=reason,
+            fix="declare more or larger machines, or give the engine a layout to try it",
+        )
+        for engine in plan.engines
+        for reason in engine.reasons
+        if reason.startswith(HOPELESS)
+    ]
 
 
 def _unknown_models(engines: Sequence[Engine]) -> list[Problem]:
@@ -180,8 +209,18 @@ def declared(hosts: Mapping[str, Mapping[str, Any]]) -> list[Capacity]:
         kind = str(variables.get("accelerator") or "auto")
         count = whole_number(variables.get("accelerator_count"), 0)
         count = count or (1 if kind == "cpu" else UNDECLARED)
-        capacities.append(Capacity.whole(host, stand_in if kind == "auto" else kind, count))
+        kind = stand_in if kind == "auto" else kind
+        capacities.append(Capacity.whole(host, kind, count, _device(variables, kind)))
     return capacities
+
+
+def _device(variables: Mapping[str, Any], kind: str) -> Accelerator | None:
+    """Return the accelerator that an inventory says its hosts will have; it needs their number."""
+    name = str(variables.get("accelerator_model") or "")
+    if not name or kind == "cpu" or not whole_number(variables.get("accelerator_count"), 0):
+        return None
+    own = variables.get("accelerators")
+    return accelerator(name, own if isinstance(own, Mapping) else None)
 
 
 def split_engines(plan: Plan | None, gpu: Sequence[str], selected: Sequence[str]) -> list[Problem]:

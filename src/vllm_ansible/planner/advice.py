@@ -21,6 +21,7 @@ from vllm_ansible.planner.problem import PlanError
 
 CONCURRENCY = 64
 TOLD = 3
+HOPELESS = "no layout is expected to run"
 
 
 @frozen
@@ -193,7 +194,7 @@ def _hopeless(able: Sequence[Verdict]) -> tuple[str, ...]:
     if not able:
         return ()
     nearest = max(able, key=lambda one: (one.budget is not None, one.candidate.ranks))
-    return (f"no layout is expected to run; {nearest.candidate.name}: {nearest.refusal}",)
+    return (f"{HOPELESS}; {nearest.candidate.name}: {nearest.refusal}",)
 
 
 def estimate(verdict: Verdict, request: Request) -> dict[str, Any]:

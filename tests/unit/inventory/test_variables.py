@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from vllm_ansible.inventory.accepted import accepts
 from vllm_ansible.inventory.check import Inventory, Verdict, check
+from vllm_ansible.inventory.readable import readable
 from vllm_ansible.inventory.specs import load_options
 
 OPTIONS = load_options(Path(__file__).parents[3] / "roles")
@@ -145,3 +147,42 @@ def test_a_secret_that_cannot_be_used_is_refused(
         file.write_text(content)
     (told,) = sentences(judge({"vllm_api_key_file": str(file)}))
     assert fault in told
+
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+    "torch_dtype": "bfloat16",
+}
+
+
+def planned(directory: Path, model: str, count: int) -> Verdict:
+    """Judge two hosts that will have so many of a declared accelerator."""
+    (directory / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    engine = {"name": "a", "model": str(directory)}
+    values = {"accelerator": "nvidia", "accelerator_model": model, "accelerator_count": count}
+    hosts = {f"n{number}": {"engines": [engine], **values} for number in (1, 2)}
+    inventory = Inventory(hosts, {"gpu": list(hosts)}, list(hosts), list(hosts))
+    return check(inventory, OPTIONS, accepts, lambda name, hosts: "here", readable)
+
+
+def test_declared_accelerators_are_planned_for_before_any_is_there(tmp_path: Path) -> None:
+    verdict = planned(tmp_path, "H100-80", 4)
+    assert sentences(verdict) == []
+    assert "a: TP4: layout auto; " in verdict.summary()
+
+
+def test_a_model_that_fits_nowhere_is_refused_before_any_machine_is_rented(tmp_path: Path) -> None:
+    (sentence,) = sentences(planned(tmp_path, "RTX-4090", 2))
+    assert "no layout is expected to run; " in sentence
+
+
+def test_an_unknown_accelerator_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
+    (sentence,) = sentences(planned(tmp_path, "H900", 2))
+    assert "accelerator 'H900' is not known" in sentence
