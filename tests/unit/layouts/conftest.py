@@ -53,6 +53,7 @@ LLAMA_8B: dict[str, Any] = {
 }
 SHAPES: dict[str, dict[str, Any]] = {
     "r1": R1,
+    "r1-bf16": {key: value for key, value in R1.items() if key != "quantization_config"},
     "r1-awq": {**R1, "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 64}},
     "llama-8b": LLAMA_8B,
     "llama-70b": {

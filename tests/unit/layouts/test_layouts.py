@@ -86,8 +86,15 @@ def test_r1_fits_two_nodes_and_tensors_stay_inside(ask: Any) -> None:
     found = answer(ask("r1", "2x8 H100-80", concurrency=8))
     assert found.chosen.candidate.name == "TP8 PP2"
     reasons = {other.candidate.name: reason for other, reason in found.others}
-    assert "only measured links can justify that" in reasons["TP16"]
+    assert "collectives take" in reasons["TP16"]
     assert "no room for a KV cache" in reasons["2 x TP8"]
+
+
+def test_tensors_across_nodes_are_refused_by_rule_where_they_would_be_faster(ask: Any) -> None:
+    found = answer(ask("llama-70b", "4x1 GH200-96", concurrency=1, objective="latency"))
+    assert found.chosen.tensor_nodes == 1
+    reasons = {other.candidate.name: reason for other, reason in found.others}
+    assert "only measured links can justify that" in reasons["TP4"]
 
 
 def test_a_measured_network_may_justify_tensors_across_nodes(ask: Any) -> None:
