@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+
+from vllm_ansible.planner.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Problem:
     """One thing that is wrong, told as one sentence."""
 
