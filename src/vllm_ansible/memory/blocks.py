@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 
 from vllm_ansible.memory.kv_cache import layer_bytes_per_token, resolved
 from vllm_ansible.memory.release import release
 from vllm_ansible.memory.split import Split, stages
 from vllm_ansible.models.model import KvCache, Model
+from vllm_ansible.planner.frozen import frozen
 
 # A state kept for prefix caching holds the current one and the one before it.
 STATES_PER_SEQUENCE = 2
 BATCHES_IN_FLIGHT = 2
 
 
-@dataclass(frozen=True)
+@frozen
 class Capacity:
     """Blocks of the pool, tokens as the engine counts them, sequences of full length at once."""
 
@@ -31,7 +31,7 @@ class Capacity:
     concurrency: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Group:
     """Layers that share a table of blocks.
 
@@ -44,7 +44,7 @@ class Group:
     block: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Request:
     """What decides how much of the cache one sequence takes."""
 

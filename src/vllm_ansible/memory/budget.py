@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 
 from vllm_ansible.memory.blocks import Request, bytes_per_sequence, groups, holding
 from vllm_ansible.memory.overhead import Band, Term, overhead, total
@@ -10,6 +10,7 @@ from vllm_ansible.memory.release import release
 from vllm_ansible.memory.split import Split, stages
 from vllm_ansible.memory.weights import weights
 from vllm_ansible.models.model import Model
+from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.problem import PlanError, Problem
 
 GIB = 2**30
@@ -19,7 +20,7 @@ SMALL_BATCH = 256
 LONG_PROMPT = 32768
 
 
-@dataclass(frozen=True)
+@frozen
 class Stage:
     """One stage's largest rank, in bytes; `terms` are what the overhead is made of."""
 
@@ -29,7 +30,7 @@ class Stage:
     terms: tuple[Term, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Budget:
     """What a split leaves for the cache.
 

@@ -10,18 +10,18 @@ deployment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from vllm_ansible.memory.release import Release, release
 from vllm_ansible.memory.split import Split
 from vllm_ansible.models.model import Layer, Model
+from vllm_ansible.planner.frozen import frozen
 
 GIB = 2**30
 # Tokens for which `fused_experts` allocates at once.
 EXPERT_CHUNK = 32768
 
 
-@dataclass(frozen=True)
+@frozen
 class Band:
     """Bytes: at least, likely, at most."""
 
@@ -34,7 +34,7 @@ class Band:
         return Band(self.low + other.low, self.mid + other.mid, self.high + other.high)
 
 
-@dataclass(frozen=True)
+@frozen
 class Term:
     """One cause of overhead."""
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from vllm_ansible.memory.release import release
 from vllm_ansible.models.model import Layer
+from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.problem import PlanError, Problem
 
 LARGEST = 2**20
 
 
-@dataclass(frozen=True)
+@frozen
 class Split:
     """Ranks by kind of parallelism; experts are kept whole over tensor x data with `expert`.
 

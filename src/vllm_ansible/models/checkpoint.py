@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 from vllm_ansible.models.config import Settings, brief, parse
+from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.problem import PlanError, Problem
 
 INDEX = "model.safetensors.index.json"
@@ -34,7 +34,7 @@ WIDTHS = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Stored:
     """One tensor in a file: its type as safetensors writes it, its shape, its bytes."""
 
@@ -52,7 +52,7 @@ class Stored:
         return self.elements * WIDTHS.get(self.dtype, 2)
 
 
-@dataclass(frozen=True)
+@frozen
 class Checkpoint:
     """Names of all tensors; what is known of each (headers), and the sum the index gives."""
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.problem import PlanError, Problem
 
 LARGEST_FILE = 4 * 2**20
 LARGEST_NUMBER = 2**31
 
 
-@dataclass(frozen=True)
+@frozen
 class Settings:
     """A section of a configuration; every reading says where it failed."""
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from vllm_ansible.planner.frozen import frozen
 
 Scales = Literal["none", "tensor", "channel", "block", "group"]
 BYTES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2, "auto": 2}
 PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.")
 
 
-@dataclass(frozen=True)
+@frozen
 class Scheme:
     """Bits of a weight, and which scales lie beside it.
 
@@ -28,7 +30,7 @@ class Scheme:
     zero_bits: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Quantization:
     """The schemes of a checkpoint: of its linear layers, of its experts, and which are left out.
 

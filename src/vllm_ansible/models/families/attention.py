@@ -7,16 +7,16 @@ What each one splits, replicates and caches is read from vLLM 0.32: `QKVParallel
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from vllm_ansible.models.families.parts import WHOLE, Cut, Parts
 from vllm_ansible.models.model import KvCache, Tensor
+from vllm_ansible.planner.frozen import frozen
 
 QkNorm = Literal["none", "head", "full"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Grouped:
     """Attention whose query heads share KV heads.
 
@@ -82,7 +82,7 @@ class Grouped:
         return KvCache(kind, self.kv_heads, self.head_size, self.head_size, self.window)
 
 
-@dataclass(frozen=True)
+@frozen
 class Indexer:
     """The sparse indexer of DeepSeek-V3.2: whole on every rank, with a cache of fp8 keys."""
 
@@ -104,7 +104,7 @@ class Indexer:
         return self.head_size + self.head_size // 128 * 4
 
 
-@dataclass(frozen=True)
+@frozen
 class Latent:
     """Multi-head latent attention: one compressed entry per token, the same for all heads.
 

@@ -7,7 +7,7 @@ each layer keeps a window whole and one entry for every `compress_ratio` tokens.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vllm_ansible.models.config import Settings
 from vllm_ansible.models.families.decoder import (
@@ -20,12 +20,13 @@ from vllm_ansible.models.families.decoder import (
 from vllm_ansible.models.families.feed_forward import Dense, Experts
 from vllm_ansible.models.families.parts import WHOLE, Cut, Parts
 from vllm_ansible.models.model import KvCache, Model, Tensor
+from vllm_ansible.planner.frozen import frozen
 
 SCALE_BYTES = 8
 ROTATED_BYTES = 2
 
 
-@dataclass(frozen=True)
+@frozen
 class Compressed:
     """Attention of one layer; a `ratio` of 1 keeps the window alone, 4 has an indexer."""
 

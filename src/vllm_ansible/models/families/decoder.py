@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from vllm_ansible.models.families.feed_forward import Dense, Experts
 from vllm_ansible.models.families.parts import WHOLE, Cut, Parts
 from vllm_ansible.models.model import KvCache, Layer, Model, Role, Tensor
 from vllm_ansible.models.quantization import Quantization
+from vllm_ansible.planner.frozen import frozen
 
 MOST_LAYERS = 4096
 VOCABULARY_PADDING = 64
@@ -29,7 +30,7 @@ class Attention(Protocol):
         """Return what it caches."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Block:
     """One decoder layer: what it attends with, what it feeds forward through, its norms.
 
@@ -44,7 +45,7 @@ class Block:
     singles: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@frozen
 class Outline:
     """What the families say of a model beside its blocks.
 

@@ -6,13 +6,13 @@ Read from vLLM 0.32: `MergedColumnParallelLinear`, `FusedMoEFactory`, `GateLinea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from vllm_ansible.models.families.parts import WHOLE, Cut, Parts
 from vllm_ansible.models.model import Role, Tensor
+from vllm_ansible.planner.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Dense:
     """One feed-forward block; gated ones have two first matrices, held as one."""
 
@@ -36,7 +36,7 @@ class Dense:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Experts:
     """A router, routed experts, and a shared block that every token passes.
 

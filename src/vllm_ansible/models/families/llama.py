@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from vllm_ansible.models.config import Settings
@@ -10,9 +10,10 @@ from vllm_ansible.models.families.attention import Grouped, QkNorm
 from vllm_ansible.models.families.decoder import Block, Outline, decoder, layer_count
 from vllm_ansible.models.families.feed_forward import Dense
 from vllm_ansible.models.model import Model, Role, Tensor
+from vllm_ansible.planner.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Traits:
     """In what the classes of this family differ.
 

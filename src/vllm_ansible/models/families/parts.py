@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil
 
 from vllm_ansible.models.model import Role, Shard, Tensor
 from vllm_ansible.models.quantization import Quantization, Scheme
+from vllm_ansible.planner.frozen import frozen
 
 SPLITS_OUTPUT = ("column", "kv", "vocab")
 
 
-@dataclass(frozen=True)
+@frozen
 class Cut:
     """How a linear layer is divided: by which rule, into how many units, in shares of `align`."""
 
@@ -24,7 +24,7 @@ class Cut:
 WHOLE = Cut("replicated", 1)
 
 
-@dataclass(frozen=True)
+@frozen
 class Parts:
     """Makes the tensors of one layer, in the schemes that the checkpoint has for its modules."""
 

@@ -6,13 +6,13 @@ What each one splits and keeps is read from vLLM 0.32: `QwenGatedDeltaNetAttenti
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from vllm_ansible.models.families.parts import Cut, Parts
 from vllm_ansible.models.model import KvCache, Tensor
+from vllm_ansible.planner.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class DeltaNet:
     """Gated delta-rule linear attention (Qwen3-Next, Qwen3.5): a state, and no keys kept."""
 
@@ -51,7 +51,7 @@ class DeltaNet:
         return KvCache("linear", self.value_heads, state_bytes=tail + state)
 
 
-@dataclass(frozen=True)
+@frozen
 class StateSpace:
     """A Mamba-2 mixer."""
 

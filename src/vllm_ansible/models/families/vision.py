@@ -7,11 +7,11 @@ a tower is known only in outline the estimate is said to be one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from vllm_ansible.models.config import Settings
 from vllm_ansible.models.families.parts import WHOLE, Cut, Parts
 from vllm_ansible.models.model import Tensor
+from vllm_ansible.planner.frozen import frozen
 
 MOST_LAYERS = 1024
 # What Meta published; the configurations of Llama 4 leave it to defaults of the library.
@@ -25,7 +25,7 @@ LLAMA4 = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Style:
     """How a tower is built.
 
