@@ -15,9 +15,11 @@ from vllm_ansible.planner.problem import PlanError, Problem
 
 GIB = 2**30
 LARGE_DEVICE = 70 * GIB
-# Sequences of a step by default on smaller devices, and on all in older engines.
+# Sequences of a step by default, on large devices and on small ones or in older engines.
+LARGE_BATCH = 1024
 SMALL_BATCH = 256
-LONG_PROMPT = 32768
+# From here on V0 cut prompts into chunks.
+LONG_PROMPT = 32769
 
 
 @frozen
@@ -51,17 +53,22 @@ def default_utilization(engine_version: str | None = None) -> float:
     return 0.92 if release(engine_version) >= (0, 20, 0) else 0.90
 
 
-def default_batch(memory_bytes: int) -> tuple[int, int]:
-    """Return the default tokens and sequences of a step on a device of this memory."""
+def default_batch(
+    memory_bytes: int, engine_version: str | None = None, length: int = LONG_PROMPT
+) -> tuple[int, int]:
+    """Return the default tokens and sequences of a step on a device of this memory.
+
+    Before 0.8 a step took whole prompts, up to the longest. 0.8.0 to 0.8.3 ran 1024 sequences on
+    any device (vllm#16158).
+    """
+    version = release(engine_version)
+    if version < (0, 8, 0):
+        return (max(length, 2048) if length < LONG_PROMPT else 2048), SMALL_BATCH
     if memory_bytes >= 160 * GIB:
-        return 16384, 1024
-    return (8192, 1024) if memory_bytes >= LARGE_DEVICE else (2048, SMALL_BATCH)
-
-
-def _default_of_v0(length: int) -> tuple[int, int]:
-    """Return the default batch before 0.8: whole prompts, cut up only where they may be long."""
-    whole = isinstance(length, int) and length <= LONG_PROMPT
-    return (max(length, 2048) if whole else 2048), SMALL_BATCH
+        return 16384, LARGE_BATCH
+    if memory_bytes >= LARGE_DEVICE:
+        return 8192, LARGE_BATCH
+    return 2048, LARGE_BATCH if version < (0, 8, 4) else SMALL_BATCH
 
 
 def default_block_size(model: Model, accelerator_kind: str = "cuda") -> int:
@@ -97,18 +104,12 @@ def budget(
     if isinstance(part, bool) or not 0 < part <= 1:
         raise _refused("gpu_memory_utilization", part, "more than 0 and at most 1")
     length = max_model_len if max_model_len is not None else model.max_context
-    tokens, sequences = default_batch(min(memory))
-    if release(engine_version) < (0, 8, 0):
-        tokens, sequences = _default_of_v0(length)
+    _whole("max_model_len", length)
+    tokens, sequences = default_batch(min(memory), engine_version, length)
     tokens = max_num_batched_tokens if max_num_batched_tokens is not None else tokens
     sequences = max_num_seqs if max_num_seqs is not None else sequences
-    for name, value in (
-        ("max_model_len", length),
-        ("max_num_batched_tokens", tokens),
-        ("max_num_seqs", sequences),
-    ):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise _refused(name, value, "a whole number from 1")
+    _whole("max_num_batched_tokens", tokens)
+    _whole("max_num_seqs", sequences)
     dealt = stages(model.layers, split, engine_version)
     held = []
     for index, (layers, size) in enumerate(
@@ -138,6 +139,8 @@ def budget(
     ]
     needed = bytes_per_sequence(shared)
     reasons = _reasons(held, needed, memory, part, length)
+    if not eager and any(layer.kv.kind == "linear" for layer in model.layers):
+        reasons += _too_few_states(found[1].blocks, sequences)
     return Budget(
         stages=tuple(held),
         kv_tokens=(found[0].tokens, found[1].tokens, found[2].tokens),
@@ -145,6 +148,12 @@ def budget(
         fits=all(one.kv_bytes.mid >= size for one, size in zip(held, needed, strict=True)),
         reasons=reasons,
     )
+
+
+def _whole(name: str, value: object) -> None:
+    """Refuse what is no whole number from 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise _refused(name, value, "a whole number from 1")
 
 
 def _memory(memory_bytes: int | tuple[int, ...], split: Split) -> tuple[int, ...]:
@@ -183,6 +192,19 @@ def _reasons(
         elif one.kv_bytes.low < size:
             told.append(f"{name}fits unless the overhead is at the high end of its band: {numbers}")
     return tuple(told)
+
+
+def _too_few_states(blocks: int, sequences: int) -> tuple[str, ...]:
+    """Return the refusal of captured graphs where a state for each sequence has no block.
+
+    vLLM checks it at start: every sequence of a captured step needs one block for its state.
+    """
+    if blocks >= sequences:
+        return ()
+    return (
+        f"the cache has {blocks} blocks for the states of {sequences} sequences: graphs are "
+        f"captured only with max_num_seqs of at most {blocks}",
+    )
 
 
 def _refused(name: str, value: object, expected: str) -> PlanError:

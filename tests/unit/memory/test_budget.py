@@ -82,9 +82,19 @@ def test_defaults_follow_the_device(make: Make) -> None:
     assert default_batch(192 * GIB) == (16384, 1024)
     assert default_batch(141 * GIB) == (8192, 1024)
     assert default_batch(40 * GIB) == (2048, 256)
+    assert default_batch(40 * GIB, "0.8.3") == (2048, 1024)
+    assert default_batch(80 * GIB, "0.7.3", 20_000) == (20_000, 256)
+    assert default_batch(80 * GIB, "0.7.3", 131_072) == (2048, 256)
     assert default_block_size(make("llama")) == 16
     assert default_block_size(make("llama"), "cpu") == 128
     assert default_block_size(make("latent")) == 64
+
+
+def test_a_hybrid_says_how_many_sequences_its_states_allow(make: Make) -> None:
+    model = make("hybrid", linear_num_value_heads=2048, linear_value_head_dim=512)
+    found = budget(model, Split(1), 24 * GIB, max_model_len=64, max_num_seqs=1024)
+    assert "captured only with max_num_seqs of at most" in found.reasons[-1]
+    assert budget(model, Split(1), 24 * GIB, max_model_len=64, eager=True).reasons == ()
 
 
 @pytest.mark.parametrize(
