@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vllm_ansible.layouts.hub import model_of
 from vllm_ansible.models.model import Model
-from vllm_ansible.models.source import load
 from vllm_ansible.planner.engines import Engine
 from vllm_ansible.planner.problem import PlanError
 
@@ -20,7 +20,7 @@ def readable(engines: Sequence[Engine]) -> dict[str, Model]:
         if engine.model_source not in ("hub", "path"):
             continue
         try:
-            models[engine.name] = load(engine.model)
+            models[engine.name] = model_of(engine.model)
         except PlanError:
             continue
     return models

@@ -114,6 +114,9 @@ def _nothing(verdicts: list[Verdict], request: Request) -> Problem:
             found=request.wanted.name,
             fix="leave the layout to the planner, or change it",
         )
+    same = {one.refusal for one in verdicts}
+    if len(same) == 1:
+        return Problem(f"{name} cannot run on {line}: {same.pop()}", found=line)
     nearest = max(
         verdicts,
         key=lambda one: (one.budget is not None, one.candidate.ranks, one.candidate.tensor),

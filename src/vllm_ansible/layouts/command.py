@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from vllm_ansible.accelerators.machines import EXAMPLE, Machines, machines
-from vllm_ansible.layouts.answer import NoLayout, answer
+from vllm_ansible.layouts.answer import Answer, NoLayout, answer
 from vllm_ansible.layouts.candidate import Candidate, room
+from vllm_ansible.layouts.hub import model_of
 from vllm_ansible.layouts.request import ENGINE_VERSION, Request, check
 from vllm_ansible.layouts.table import document, lines
-from vllm_ansible.models.source import load
 from vllm_ansible.planner.problem import PlanError, Problem
 
 OK, NO_LAYOUT, REFUSED = 0, 1, 2
@@ -29,16 +29,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.also:
             return _several(request, options)
         found = answer(request)
+        if options.svg:
+            _draw(found, options.svg)
     except PlanError as error:
         if options.json:
             sys.stdout.write(json.dumps({"ok": False, "refused": str(error)}, indent=2) + "\n")
         else:
             sys.stderr.write(f"vllm-ansible: {error}\n")
         return NO_LAYOUT if isinstance(error, NoLayout) else REFUSED
-    if options.svg:
-        from vllm_ansible.layouts.picture import picture
-
-        Path(options.svg).write_text(picture(found), encoding="utf-8")
     if options.json:
         sys.stdout.write(json.dumps({"ok": True, **document(found)}, indent=2) + "\n")
     else:
@@ -46,11 +44,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return OK
 
 
+def _draw(found: Answer, path: str) -> None:
+    """Write the picture of a plan."""
+    from vllm_ansible.layouts.picture import picture
+
+    try:
+        Path(path).write_text(picture(found), encoding="utf-8")
+    except OSError as error:
+        raise PlanError(Problem(f"{path} cannot be written: {error.strerror}")) from error
+
+
 def _several(request: Request, options: argparse.Namespace) -> int:
     """Print a plan for each of several models that share the machines."""
     from vllm_ansible.layouts.several import share
 
-    asked = [request, *(replace(request, model=load(name)) for name in options.also)]
+    asked = [request, *(replace(request, model=model_of(name)) for name in options.also)]
     found = share([check(one) for one in asked])
     if options.json:
         engines = [document(one) for one in found]
@@ -124,7 +132,7 @@ def _request(options: argparse.Namespace) -> Request:
     longest = options.context == 0
     objective = "latency" if options.latency else "context" if longest else "throughput"
     return Request(
-        model=load(options.model),
+        model=model_of(options.model),
         machines=there,
         concurrency=options.concurrency,
         input_tokens=options.input_tokens,

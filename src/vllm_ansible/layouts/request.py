@@ -74,6 +74,8 @@ def check(request: Request) -> Request:
                 fix="use 0.9, say",
             )
         )
+    if request.offload_gib < 0:
+        problems.append(Problem(f"{request.offload_gib:g} GiB in host memory are less than none"))
     needed = request.input_tokens + request.output_tokens
     if request.longest < needed:
         problems.append(

@@ -15,6 +15,7 @@ import pytest
 
 from vllm_ansible import cli
 from vllm_ansible.layouts.command import NO_LAYOUT, OK, REFUSED, main
+from vllm_ansible.layouts.hub import PROXIES
 
 ROOT = Path(__file__).parents[3]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -64,7 +65,10 @@ def test_a_document_holds_every_layout_and_rank(
         (["2x8 H200", "--measured", "-1"], REFUSED, "must be above 0"),
         (["2x8 H200", "--vllm", "new"], REFUSED, "is no version of vLLM"),
         (["2x8 H200", "--accelerators", "/nowhere"], REFUSED, "cannot be read"),
-        (["1x1 H200"], NO_LAYOUT, "has no layout on 1x1 H200"),
+        (["2x8 H200", "--svg", "/nowhere/plan.svg"], REFUSED, "cannot be written"),
+        (["2x8 H200", "--offload-gib", "-1"], REFUSED, "less than none"),
+        (["2x8 H200", "--offload-gib", "5"], NO_LAYOUT, "cannot run on 2x8 H200: 5 GiB of weights"),
+        (["1x1 H200"], NO_LAYOUT, "1x1 H200: the weights alone are 628.8 GiB a rank of 139.8"),
         (["3x1 H200", "--tensor", "4"], NO_LAYOUT, "TP4 needs 4 devices, and there are 3"),
     ],
 )
@@ -83,6 +87,17 @@ def test_a_refusal_is_one_sentence_and_a_status(
 def test_a_model_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["./nowhere", "2x8 H200"]) == REFUSED
     assert "there is no model at ./nowhere" in capsys.readouterr().err
+
+
+def test_a_hub_out_of_reach_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert main(["org/name", "2x8 H200"]) == REFUSED
+    assert "127.0.0.1 cannot be reached" in capsys.readouterr().err
 
 
 def test_the_command_knows_the_verb(config: str, capsys: pytest.CaptureFixture[str]) -> None:
