@@ -23,6 +23,7 @@ from vllm_ansible.planner.ports import (
 from vllm_ansible.planner.problem import PlanError, Problem
 
 VERSION = 1
+KEPT_PLACE = "plan.json in the cluster's directory on the first host"
 
 
 @dataclass(frozen=True)
@@ -108,19 +109,30 @@ class Plan:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Plan:
-        """Return the plan that plan.json holds."""
+        """Return the plan that plan.json holds, or refuse one that this program did not write."""
         if value.get("version") != VERSION:
+            found = f"version {value.get('version')!r}"
             raise PlanError(
                 Problem(
-                    f"the kept plan has version {value.get('version')!r}, this program writes "
-                    f"{VERSION}",
+                    f"the kept plan has {found}, this program writes {VERSION}",
                     expected=f"version {VERSION}",
-                    found=f"{value.get('version')!r}",
-                    where="plan.json in the cluster's directory on the first host",
+                    found=found,
+                    where=KEPT_PLACE,
                     fix="run the verb teardown with the program that wrote it",
                 )
             )
-        return cls(value["cluster"], tuple(_planned(engine) for engine in value["engines"]))
+        try:
+            return cls(value["cluster"], tuple(_planned(engine) for engine in value["engines"]))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise PlanError(
+                Problem(
+                    "the kept plan is not one that this program wrote",
+                    expected=f"a plan of version {VERSION}, with every engine's hosts and ports",
+                    found=f"{type(error).__name__}: {error}",
+                    where=KEPT_PLACE,
+                    fix="run the verb teardown, which does not read it, then site.yml again",
+                )
+            ) from error
 
 
 def digest(value: object) -> str:

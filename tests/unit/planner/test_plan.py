@@ -136,6 +136,24 @@ def test_a_plan_of_another_version_is_refused() -> None:
         Plan.from_dict({"version": 7})
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"engines": "none"},
+        {"engines": [{"name": "a"}]},
+        {"engines": [{**plan([{"name": "a"}], hosts(1)).to_dict()["engines"][0], "new": 1}]},
+        {"engines": None},
+    ],
+)
+def test_a_plan_of_another_shape_is_refused_in_one_sentence(change: dict[str, Any]) -> None:
+    kept = {**plan([{"name": "a"}], hosts(1)).to_dict(), **change}
+    with pytest.raises(PlanError) as refused:
+        Plan.from_dict(kept)
+    (problem,) = refused.value.problems
+    assert problem.message == "the kept plan is not one that this program wrote"
+    assert "teardown" in problem.fix and problem.found
+
+
 def test_a_port_of_one_engine_inside_the_block_of_another_is_refused() -> None:
     with pytest.raises(PlanError, match="port 20005 of n1"):
         plan([{"name": "a"}, {"name": "b", "port": 20005}], hosts(2))
