@@ -26,8 +26,8 @@ def look(home: Path, number: int) -> dict[str, Any]:
     return {
         **{"uid": 1000, "user": "u", "home": str(home), "sudo": False, "pid1": "systemd"},
         **{"architecture": "x86_64", "distribution": "debian", "distribution_version": "12"},
-        **{"python": "3.11.2", "cores": 4, "memory_bytes": 2**33, "disk_free_bytes": 2**33},
-        "boot_id": "b",
+        **{"python": "3.11.2", "cores": 4, "memory_bytes": 2**33, "boot_id": "b"},
+        "disk_free": {"root": 2**33, "none": 2**33},
         "accelerators": {"kind": "cpu", "count": 1, "pci": [], "driver_version": ""},
         "addresses": [{**address, "kind": "physical"}],
     }

@@ -30,7 +30,7 @@ def look(number: int) -> dict[str, Any]:
             "python": "3.11.2",
             "cores": 4,
             "memory_bytes": 2**33,
-            "disk_free_bytes": 2**33,
+            "disk_free": {"root": 2**33, "none": 2**30},
             "boot_id": "b",
             "missing_libraries": ["numa"],
             "accelerators": {"kind": "cpu", "count": 1, "pci": [], "driver_version": ""},
