@@ -93,11 +93,8 @@ class CallbackModule(CallbackBase):
         expected = ignore_errors or plays.is_rescued(result.task)
         self._task(result, "failed", **({"expected": True} if expected else {}))
         if not expected:
-            self._record.failure(
-                result.host.get_name(),
-                result.task_name,
-                outcome.failure(result.result, plays.reason(result)),
-            )
+            for failure in outcome.failures(result.result, plays.reason(result)):
+                self._record.failure(result.host.get_name(), result.task_name, failure)
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Record a host that did not answer."""

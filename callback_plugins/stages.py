@@ -122,10 +122,10 @@ class CallbackModule(DefaultCallback):
         """Keep a failure that nothing rescues, with the hosts that share it."""
         expected = ignore_errors or plays.is_rescued(result.task)
         if not expected:
-            failure = outcome.failure(result.result, plays.reason(result))
-            self._failures.setdefault((result.task_name, failure), []).append(
-                result.host.get_name()
-            )
+            for failure in outcome.failures(result.result, plays.reason(result)):
+                self._failures.setdefault((result.task_name, failure), []).append(
+                    result.host.get_name()
+                )
         if self._verbose:
             super().v2_runner_on_failed(result, ignore_errors)
 
