@@ -124,7 +124,7 @@ class CallbackModule(DefaultCallback):
         if not expected:
             for failure in outcome.failures(result.result, plays.reason(result)):
                 self._failures.setdefault((result.task_name, failure), []).append(
-                    result.host.get_name()
+                    plays.host(result)
                 )
         if self._verbose:
             super().v2_runner_on_failed(result, ignore_errors)
@@ -132,12 +132,9 @@ class CallbackModule(DefaultCallback):
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Keep a host that did not answer."""
         if not result.task.ignore_unreachable:
-            failure = outcome.unreachable(
-                result.result, result.host.get_name(), plays.address(result)
-            )
-            self._failures.setdefault((result.task_name, failure), []).append(
-                result.host.get_name()
-            )
+            host = plays.host(result)
+            failure = outcome.unreachable(result.result, host, plays.address(result))
+            self._failures.setdefault((result.task_name, failure), []).append(host)
         if self._verbose:
             super().v2_runner_on_unreachable(result)
 
