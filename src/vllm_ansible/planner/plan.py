@@ -149,7 +149,8 @@ def make_plan(
 ) -> Plan:
     """Return the plan of a cluster, or refuse with every engine that cannot be placed.
 
-    An engine that is asked for as before stays where the kept plan put it, with its ports.
+    An engine that is asked for as before stays where the kept plan put it, with its ports; one that
+    changed goes back to its hosts as far as they have room.
     """
     stays = _staying(engines, capacities, kept, port_base)
     free = [_left_free(capacity, stays.values()) for capacity in capacities]
@@ -160,8 +161,10 @@ def make_plan(
         if engine.name in stays:
             planned.append(stays[engine.name])
             continue
+        before = kept.engine(engine.name) if kept else None
+        hosts = before.hosts if before else ()
         try:
-            new = _place_engine(engine, indices[engine.name], free, port_base)
+            new = _place_engine(engine, indices[engine.name], free, port_base, hosts)
         except PlanError as error:
             problems += error.problems
             continue
@@ -174,10 +177,14 @@ def make_plan(
 
 
 def _place_engine(
-    engine: Engine, index: int, free: Sequence[Capacity], port_base: int
+    engine: Engine,
+    index: int,
+    free: Sequence[Capacity],
+    port_base: int,
+    before: Sequence[str],
 ) -> PlannedEngine:
     """Place one engine and write down all that follows from its place."""
-    placement = place(engine, free)
+    placement = place(engine, free, before)
     first = next(capacity for capacity in free if capacity.host == placement.hosts[0])
     reasons = list(placement.reasons)
     if first.accelerator == "cpu":
