@@ -40,7 +40,6 @@ class HostLook:
     accelerator_count: int
     accelerators_on_the_bus: int
     addresses: tuple[Address, ...]
-    default_route: str
 
     @classmethod
     def read(cls, name: str, look: Mapping[str, Any]) -> HostLook:
@@ -55,7 +54,6 @@ class HostLook:
                 Address(item["interface"], item["address"], item["network"], item["kind"])
                 for item in look["addresses"]
             ),
-            default_route=look.get("interface_default_route") or "",
             uid=look["uid"],
             user=look["user"],
             home=look["home"],

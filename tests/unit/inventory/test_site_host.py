@@ -37,7 +37,6 @@ def look(name: str, *addresses: dict[str, Any], **more: Any) -> HostLook:
         "boot_id": "b",
         "accelerators": {"kind": "cpu", "count": 1, "pci": []},
         "addresses": [LOOPBACK, *addresses],
-        "interface_default_route": "eth0",
     }
     return HostLook.read(name, {**found, **more})
 

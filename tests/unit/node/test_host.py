@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +28,7 @@ def test_os_release_is_read_without_its_quotes(tmp_path: Path) -> None:
 def test_memory_is_in_bytes(tmp_path: Path) -> None:
     path = tmp_path / "meminfo"
     path.write_text("MemTotal:  24 kB\nMemFree:  1 kB\nMemAvailable:  20 kB\nHugePages_Total: 0\n")
-    assert host.memory_bytes(str(path)) == {"total": 24576, "available": 20480}
+    assert host.memory_bytes(str(path)) == 24576
 
 
 def test_space_is_measured_where_a_directory_will_be(tmp_path: Path) -> None:
@@ -84,22 +83,19 @@ def test_a_look_tells_what_is_so_on_this_machine(node_python: str) -> None:
     program = (
         "import json; from vllm_ansible.node import host; print(json.dumps(host.look('/x', [])))"
     )
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        done = subprocess.run(
-            [node_python, "-c", program],
-            env={**os.environ, "PYTHONPATH": str(SOURCE)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        port = server.getsockname()[1]
+    done = subprocess.run(
+        [node_python, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found = json.loads(done.stdout)
     assert found["uid"] == os.getuid()
     assert found["boot_id"] == launcher.boot_id()
     assert found["cores"] == len(os.sched_getaffinity(0))
     assert "127.0.0.1" in [one["address"] for one in found["addresses"]]
-    assert port in found["listening_ports"]
-    assert found["memory_bytes"] > found["memory_available_bytes"] > 0
+    assert found["memory_bytes"] > 0
     assert found["disk_free"]["root"] == found["disk_free"]["none"] > 0
     assert found["missing_libraries"] == []
 

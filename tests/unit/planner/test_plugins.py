@@ -35,7 +35,6 @@ def look(number: int) -> dict[str, Any]:
             "missing_libraries": ["numa"],
             "accelerators": {"kind": "cpu", "count": 1, "pci": [], "driver_version": ""},
             "addresses": [{**address, "network": "10.0.0.0/24", "kind": "physical"}],
-            "interface_default_route": "eth0",
         }
     }
 
@@ -120,4 +119,3 @@ def test_from_looks_to_steps(tmp_path: Path) -> None:
     }
     assert answers["decision"]["engines"]["a"]["action"] == "start"
     assert steps["n1"]["start_serve"][0]["depends"] == {"environment": "f", "weights": "w"}
-    assert "RAY_ADDRESS" in answers["decision"]["kept_on_their_host"]
