@@ -82,25 +82,12 @@ healthy:
   returned: success
 """
 
-import os
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.completion import status_of
 from ansible.module_utils.vllm_ansible.node.engine_log import last_phase, news, tail
+from ansible.module_utils.vllm_ansible.node.log_file import end_of
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
 from ansible.module_utils.vllm_ansible.node.processes import looks
-
-
-def read_from(path: str, start: int, most: int) -> tuple[str, int]:
-    """Return the text of a log from a byte on, its end at most, and where it ends now."""
-    if not os.path.exists(path):
-        return "", 0
-    with open(path, "rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        # A log that is shorter than where we left off was replaced.
-        file.seek(max(start if start <= end else 0, end - most))
-        data = file.read(most)
-        return data.decode(errors="replace"), file.tell()
 
 
 def main() -> None:
@@ -135,14 +122,15 @@ def main() -> None:
             healthy=False,
         )
     start = seen["log_offset"] if wanted["offset"] < 0 else wanted["offset"]
-    text, offset = read_from(seen["log"], start, wanted["max_bytes"])
+    data, first = end_of(seen["log"], start, wanted["max_bytes"])
+    text = data.decode(errors="replace")
     phase = last_phase(text)
     module.exit_json(
         changed=False,
         running=seen["running"],
         exit_status=seen["exit_status"],
         why=seen["why"],
-        offset=offset,
+        offset=first + len(data),
         phase=phase._asdict() if phase else {},
         lines=tail(text),
         news=news(text),
