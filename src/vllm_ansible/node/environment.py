@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from . import wheel
+from .failure import Failure
 
 MANIFEST = "manifest.json"
 Report = Callable[..., None]
@@ -34,12 +35,8 @@ print("\\n" + json.dumps({
 """
 
 
-class BuildError(Exception):
-    """The environment cannot be built; carries what a person needs to mend it."""
-
-    def __init__(self, msg: str, **details: str) -> None:
-        super().__init__(msg)
-        self.details = details
+class BuildError(Failure):
+    """The environment cannot be built."""
 
 
 def directory(cluster_dir: str, digest: str) -> Path:

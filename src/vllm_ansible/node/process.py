@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Optional, Protocol
 
+from .failure import Failure
 from .launcher import KEEP_ENVIRON_READABLE, MARKER, write_json
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -26,12 +27,8 @@ LOG_BYTES_BEFORE_ROTATION = 64 * 1024**2
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class ProcessError(Exception):
+class ProcessError(Failure):
     """A process could not be brought to the wanted state."""
-
-    def __init__(self, msg: str, **details: Any) -> None:
-        super().__init__(msg)
-        self.details = details
 
 
 @dataclass(frozen=True)
