@@ -43,7 +43,7 @@ options:
   looks:
     description: The answer of M(processes_info) by host, or the name of such a variable.
     type: raw
-    default: __site_processes
+    required: true
   fingerprints:
     description:
       - By engine, anything whose change means a restart, such as a checksum of the API key.
