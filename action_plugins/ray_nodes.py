@@ -56,6 +56,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from vllm_ansible.node.process import told
 from vllm_ansible.node.ray import missing
 from vllm_ansible.progress import Silence
 from vllm_ansible.record.progress import Progress
@@ -122,7 +123,7 @@ class ActionModule(ActionBase):
         record = look.get("processes", {}).get(name)
         if record is None or record["running"]:
             return ""
-        return f"{name} ended with exit status {record['exit_status']}"
+        return told(name, record["why"])
 
 
 def _ready(engine: str, expected: dict[str, Any]) -> dict[str, Any]:

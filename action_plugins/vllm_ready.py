@@ -52,6 +52,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from vllm_ansible.node.process import told
 from vllm_ansible.progress import Silence
 from vllm_ansible.record.progress import Progress
 
@@ -116,12 +117,8 @@ class ActionModule(ActionBase):
             if self._task.check_mode:
                 return {"ready": True, "waited": False}
             if not look["running"]:
-                return _not_ready(
-                    wanted,
-                    f"{wanted['process']} ended with exit status {look['exit_status']} "
-                    f"while {phase['name']}",
-                    last_line,
-                )
+                ended = told(wanted["process"], look["why"])
+                return _not_ready(wanted, f"{ended} while {phase['name']}", last_line)
             quiet = silence.observe((heard, phase["name"], phase["done"]), time.monotonic())
             if silence.broken(time.monotonic()):
                 found = f"nothing new for {quiet:.0f} s while {phase['name']}"

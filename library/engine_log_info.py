@@ -55,6 +55,10 @@ exit_status:
   description: How it ended, where that is known.
   type: int
   returned: success
+why:
+  description: Why it does not run, empty when it does.
+  type: str
+  returned: success
 offset:
   description: Where to read on from.
   type: int
@@ -123,6 +127,7 @@ def main() -> None:
             changed=False,
             running=False,
             exit_status=None,
+            why="it was never started",
             offset=0,
             phase={},
             lines=[],
@@ -136,6 +141,7 @@ def main() -> None:
         changed=False,
         running=seen["running"],
         exit_status=seen["exit_status"],
+        why=seen["why"],
         offset=offset,
         phase=phase._asdict() if phase else {},
         lines=tail(text),

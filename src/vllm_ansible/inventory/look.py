@@ -33,7 +33,8 @@ class HostLook:
     python: str
     cores: int
     memory_bytes: int
-    disk_free_bytes: int
+    # By privileges: without a wish they choose the place.
+    disk_free: Mapping[str, int]
     boot_id: str
     accelerator: str
     accelerator_count: int
@@ -66,6 +67,6 @@ class HostLook:
             python=look["python"],
             cores=look["cores"],
             memory_bytes=look["memory_bytes"],
-            disk_free_bytes=look["disk_free_bytes"],
+            disk_free=look["disk_free"],
             boot_id=look["boot_id"],
         )

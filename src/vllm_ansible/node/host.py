@@ -16,6 +16,9 @@ from typing import Any
 
 from . import accelerator, network
 
+# Where a cluster's directory lies unless its inventory says so, by the privileges it is made with.
+PLACES = {"root": "/opt/vllm-ansible", "none": "~/.local/share/vllm-ansible"}
+
 
 def os_release(path: str = "/etc/os-release") -> dict[str, str]:
     """Return the fields of os-release by name, unquoted."""
@@ -55,13 +58,22 @@ def existing_parent(path: str) -> str:
     return path
 
 
+def disk_free(path: str) -> dict[str, int]:
+    """Return the free bytes where a path is or will be, by privileges: those choose one of ours."""
+    places = {privileges: path or place for privileges, place in PLACES.items()}
+    return {
+        privileges: shutil.disk_usage(existing_parent(os.path.expanduser(place))).free
+        for privileges, place in places.items()
+    }
+
+
 def missing_libraries(names: list[str]) -> list[str]:
     """Return those of the named shared libraries that the loader does not find."""
     return [name for name in names if ctypes.util.find_library(name) is None]
 
 
 def look(disk_path: str, libraries: list[str]) -> dict[str, Any]:
-    """Return the facts of this host; sizes in bytes, free space where disk_path is or will be."""
+    """Return the facts of this host; sizes in bytes, free space for disk_path or for our places."""
     release = os_release()
     memory = memory_bytes()
     hostname = socket.gethostname()
@@ -79,7 +91,7 @@ def look(disk_path: str, libraries: list[str]) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": memory["total"],
         "memory_available_bytes": memory["available"],
-        "disk_free_bytes": shutil.disk_usage(existing_parent(os.path.expanduser(disk_path))).free,
+        "disk_free": disk_free(disk_path),
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "hostname": hostname,
         "hostname_resolves_to": network.resolve(hostname),

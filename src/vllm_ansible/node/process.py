@@ -13,6 +13,7 @@ import os
 import pwd
 import re
 import shlex
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -99,6 +100,22 @@ class Look:
     # Processes of an earlier start that outlived their supervisor.
     leftovers: tuple[int, ...] = ()
     why: str = ""
+
+
+def ending(status: int) -> str:
+    """Say how a process ended, from the exit status that a shell would report."""
+    try:
+        name = signal.Signals(status - 128).name
+    except ValueError:
+        return f"ended with exit status {status}"
+    return f"was killed by signal {status - 128} ({name})"
+
+
+def told(name: str, why: str) -> str:
+    """Say of a process by its name why a look found it not running."""
+    if why.startswith("it "):
+        return f"{name}{why[len('it') :]}"
+    return f"{name} does not run: {why}" if why else f"{name} does not run"
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def record(cluster: Path, *, running: bool) -> None:
         },
         cluster / "processes/a-serve.state.json": {
             **{"boot_id": launcher.boot_id(), "launcher": process, "process": process},
-            **{"instance": "i", "started_at": 1.0, "exit_status": None if running else 3},
+            **{"instance": "i", "started_at": 1.0, "exit_status": None if running else 137},
         },
     }
     for path, content in files.items():
@@ -124,7 +124,8 @@ def test_a_wait_ends_with_an_answer_a_death_or_silence(
 
     died = results["died"]
     assert not died["ready"] and not died.get("silent")
-    assert died["found"].startswith("a-serve ended with exit status 3 while loading shards")
+    killed = "a-serve was killed by signal 9 (SIGKILL) while loading shards"
+    assert died["found"].startswith(killed)
     assert "last line: safetensors checkpoint shards: 2/8" in died["found"]
     assert died["where"] == "a-serve.log" and died["fix"]
     # One that only seemed to serve is looked at as any other.

@@ -6,6 +6,7 @@ import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,6 +46,24 @@ def test_space_below_a_closed_directory_is_measured_at_it(
     assert as_nobody(lambda: host.existing_parent(f"{closed}/a/b")) == str(closed)
 
 
+def test_space_is_measured_where_the_cluster_will_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def disk_usage(path: str) -> SimpleNamespace:
+        asked.append(path)
+        return SimpleNamespace(free=len(asked))
+
+    monkeypatch.setattr(host.shutil, "disk_usage", disk_usage)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert host.disk_free("") == {"root": 1, "none": 2}
+    # Nothing was made below the home yet: its own file system will hold it, not the one of /.
+    assert asked[0] in ("/opt/vllm-ansible", "/opt", "/") and asked[1] == str(tmp_path)
+    host.disk_free(f"{tmp_path}/data/c")
+    assert asked[2:] == [str(tmp_path)] * 2
+
+
 def test_libraries_that_the_loader_does_not_find_are_named() -> None:
     assert host.missing_libraries(["c", "nosuchlibrary"]) == ["nosuchlibrary"]
 
@@ -81,7 +100,7 @@ def test_a_look_tells_what_is_so_on_this_machine(node_python: str) -> None:
     assert "127.0.0.1" in [one["address"] for one in found["addresses"]]
     assert port in found["listening_ports"]
     assert found["memory_bytes"] > found["memory_available_bytes"] > 0
-    assert found["disk_free_bytes"] > 0
+    assert found["disk_free"]["root"] == found["disk_free"]["none"] > 0
     assert found["missing_libraries"] == []
 
 

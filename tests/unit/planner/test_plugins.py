@@ -30,7 +30,7 @@ def look(number: int) -> dict[str, Any]:
             "python": "3.11.2",
             "cores": 4,
             "memory_bytes": 2**33,
-            "disk_free_bytes": 2**33,
+            "disk_free": {"root": 2**33, "none": 2**30},
             "boot_id": "b",
             "missing_libraries": ["numa"],
             "accelerators": {"kind": "cpu", "count": 1, "pci": [], "driver_version": ""},
@@ -51,6 +51,7 @@ def play(directory: Path, **variables: Any) -> dict[str, Any]:
         }
         for number in (1, 2)
     }
+    hosts["n1"]["models_dir"] = "/data"
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     group = {"hosts": hosts, "vars": {**here, **variables}}
     (directory / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": {"gpu": group}}}))
@@ -97,6 +98,8 @@ def test_from_looks_to_steps(tmp_path: Path) -> None:
 
     facts = answers["facts"]["hosts"]
     assert facts["n2"]["address"] == "10.0.0.2"
+    assert facts["n1"]["models_dir"] == "/data"
+    assert facts["n2"]["models_dir"] == "/opt/vllm-ansible/r1/models"
     assert facts["n2"]["missing_libraries"] == ["numa"]
     assert facts["n2"]["driver_version"] == ""
 
