@@ -60,7 +60,7 @@ class ActionModule(ActionBase):
             )
             looks = {
                 host: look.get("processes", look)
-                for host, look in each("looks", "__site_processes").items()
+                for host, look in of_each_host(variables, hosts, arguments["looks"]).items()
             }
             names = [engine.name for engine in plan.engines]
             allow = boolean(arguments.get("allow_disruption", False))

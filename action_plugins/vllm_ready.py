@@ -21,6 +21,10 @@ options:
     description: Options of M(completion_check) but the address.
     type: dict
     required: true
+  serving:
+    description: Its server runs already. It is asked at once, and followed only when that fails.
+    type: bool
+    default: false
   silence_seconds:
     description: Give up when the log says nothing new for this long.
     type: float
@@ -71,11 +75,19 @@ class ActionModule(ActionBase):
                 "look": {"type": "dict", "required": True},
                 "url": {"type": "str", "required": True},
                 "completion": {"type": "dict", "required": True},
+                "serving": {"type": "bool", "default": False},
                 "silence_seconds": {"type": "float", "default": 180},
             }
         )
-        verdict = self._follow(wanted, task_vars)
+        verdict = self._serving(wanted, task_vars) or self._follow(wanted, task_vars)
         return {**result, "changed": False, **verdict}
+
+    def _serving(self, wanted: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        """Return the answer of an engine that needs no following, nothing when it has none."""
+        if not wanted["serving"] or self._task.check_mode:
+            return {}
+        verdict = self._answer(wanted, task_vars)
+        return verdict if verdict.get("ready") else {}
 
     def _follow(self, wanted: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         progress = Progress(Display(), "serve", f"start of {wanted['engine']}")

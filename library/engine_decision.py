@@ -43,7 +43,7 @@ options:
   looks:
     description: The answer of M(processes_info) by host, or the name of such a variable.
     type: raw
-    default: __site_processes
+    required: true
   api_key_file:
     description: Where the engines' key lies on the controller; a new key means a restart.
     type: path

@@ -16,8 +16,6 @@ ROOT = Path(__file__).parents[1]
 ROLES = sorted(path.name for path in (ROOT / "roles").iterdir())
 # Its variables are those of a whole site, and other roles read them: they carry no prefix.
 UNPREFIXED = "site"
-# Every stage looks at the processes of a host, and engine_decision reads it of all hosts.
-SHARED = {"__site_processes"}
 
 
 def read(path: Path) -> Any:
@@ -109,7 +107,7 @@ def test_names_begin_with_their_role(role: str) -> None:
     for task in tasks(role):
         facts = task.get("ansible.builtin.set_fact", {})
         registered = {task["register"]} if "register" in task else set()
-        for name in {*facts, *registered} - SHARED:
+        for name in {*facts, *registered}:
             assert name.startswith(own), f"{role}: {name}"
         assert not any(name.startswith(f"{role}_") for name in registered), registered
 

@@ -46,7 +46,7 @@ def play(directory: Path, **variables: Any) -> dict[str, Any]:
             "__site_look": look(number),
             "environment_installed": {"directory": "/e/abc", "fingerprint": "f"},
             "weights_models": {"a": {"path": "/m", "fingerprint": "w"}},
-            "__site_processes": {"processes": {}},
+            "looked": {"processes": {}},
         }
         for number in (1, 2)
     }
@@ -63,7 +63,7 @@ def play(directory: Path, **variables: Any) -> dict[str, Any]:
             "run_once": True,
         },
         {
-            "engine_decision": {"plan": "{{ layout.plan }}"},
+            "engine_decision": {"plan": "{{ layout.plan }}", "looks": "looked"},
             "register": "decision",
             "run_once": True,
         },
