@@ -26,10 +26,13 @@ def removable(cluster_dir: str, digest: str) -> list[Path]:
         return []
     if len(others) < 2:
         return []
-    records = "".join(
-        Path(process.Files(cluster_dir, name).record).read_text()
-        for name in process.recorded_names(cluster_dir)
-    )
+    try:
+        records = "".join(
+            Path(process.Files(cluster_dir, name).record).read_text()
+            for name in process.recorded_names(cluster_dir)
+        )
+    except OSError:
+        return []  # a record that cannot be read may name any of them
     idle = [place for place in others if f"{place}/" not in records]
     return sorted(idle, key=_age)[1:]
 

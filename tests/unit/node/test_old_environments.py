@@ -35,6 +35,14 @@ def test_a_cluster_without_environments_has_no_old_ones(tmp_path: Path) -> None:
     assert old_environments.removable(str(tmp_path), "d" * 64) == []
 
 
+def test_a_record_that_cannot_be_read_may_name_any_of_them(tmp_path: Path) -> None:
+    make(tmp_path, "a", "b", "c")
+    assert len(old_environments.removable(str(tmp_path), "d" * 64)) == 2
+    (tmp_path / "processes").mkdir()
+    (tmp_path / "processes/e0-serve.json").symlink_to(tmp_path / "gone")
+    assert old_environments.removable(str(tmp_path), "d" * 64) == []
+
+
 def test_a_link_is_none_of_ours(tmp_path: Path) -> None:
     first, second = make(tmp_path, "a", "b")
     (tmp_path / "environments/link").symlink_to(tmp_path)
