@@ -39,7 +39,7 @@ def test_a_host_that_cannot_be_reached_is_named(two_hosts: TwoHosts) -> None:
     (directory / "group_vars" / "all.yml").write_text(yaml.safe_dump(shipped))
     failure = two_hosts.clone.run(directory).failure
     assert failure["host"] == "lab3"
-    assert nobody in failure["msg"]
+    assert nobody in failure["found"], failure
     assert failure["fix"]
 
 
