@@ -145,6 +145,9 @@ def two_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHosts]:
     """Return two hosts on which nothing was brought up yet; nothing of them stays behind."""
     if os.geteuid() != 0 or (lacks := missing_tools(TOOLS)):
         pytest.skip(f"hosts need root and {', '.join(TOOLS)}; lacking: {lacks or 'root'}")
+    if kept := os.environ.get("VLLM_ANSIBLE_FLOW_DIR"):
+        yield TwoHosts(Path(kept) / "two")
+        return
     made = TwoHosts(tmp_path_factory.mktemp("two"))
     yield made
     made.lab.down()

@@ -52,7 +52,10 @@ def test_a_worker_that_cannot_reach_the_head_is_named(two_hosts: TwoHosts) -> No
         with_cut.restore()
     assert failure["stage"] == "cluster"
     assert "lab2" in failure["where"]
-    assert "missing lab2" in failure["found"]
+    # Not that somebody is missing, but why.
+    assert (
+        f"Failed to connect to GCS at address {two_hosts.lab.address('lab1')}" in failure["found"]
+    )
     assert failure["fix"]
 
 
