@@ -24,6 +24,7 @@ ARGUMENTS = {
     "tasks_dir": {"type": "str", "required": True},
     "label": {"type": "str"},
     "hosts": {"type": "list", "elements": "str"},
+    "started": {"type": "str"},
     "silence_seconds": {"type": "float", "default": 300},
     "poll_seconds": {"type": "float", "default": 2},
     "log_lines": {"type": "int", "default": 20},
@@ -35,7 +36,8 @@ class ActionModule(ActionBase):
     """Follow name in tasks_dir until it is done; its result comes back as result.
 
     The bound is on silence, not on total time: as long as progress or log moves, it waits. hosts
-    are those that take part, all of the play by default; label names the line.
+    are those that take part; without them those that have the variable named by started, which the
+    start registered, else all of the play. label names the line.
     """
 
     TRANSFERS_FILES = False
@@ -56,7 +58,7 @@ class ActionModule(ActionBase):
         line = ClusterLine(
             events.current() or constants.DEFAULT_LOCAL_TMP,
             label,
-            wanted["hosts"] or self._all_hosts(variables, host),
+            wanted["hosts"] or self._hosts(variables, host, wanted["started"]),
             Display(),
             stage=plays.stage(self._task.play),
             key=str(self._task._uuid),
@@ -69,9 +71,15 @@ class ActionModule(ActionBase):
             return {**result, "changed": False, "result": status["result"], "status": status}
         return {**result, **failure(label, host, wanted, status, silent)}
 
-    def _all_hosts(self, variables: Mapping[str, Any], host: str) -> list[str]:
-        """Return the hosts whose workers run this task."""
-        return [host] if self._task.run_once else list(variables["ansible_play_batch"])
+    def _hosts(self, variables: Mapping[str, Any], host: str, started: str | None) -> list[str]:
+        """Return the hosts whose workers run this task, as far as one of them can know."""
+        if self._task.run_once:
+            return [host]
+        hosts = list(variables["ansible_play_batch"])
+        if started is None:
+            return hosts
+        starts = {one: variables["hostvars"][one].get(started) for one in hosts}
+        return [one for one, start in starts.items() if start and not start.get("skipped")]
 
     def _follow(
         self, line: ClusterLine, host: str, wanted: Mapping[str, Any], variables: dict[str, Any]

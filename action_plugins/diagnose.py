@@ -23,6 +23,9 @@ options:
       - Name of the variable in which every host keeps what M(engine_logs_info) returned, in place
         of O(logs).
     type: str
+  engine:
+    description: Name of the engine whose logs alone count, of those that O(logs_of) holds.
+    type: str
   verdict:
     description:
       - What the wait before this task found, with C(ready), or C(expected), C(found), C(cause),
@@ -32,12 +35,14 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Name the first failure
+- name: Name the first failure of each engine
   diagnose:
-    title: The engine smollm2 did not become ready
+    title: The engine {{ item.key }} did not become ready
     stage: serve
     logs_of: __vllm_logs
-    verdict: "{{ __vllm_ready }}"
+    engine: "{{ item.key }}"
+    verdict: "{{ item.value }}"
+  loop: "{{ __vllm_verdicts.unready | dict2items }}"
   run_once: true
 """
 
@@ -61,7 +66,7 @@ from vllm_ansible.record.redact import redact_text
 class ActionModule(ActionBase):
     """Hand the tails to the diagnosis and return what it says."""
 
-    _VALID_ARGS = frozenset({"title", "stage", "logs", "logs_of", "verdict"})
+    _VALID_ARGS = frozenset({"title", "stage", "logs", "logs_of", "engine", "verdict"})
     _requires_connection = False
     _supports_check_mode = True
 
@@ -91,7 +96,15 @@ class ActionModule(ActionBase):
             return {}
         hosts = hosts_of_this_run(variables)
         found = of_each_host(variables, hosts, arguments["logs_of"])
-        return {host: one.get("tails", {}) for host, one in found.items()}
+        engine = arguments.get("engine")
+        return {
+            host: {
+                name: text
+                for name, text in one.get("tails", {}).items()
+                if engine is None or name in one["of_engine"].get(engine, ())
+            }
+            for host, one in found.items()
+        }
 
 
 def keep(run_dir: Path, logs: dict[str, str]) -> None:

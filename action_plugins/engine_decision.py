@@ -15,7 +15,6 @@ from ansible.plugins.action import ActionBase
 
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
 from vllm_ansible.planner.decision import decide, refuse_ray_steps
-from vllm_ansible.planner.environment import KEPT_ON_THEIR_HOST
 from vllm_ansible.planner.plan import Plan
 from vllm_ansible.planner.problem import PlanError, as_result
 from vllm_ansible.planner.processes import refuse_unready, wanted_processes
@@ -27,7 +26,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return wanted processes, and for each host the steps to take, phase by phase."""
+        """Return for each host the steps to take, phase by phase."""
         super().run(tmp, task_vars)
         variables = task_vars or {}
         arguments = plain(self._task.args)
@@ -57,11 +56,11 @@ class ActionModule(ActionBase):
                 each("hosts", "site_host"),
                 environments,
                 models,
-                _fingerprints(arguments, plan),
+                _fingerprints(arguments.get("api_key_file"), plan),
             )
             looks = {
                 host: look.get("processes", look)
-                for host, look in each("looks", "__site_processes").items()
+                for host, look in of_each_host(variables, hosts, arguments["looks"]).items()
             }
             names = [engine.name for engine in plan.engines]
             allow = boolean(arguments.get("allow_disruption", False))
@@ -76,22 +75,16 @@ class ActionModule(ActionBase):
             "changed": False,
             **decision.to_dict(hosts),
             "differs": bool(decision.steps),
-            "processes": {
-                host: [spec.to_dict() for spec in specs] for host, specs in wanted.items()
-            },
-            "kept_on_their_host": list(KEPT_ON_THEIR_HOST),
         }
 
 
-def _fingerprints(arguments: dict[str, Any], plan: Plan) -> dict[str, dict[str, Any]]:
-    """Return what else an engine depends on; a server reads its key at its start only."""
-    given: dict[str, dict[str, Any]] = {engine.name: {} for engine in plan.engines}
-    given.update(arguments.get("fingerprints", {}))
-    path = Path(arguments.get("api_key_file") or "")
+def _fingerprints(api_key_file: str | None, plan: Plan) -> dict[str, dict[str, str]]:
+    """Return what else an engine depends on: a server reads its key at its start only."""
+    path = Path(api_key_file or "")
     if not path.is_file():
-        return given
+        return {}
     key = hashlib.sha256(path.read_bytes().strip()).hexdigest()[:16]
-    return {engine: {**found, "api_key": key} for engine, found in given.items()}
+    return {engine.name: {"api_key": key} for engine in plan.engines}
 
 
 def _model(value: Any) -> dict[str, str]:

@@ -12,6 +12,21 @@ from ansible.utils.display import Display
 POLL_SECONDS = 1.0
 
 
+def too_many(hosts: int, workers: int) -> dict[str, Any]:
+    """Return the refusal to follow more hosts than there are workers: the rest would never start.
+
+    It names no host, so that all hosts say the same and it is told once.
+    """
+    return {
+        "msg": f"the logs of {hosts} hosts cannot be followed by {workers} workers",
+        "expected": f"at most {workers} hosts, since a host that is followed keeps its worker",
+        "found": f"{hosts} hosts",
+        "where": "--limit",
+        "fix": "name the hosts of one engine with --limit, or allow more workers with "
+        f"ANSIBLE_FORKS={hosts}",
+    }
+
+
 class ActionModule(ActionBase):
     """Takes the options of log_lines_info and `follow`; every host's lines carry its name."""
 
@@ -20,7 +35,11 @@ class ActionModule(ActionBase):
         result = dict(super().run(tmp, task_vars))
         arguments = dict(self._task.args)
         follow = bool(arguments.pop("follow", False))
-        host = (task_vars or {})["inventory_hostname"]
+        variables = task_vars or {}
+        host = variables["inventory_hostname"]
+        hosts, workers = len(variables["ansible_play_batch"]), int(variables["ansible_forks"])
+        if follow and hosts > workers:
+            return {**result, "failed": True, **too_many(hosts, workers)}
         display = Display()
         offsets: dict[str, int] = {}
         while True:

@@ -21,6 +21,12 @@ options:
     description: Planned C(address) and number of C(devices) by host name.
     type: dict
     required: true
+  formed:
+    description:
+      - The cluster was measured when it was formed and none of its processes has ended since.
+        Nobody is asked then.
+    type: bool
+    default: false
   silence_seconds:
     description: Give up when nothing joins for this long.
     type: float
@@ -50,6 +56,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from vllm_ansible.node.process import told
 from vllm_ansible.node.ray import missing
 from vllm_ansible.progress import Silence
 from vllm_ansible.record.progress import Progress
@@ -72,10 +79,13 @@ class ActionModule(ActionBase):
                 "cluster": {"type": "str", "required": True},
                 "cluster_dir": {"type": "path", "required": True},
                 "expected": {"type": "dict", "required": True},
+                "formed": {"type": "bool", "default": False},
                 "silence_seconds": {"type": "float", "default": 60},
             }
         )
         expected = wanted["expected"]
+        if wanted["formed"]:
+            return {**result, "changed": False, **_formed(wanted["engine"], expected)}
         look = {key: wanted[key] for key in ("dashboard_port", "token_file")}
         progress = Progress(Display(), "cluster", f"Ray of {wanted['engine']}")
         silence = Silence(wanted["silence_seconds"], time.monotonic())
@@ -87,7 +97,7 @@ class ActionModule(ActionBase):
                 return dict(answer)
             absent = missing(expected, answer["nodes"])
             if not absent and not answer["error"]:
-                return {**result, "changed": False, **self._ready(wanted["engine"], expected)}
+                return {**result, "changed": False, **_ready(wanted["engine"], expected)}
             if self._task.check_mode:
                 return {**result, "changed": False, "ready": True, "waited": False}
             joined = len(expected) - len(absent)
@@ -113,20 +123,30 @@ class ActionModule(ActionBase):
         record = look.get("processes", {}).get(name)
         if record is None or record["running"]:
             return ""
-        return f"{name} ended with exit status {record['exit_status']}"
+        return told(name, record["why"])
 
-    @staticmethod
-    def _ready(engine: str, expected: dict[str, Any]) -> dict[str, Any]:
-        devices = sum(int(host["devices"]) for host in expected.values())
-        addresses = ", ".join(str(host["address"]) for host in expected.values())
-        return {
-            "ready": True,
-            "evidence": {
-                "gate": "cluster",
-                "summary": f"{engine}: Ray counts all {devices} devices, at {addresses}",
-                "values": {"engine": engine, "hosts": expected},
-            },
-        }
+
+def _ready(engine: str, expected: dict[str, Any]) -> dict[str, Any]:
+    """Return the verdict on a cluster in which every planned device was counted."""
+    devices = sum(int(host["devices"]) for host in expected.values())
+    addresses = ", ".join(str(host["address"]) for host in expected.values())
+    return _verdict(engine, expected, f"Ray counts all {devices} devices, at {addresses}")
+
+
+def _formed(engine: str, expected: dict[str, Any]) -> dict[str, Any]:
+    """Return the verdict on a cluster that was counted before and has not changed since."""
+    return _verdict(engine, expected, f"Ray as it was formed, on {', '.join(expected)}")
+
+
+def _verdict(engine: str, expected: dict[str, Any], summary: str) -> dict[str, Any]:
+    return {
+        "ready": True,
+        "evidence": {
+            "gate": "cluster",
+            "summary": f"{engine}: {summary}",
+            "values": {"engine": engine, "hosts": expected},
+        },
+    }
 
 
 def _not_ready(wanted: dict[str, Any], absent: list[dict[str, str]], error: str) -> dict[str, Any]:

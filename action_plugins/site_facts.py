@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ from ansible.plugins.action import ActionBase
 from vllm_ansible.inventory.look import HostLook
 from vllm_ansible.inventory.play_variables import hosts_that_answer, of_each_host, plain
 from vllm_ansible.inventory.site_host import Wishes, resolve_hosts
+from vllm_ansible.inventory.specs import load_options
 from vllm_ansible.planner.problem import PlanError, as_result
+
+ROLES = Path(__file__).resolve().parents[1] / "roles"
 
 
 class ActionModule(ActionBase):
@@ -31,12 +35,14 @@ class ActionModule(ActionBase):
         hosts = hosts_that_answer(variables)
         try:
             found = of_each_host(variables, hosts, self._task.args.get("looks", "__site_look"))
-            raw = {host: found[host].get("host", found[host]) for host in hosts}
-            looks = [HostLook.read(host, raw[host]) for host in hosts]
+            found |= plain(self._task.args.get("besides", {}))
+            raw = {host: found[host].get("host", found[host]) for host in found}
+            looks = [HostLook.read(host, raw[host]) for host in raw]
             local = all(
-                variables["hostvars"][host].get("ansible_connection") == "local" for host in hosts
+                variables["hostvars"][host].get("ansible_connection") == "local" for host in raw
             )
-            wishes = {host: _wishes(variables, host) for host in hosts}
+            defaults = {name: option.default for name, option in load_options(ROLES).items()}
+            wishes = {host: _wishes(variables["hostvars"][host], defaults) for host in raw}
             resolved = resolve_hosts(looks, wishes, local)
         except PlanError as error:
             return {"failed": True, **as_result(error.problems)}
@@ -52,12 +58,14 @@ def _flat(look: dict[str, Any]) -> dict[str, Any]:
     return {**look, "driver_version": look["accelerators"].get("driver_version", "")}
 
 
-def _wishes(variables: dict[str, Any], host: str) -> Wishes:
-    """Return what the inventory says about a host; role defaults stand in for what it omits."""
-    own = variables["hostvars"][host]
+def _wishes(own: Mapping[str, Any], defaults: Mapping[str, Any]) -> Wishes:
+    """Return what the inventory says about a host; role defaults stand in for what it omits.
+
+    Not the variables of the task: they hold what the inventory says of the host it is played for.
+    """
     said: dict[str, Any] = {}
     for field in fields(Wishes):
-        value = own.get(field.name, variables.get(field.name))
+        value = own.get(field.name, defaults.get(field.name))
         if value is not None:
             # -e gives texts where the inventory gives numbers.
             said[field.name] = int(value) if field.type == "int" else str(plain(value))

@@ -21,6 +21,10 @@ options:
     description: Options of M(completion_check) but the address.
     type: dict
     required: true
+  serving:
+    description: Its server runs already. It is asked at once, and followed only when that fails.
+    type: bool
+    default: false
   silence_seconds:
     description: Give up when the log says nothing new for this long.
     type: float
@@ -49,6 +53,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from vllm_ansible.layouts.printed import joined
+from vllm_ansible.node.process import told
 from vllm_ansible.progress import Silence
 from vllm_ansible.record.progress import Progress
 
@@ -71,11 +76,19 @@ class ActionModule(ActionBase):
                 "look": {"type": "dict", "required": True},
                 "url": {"type": "str", "required": True},
                 "completion": {"type": "dict", "required": True},
+                "serving": {"type": "bool", "default": False},
                 "silence_seconds": {"type": "float", "default": 180},
             }
         )
-        verdict = self._follow(wanted, task_vars)
+        verdict = self._serving(wanted, task_vars) or self._follow(wanted, task_vars)
         return {**result, "changed": False, **verdict}
+
+    def _serving(self, wanted: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        """Return the answer of an engine that needs no following, nothing when it has none."""
+        if not wanted["serving"] or self._task.check_mode:
+            return {}
+        verdict = self._answer(wanted, task_vars)
+        return verdict if verdict.get("ready") else {}
 
     def _follow(self, wanted: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         progress = Progress(Display(), "serve", f"start of {wanted['engine']}")
@@ -107,12 +120,8 @@ class ActionModule(ActionBase):
             if self._task.check_mode:
                 return {"ready": True, "waited": False}
             if not look["running"]:
-                return _not_ready(
-                    wanted,
-                    f"{wanted['process']} ended with exit status {look['exit_status']} "
-                    f"while {phase['name']}",
-                    last_line,
-                )
+                ended = told(wanted["process"], look["why"])
+                return _not_ready(wanted, f"{ended} while {phase['name']}", last_line)
             quiet = silence.observe((heard, phase["name"], phase["done"]), time.monotonic())
             if silence.broken(time.monotonic()):
                 found = f"nothing new for {quiet:.0f} s while {phase['name']}"

@@ -93,22 +93,16 @@ class CallbackModule(CallbackBase):
         expected = ignore_errors or plays.is_rescued(result.task)
         self._task(result, "failed", **({"expected": True} if expected else {}))
         if not expected:
-            self._record.failure(
-                result.host.get_name(),
-                result.task_name,
-                outcome.failure(result.result, plays.reason(result)),
-            )
+            for failure in outcome.failures(result.result, plays.reason(result)):
+                self._record.failure(plays.host(result), result.task_name, failure)
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Record a host that did not answer."""
         self._task(result, "unreachable")
         if not result.task.ignore_unreachable:
-            host = result.host.get_name()
-            self._record.failure(
-                host,
-                result.task_name,
-                outcome.unreachable(result.result, result.host.get_name(), plays.address(result)),
-            )
+            host = plays.host(result)
+            found = outcome.unreachable(result.result, host, plays.address(result))
+            self._record.failure(host, result.task_name, found)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """Close the record and render the report."""

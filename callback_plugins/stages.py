@@ -122,22 +122,19 @@ class CallbackModule(DefaultCallback):
         """Keep a failure that nothing rescues, with the hosts that share it."""
         expected = ignore_errors or plays.is_rescued(result.task)
         if not expected:
-            failure = outcome.failure(result.result, plays.reason(result))
-            self._failures.setdefault((result.task_name, failure), []).append(
-                result.host.get_name()
-            )
+            for failure in outcome.failures(result.result, plays.reason(result)):
+                self._failures.setdefault((result.task_name, failure), []).append(
+                    plays.host(result)
+                )
         if self._verbose:
             super().v2_runner_on_failed(result, ignore_errors)
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Keep a host that did not answer."""
         if not result.task.ignore_unreachable:
-            failure = outcome.unreachable(
-                result.result, result.host.get_name(), plays.address(result)
-            )
-            self._failures.setdefault((result.task_name, failure), []).append(
-                result.host.get_name()
-            )
+            host = plays.host(result)
+            failure = outcome.unreachable(result.result, host, plays.address(result))
+            self._failures.setdefault((result.task_name, failure), []).append(host)
         if self._verbose:
             super().v2_runner_on_unreachable(result)
 

@@ -10,7 +10,8 @@ description:
   - Checks every variable of every host as Ansible resolved it, on the controller, and tells all
     that is wrong at once.
   - Refuses names that nothing reads, wrong types, hosts that disagree, missing hosts and secrets,
-    layouts larger than the declared machines, and a C(--limit) that would split an engine.
+    layouts larger than the declared machines, and a C(--limit) that leaves no host. Whether it
+    would split an engine is for M(check_limit) to say, which knows the kept plan.
   - A play on C(localhost) alone is skipped under C(--limit); use C(hosts=localhost:gpu) with
     C(run_once).
 author: The vllm-ansible authors

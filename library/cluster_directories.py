@@ -57,16 +57,27 @@ import stat
 from ansible.module_utils.basic import AnsibleModule
 
 
-def differs(path: str, uid: int, mode: int) -> bool:
-    """Tell whether a directory is missing or not as wanted; refuse what must not be touched."""
+def named(uid: int) -> str:
+    """Return the name of a user, or the number of one that this host does not know."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def differs(path: str, uid: int, service: int, mode: int) -> bool:
+    """Tell whether a directory is missing or not as wanted; refuse what must not be touched.
+
+    Also root must not take over what a stranger owns: what lies in it would be trusted then.
+    """
     try:
         found = os.lstat(path)
     except FileNotFoundError:
         return True
     if not stat.S_ISDIR(found.st_mode):
         raise ValueError(f"{path} is no directory")
-    if found.st_uid not in (uid, 0, os.getuid()) and os.getuid() != 0:
-        raise ValueError(f"{path} belongs to user {found.st_uid}, not to {uid}")
+    if found.st_uid not in (uid, service, 0, os.getuid()):
+        raise ValueError(f"{path} belongs to {named(found.st_uid)}, not to {named(uid)}")
     return found.st_uid != uid or stat.S_IMODE(found.st_mode) != mode
 
 
@@ -96,7 +107,7 @@ def main() -> None:
         elif path in wanted["private"]:
             mode = 0o700
         try:
-            if not differs(path, uid, mode):
+            if not differs(path, uid, user.pw_uid, mode):
                 continue
             made.append(path)
             if not module.check_mode:
@@ -106,10 +117,11 @@ def main() -> None:
         except (OSError, ValueError) as error:
             module.fail_json(
                 msg=f"cannot make {path}: {error}",
-                expected=f"a directory of user {uid}",
+                expected=f"a directory of {named(uid)}",
                 found=str(error),
                 where=path,
-                fix="move what is there away, or choose another cluster_dir",
+                fix=f"move what is there away, give it to {named(uid)} if it is meant for this "
+                "cluster (chown), or choose another cluster_dir or models_dir",
             )
     module.exit_json(changed=bool(made), made=made)
 

@@ -43,12 +43,7 @@ options:
   looks:
     description: The answer of M(processes_info) by host, or the name of such a variable.
     type: raw
-    default: __site_processes
-  fingerprints:
-    description:
-      - By engine, anything whose change means a restart, such as a checksum of the API key.
-    type: dict
-    default: {}
+    required: true
   api_key_file:
     description: Where the engines' key lies on the controller; a new key means a restart.
     type: path
@@ -91,15 +86,5 @@ hosts:
 differs:
   description: Whether there is anything to do.
   type: bool
-  returned: success
-processes:
-  description: Every wanted process of each host, with its digest.
-  type: dict
-  returned: success
-kept_on_their_host:
-  description:
-    - Content of C(ray_non_carry_over_env_vars.json), the variables vLLM must not copy to workers.
-  type: list
-  elements: str
   returned: success
 """

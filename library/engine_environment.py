@@ -24,9 +24,12 @@ options:
     type: str
     required: true
   state:
-    description: Whether to build what is missing, or only to look.
+    description:
+      - Whether to build what is missing, or only to look.
+      - V(alone) removes environments of other digests, but for those that a recorded or a running
+        process uses and the newest one beside them.
     type: str
-    choices: [present, look]
+    choices: [present, look, alone]
     default: present
   requirements:
     description: The lock on the host. Without it, the place that RV(requirements) tells.
@@ -93,6 +96,11 @@ manifest:
   description: Everything that is installed. Empty unless complete.
   type: dict
   returned: success
+old:
+  description: Environments that V(alone) removes, or has removed.
+  type: list
+  elements: str
+  returned: success
 task:
   description: The background task that builds it, empty when there is nothing to build.
   type: str
@@ -100,10 +108,11 @@ task:
 """
 
 import os
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import background, environment
+from ansible.module_utils.vllm_ansible.node import background, environment, old_environments
 
 TASK = "environment"
 
@@ -114,7 +123,7 @@ def main() -> None:
         argument_spec={
             "cluster_dir": {"type": "path", "required": True},
             "digest": {"type": "str", "required": True},
-            "state": {"choices": ["present", "look"], "default": "present"},
+            "state": {"choices": ["present", "look", "alone"], "default": "present"},
             "requirements": {"type": "path"},
             "packages": {"type": "list", "elements": "dict", "default": []},
             "python": {"type": "str", "default": "3.11"},
@@ -136,6 +145,10 @@ def main() -> None:
     changed = not found["complete"] and wanted["state"] == "present"
     if changed and not module.check_mode:
         build(module, wanted)
+    old = old_environments.removable(wanted["cluster_dir"], wanted["digest"])
+    if wanted["state"] == "alone":
+        old = remove(module, wanted, old)
+        changed = bool(old)
     complete = found["complete"]
     module.exit_json(
         changed=changed,
@@ -145,7 +158,8 @@ def main() -> None:
         environment=environment.summary(place, found["manifest"]) if complete else {},
         manifest=found["manifest"] if complete else {},
         drift=found["drift"],
-        task=TASK if changed else "",
+        old=[str(one) for one in old],
+        task=TASK if changed and wanted["state"] == "present" else "",
     )
 
 
@@ -174,6 +188,27 @@ def build(module: AnsibleModule, wanted: dict[str, Any]) -> None:
         )
     except background.ProcessError as error:
         module.fail_json(msg=str(error), **error.details)
+
+
+def remove(module: AnsibleModule, wanted: dict[str, Any], old: list[Path]) -> list[Path]:
+    """Remove what is old; not while something is being built, which may be another run's."""
+    tasks_dir = os.path.join(wanted["cluster_dir"], "tasks")
+    if background.look(tasks_dir, TASK)["state"] == "running":
+        return []
+    if module.check_mode:
+        return old
+    gone: list[Path] = []
+    try:
+        gone = old_environments.remove(old)
+    except OSError as error:
+        module.fail_json(
+            msg=f"an old environment cannot be removed: {error}",
+            expected="files that this user may remove",
+            found=str(error),
+            where=os.path.join(wanted["cluster_dir"], "environments"),
+            fix="connect as the user who set the cluster up, or remove it by hand",
+        )
+    return gone
 
 
 if __name__ == "__main__":

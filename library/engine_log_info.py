@@ -55,6 +55,10 @@ exit_status:
   description: How it ended, where that is known.
   type: int
   returned: success
+why:
+  description: Why it does not run, empty when it does.
+  type: str
+  returned: success
 offset:
   description: Where to read on from.
   type: int
@@ -82,25 +86,12 @@ healthy:
   returned: success
 """
 
-import os
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.completion import status_of
 from ansible.module_utils.vllm_ansible.node.engine_log import figures, last_phase, news, tail
+from ansible.module_utils.vllm_ansible.node.log_file import end_of
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
 from ansible.module_utils.vllm_ansible.node.processes import looks
-
-
-def read_from(path: str, start: int, most: int) -> tuple[str, int]:
-    """Return the text of a log from a byte on, its end at most, and where it ends now."""
-    if not os.path.exists(path):
-        return "", 0
-    with open(path, "rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        # A log that is shorter than where we left off was replaced.
-        file.seek(max(start if start <= end else 0, end - most))
-        data = file.read(most)
-        return data.decode(errors="replace"), file.tell()
 
 
 def main() -> None:
@@ -127,6 +118,7 @@ def main() -> None:
             changed=False,
             running=False,
             exit_status=None,
+            why="it was never started",
             offset=0,
             phase={},
             lines=[],
@@ -135,13 +127,15 @@ def main() -> None:
             healthy=False,
         )
     start = seen["log_offset"] if wanted["offset"] < 0 else wanted["offset"]
-    text, offset = read_from(seen["log"], start, wanted["max_bytes"])
+    data, first = end_of(seen["log"], start, wanted["max_bytes"])
+    text = data.decode(errors="replace")
     phase = last_phase(text)
     module.exit_json(
         changed=False,
         running=seen["running"],
         exit_status=seen["exit_status"],
-        offset=offset,
+        why=seen["why"],
+        offset=first + len(data),
         phase=phase._asdict() if phase else {},
         lines=tail(text),
         news=news(text),

@@ -51,6 +51,10 @@ tails:
   description: Text by process name, of all engines asked for.
   type: dict
   returned: success
+of_engine:
+  description: By engine, the names of its logs among C(tails).
+  type: dict
+  returned: success
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -78,12 +82,15 @@ def main() -> None:
     except ProcessError as error:
         module.fail_json(msg=str(error), **error.details)
     found: dict[str, str] = {}
+    of_engine: dict[str, list[str]] = {}
     for engine in wanted["engines"]:
         ray_dir = wanted["ray_dirs"].get(engine, "")
-        found.update(evidence.tails(records, engine, ray_dir, wanted["max_bytes"]))
+        own = evidence.tails(records, engine, ray_dir, wanted["max_bytes"])
         if wanted["py_spy"]:
-            found.update(evidence.stacks(records, engine, wanted["py_spy"]))
-    module.exit_json(changed=False, tails=found)
+            own.update(evidence.stacks(records, engine, wanted["py_spy"]))
+        found.update(own)
+        of_engine[engine] = sorted(own)
+    module.exit_json(changed=False, tails=found, of_engine=of_engine)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ description:
 author: The vllm-ansible authors
 options:
   disk_path:
-    description: Where the cluster's files are or will be; free space is reported for it.
+    description:
+      - Where the cluster's files are or will be; free space is reported for it, as C(disk_free).
+      - Empty reports it for the places that are ours with root and with none.
     type: str
     required: true
   libraries:

@@ -50,26 +50,20 @@ logs:
   returned: success
 """
 
-import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.engine_log import lines as split
+from ansible.module_utils.vllm_ansible.node.log_file import end_of
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
 from ansible.module_utils.vllm_ansible.node.processes import looks
 
 
 def read(path: str, offset: int | None, lines: int, most: int) -> dict[str, Any]:
     """Return the lines of a log from an offset on, or its last ones, up to the last whole line."""
-    if not os.path.exists(path):
-        return {"path": path, "lines": [], "offset": 0}
-    with open(path, "rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        start = max(0, end - most) if offset is None or offset > end else max(offset, end - most)
-        file.seek(start)
-        whole, separator, _ = file.read(most).rpartition(b"\n")
-        text = (whole + separator).decode(errors="replace")
-    found = split(text)
+    data, start = end_of(path, offset or 0, most)
+    whole, separator, _ = data.rpartition(b"\n")
+    found = split((whole + separator).decode(errors="replace"))
     return {
         "path": path,
         "lines": found[-lines:] if offset is None else found,

@@ -18,6 +18,10 @@ options:
         on every host.
     type: raw
     default: __site_look
+  besides:
+    description: By name, the answer of M(host_info) for hosts that C(--limit) leaves out.
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""

@@ -20,6 +20,16 @@ ROOT = Path(__file__).parents[1]
 # What `module_utils = src` in ansible.cfg does for a play.
 ansible.module_utils.__path__.append(str(ROOT / "src"))
 
+# Tests that keep the whole machine busy for minutes; all others are done beside them.
+MACHINE = {"engine", "flows", "lab", "test_molecule.py"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep what starts engines and hosts on one worker, in order."""
+    for item in items:
+        if item.path.relative_to(ROOT / "tests").parts[0] in MACHINE:
+            item.add_marker(pytest.mark.xdist_group("machine"))
+
 
 @pytest.fixture
 def run_module(

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from jinja2 import Environment, nodes
 
 ROOT = Path(__file__).parents[1]
 ROLES = sorted(path.name for path in (ROOT / "roles").iterdir())
 # Its variables are those of a whole site, and other roles read them: they carry no prefix.
 UNPREFIXED = "site"
-# Every stage looks at the processes of a host, and engine_decision reads it of all hosts.
-SHARED = {"__site_processes"}
 
 
 def read(path: Path) -> Any:
@@ -108,7 +107,7 @@ def test_names_begin_with_their_role(role: str) -> None:
     for task in tasks(role):
         facts = task.get("ansible.builtin.set_fact", {})
         registered = {task["register"]} if "register" in task else set()
-        for name in {*facts, *registered} - SHARED:
+        for name in {*facts, *registered}:
             assert name.startswith(own), f"{role}: {name}"
         assert not any(name.startswith(f"{role}_") for name in registered), registered
 
@@ -124,6 +123,43 @@ def test_the_variables_of_a_site_are_documented_where_they_are_set() -> None:
 def test_no_variable_has_two_homes() -> None:
     names = [name for role in ROLES for name in specification(role)["options"]]
     assert len(names) == len(set(names))
+
+
+def expressions(value: Any, key: str = "") -> Iterator[str]:
+    """Yield every Jinja expression below a value of a task or of a role's variables."""
+    if isinstance(value, dict):
+        for name, inside in value.items():
+            yield from expressions(inside, str(name))
+    elif isinstance(value, list):
+        for inside in value:
+            yield from expressions(inside, key)
+    elif isinstance(value, str):
+        yield f"{{{{ {value} }}}}" if key in ("when", "until", "failed_when") else value
+
+
+def reads(role: str) -> set[str]:
+    """Return the names of all variables that a role's expressions read."""
+    fixed = read(ROOT / f"roles/{role}/vars/main.yml")
+    texts = [*expressions(list(tasks(role))), *expressions(fixed)]
+    trees = [Environment(autoescape=True).parse(text) for text in texts]
+    return {name.name for tree in trees for name in tree.find_all(nodes.Name)}
+
+
+def left_by_others(role: str) -> set[str]:
+    """Return what the site gives, and what other roles leave on their hosts."""
+    names = {"site_plan", *specification("site")["options"]}
+    names.update(read(ROOT / "roles/site/vars/main.yml"))
+    for other in ROLES:
+        for task in tasks(other):
+            names.update(task.get("ansible.builtin.set_fact", {}))
+    return {name for name in names if not name.startswith((f"{role}_", "__"))}
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role != UNPREFIXED])
+def test_a_role_says_what_it_reads_of_others(role: str) -> None:
+    told = " ".join(specification(role)["description"])
+    found = reads(role) & left_by_others(role)
+    assert [name for name in sorted(found) if f"C({name})" not in told] == []
 
 
 @pytest.mark.parametrize("role", ROLES)

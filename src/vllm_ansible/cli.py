@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -91,6 +92,9 @@ def _watch(request: Request, options: argparse.Namespace, cancel: threading.Even
         if not looking or cancel.wait(options.interval):
             return _exit_status(result)
         latest = _result(request, cancel)
+        # A watch of a day would leave thousands of records that say the same.
+        if result.run_dir and result.run_dir != latest.run_dir:
+            shutil.rmtree(result.run_dir, ignore_errors=True)
         if cancel.is_set():
             return _exit_status(result)
         result = latest

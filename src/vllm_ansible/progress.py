@@ -206,6 +206,8 @@ class ClusterLine:
         # Who takes over does not repeat what the one before said last.
         if said == self._inherited or self._pen is None:
             return
+        if not text and cluster.done is None:
+            return
         self._inherited = ""
         self._pen.truncate(0)
         self._pen.write(said)

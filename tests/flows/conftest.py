@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,13 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.lab.commands import missing_tools
+from vllm_ansible.lab.lab import TOOLS
+
 from .clone import Clone, Ran, Running
+from .greedy import ASK
 from .processes import end_all
+from .two_hosts import TwoHosts
 
 CHAT = {
     "name": "chat",
@@ -111,3 +117,45 @@ def served(site: Site) -> Site:
     ran = site.run()
     assert ran.status == 0, ran.output
     return site
+
+
+def greedy_texts(site: Site) -> dict[str, Any]:
+    """Return what each engine of this machine says, always with its likeliest token."""
+    texts = {}
+    for engine in site.variables["engines"]:
+        url, name = f"http://127.0.0.1:{engine['port']}", engine["model"].partition(":")[2]
+        asked = subprocess.run(
+            [sys.executable, "-c", ASK, url, site.state / "api_key", name],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        texts[engine["name"]] = json.loads(asked.stdout)
+    return texts
+
+
+@pytest.fixture(scope="session")
+def one_process_texts(served: Site) -> dict[str, Any]:
+    """Return the texts of engines of a single rank, kept after these engines are taken down."""
+    return greedy_texts(served)
+
+
+@pytest.fixture(scope="session")
+def two_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHosts]:
+    """Return two hosts on which nothing was brought up yet; nothing of them stays behind."""
+    if os.geteuid() != 0 or (lacks := missing_tools(TOOLS)):
+        pytest.skip(f"hosts need root and {', '.join(TOOLS)}; lacking: {lacks or 'root'}")
+    if kept := os.environ.get("VLLM_ANSIBLE_FLOW_DIR"):
+        yield TwoHosts(Path(kept) / "two")
+        return
+    made = TwoHosts(tmp_path_factory.mktemp("two"))
+    yield made
+    made.lab.down()
+
+
+@pytest.fixture(scope="session")
+def two_hosts_served(two_hosts: TwoHosts) -> TwoHosts:
+    """Return the hosts with both engines serving."""
+    ran = two_hosts.run()
+    assert ran.status == 0, ran.output
+    return two_hosts

@@ -1,6 +1,6 @@
 """Run by the engine's Python: knock at Ray's ports without a token, and with a wrong one.
 
-Reads [[address, port], ...] and prints for each what HTTP answers and what gRPC answers.
+Takes [[address, port], ...] and prints for each what HTTP answers and what gRPC answers.
 """
 
 import http.client
@@ -53,7 +53,7 @@ def grpc_answers(address, port, token):
 
 def main():
     found = []
-    for address, port in json.load(sys.stdin):
+    for address, port in json.loads(sys.argv[1]):
         try:
             socket.create_connection((address, port), timeout=2).close()
         except OSError as error:

@@ -9,11 +9,12 @@ import shutil
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from .clone import Clone
-from .conftest import Site
+from .conftest import Site, greedy_texts
 from .processes import everything, identities, listeners, listing, of_cluster
 
 pytestmark = pytest.mark.engine
@@ -147,8 +148,7 @@ def test_every_port_of_ray_asks_for_its_token(served: Site) -> None:
         port for _, port in wanted
     }
     asked = subprocess.run(
-        [served.python, Path(__file__).with_name("grpc_probe.py")],
-        input=json.dumps(wanted),
+        [served.python, Path(__file__).with_name("grpc_probe.py"), json.dumps(wanted)],
         capture_output=True,
         text=True,
         check=True,
@@ -160,6 +160,15 @@ def test_every_port_of_ray_asks_for_its_token(served: Site) -> None:
         and (answer["http"] in range(200, 300) or "OK" in answer["grpc"].values())
     ]
     assert let_in == []
+
+
+def test_the_likeliest_tokens_are_the_same_each_time(
+    served: Site, one_process_texts: dict[str, Any]
+) -> None:
+    again = greedy_texts(served)
+    assert again == one_process_texts
+    assert {len(text["tokens"]) for text in again.values()} == {32}
+    assert "Paris" in again["chat"]["text"]
 
 
 @pytest.mark.parametrize("with_state", [True, False], ids=["with state", "without state"])

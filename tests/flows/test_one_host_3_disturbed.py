@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import shutil
 import socket
 from collections.abc import Iterator
@@ -60,6 +61,17 @@ def test_of_two_runs_at_once_the_second_is_told_who_holds_the_cluster(untouched:
     assert not lock.exists()
 
 
+def test_a_port_that_a_stranger_holds_is_named_with_the_stranger(untouched: Site) -> None:
+    with socket.create_server(("127.0.0.1", THIRD["port"])):
+        failure = untouched.clone.run(third(untouched)).failure
+    assert (failure["stage"], failure["host"]) == ("cluster", "here")
+    assert failure["msg"].startswith(f"port {THIRD['port']} for third-serve (api) does not hold")
+    assert failure["expected"] == "nobody listens there before we do"
+    assert f"(process {os.getpid()}" in failure["found"]
+    assert failure["where"] == f"here:{THIRD['port']}"
+    assert "`port` of the engine" in failure["fix"]
+
+
 def test_a_model_that_lacks_a_shard_is_refused_before_an_engine_starts(
     untouched: Site, tmp_path: Path
 ) -> None:
@@ -77,8 +89,45 @@ def test_a_model_that_lacks_a_shard_is_refused_before_an_engine_starts(
     assert failure["fix"]
 
 
+def test_an_engine_that_dies_while_it_loads_is_told_by_its_first_failing_line(
+    untouched: Site, tmp_path: Path
+) -> None:
+    model = damaged_model(untouched, tmp_path)
+    config = json.loads((model / "config.json").read_text())
+    # Every file is whole; they do not fit together, which nobody but the engine can see.
+    config["intermediate_size"] *= 2
+    (model / "config.json").write_text(json.dumps(config))
+    ran = untouched.clone.run(third(untouched, model=str(model)))
+    failure = ran.failure
+    assert (failure["stage"], failure["host"]) == ("serve", "here")
+    assert failure["msg"].startswith("No answer from third: third-serve ended with exit status 1")
+    assert failure["expected"].startswith("a correct completion from third at http://127.0.0.1:")
+    assert "Error" in failure["found"]
+    assert "third-serve" in failure["where"]
+    assert failure["fix"]
+    kept = ran.directory / "logs" / "here-third-serve.log"
+    assert failure["found"].split("(")[0].strip() in kept.read_text()
+
+
 def test_an_engine_that_is_planned_no_more_is_forgotten_and_nothing_else(untouched: Site) -> None:
     ran = untouched.run()
     assert ran.status == 0, ran.output
     assert not list((untouched.cluster_dir / "processes").glob("third-*"))
     assert set(ran.stages.values()) == {True}
+
+
+def test_a_change_that_would_interrupt_an_engine_is_refused_by_name(untouched: Site) -> None:
+    chat, experts = untouched.variables["engines"]
+    shorter = {**chat, "vllm_args": {**chat["vllm_args"], "max_model_len": 1024}}
+    variables = {**untouched.variables, "engines": [shorter, experts]}
+    failure = untouched.clone.run(
+        untouched.clone.inventory("shorter", untouched.hosts, **variables)
+    ).failure
+    assert failure["stage"] == "plan"
+    assert "engine chat is serving and would restart as a whole" in failure["msg"]
+    assert "2048 becomes 1024" in failure["msg"]
+    assert "allow_disruption=true" in failure["fix"]
+    # What was refused is not what a later run keeps to.
+    again = untouched.run()
+    assert again.status == 0, again.output
+    assert again.changed == []

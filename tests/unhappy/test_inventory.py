@@ -106,14 +106,6 @@ def test_a_good_inventory_passes_with_its_evidence(tmp_path: Path) -> None:
             "n1, n3 (DIR/hosts.yml:7): set cluster_name in group_vars/all.yml only.",
             id="one host differs from its group",
         ),
-        pytest.param(
-            {"n1": None, "n2": None},
-            ("--limit", "n1"),
-            {"engines": [{**ENGINE, "layout": {"pipeline": 2}}], "accelerator": "cpu"},
-            "--limit would split engine a, which spans n1, n2: it leaves out n2 (--limit): "
-            "add n2 to --limit, or run without it.",
-            id="limit that splits an engine",
-        ),
     ],
 )
 def test_a_bad_inventory_is_refused_in_one_sentence(

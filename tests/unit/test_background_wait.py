@@ -42,8 +42,13 @@ def play(
                     "gather_facts": False,
                     "tags": ["weights"],
                     "tasks": [
-                        {"name": "Start", "background_command": start},
-                        {"name": "Wait", "background_wait": wait},
+                        {
+                            "name": "Start",
+                            "background_command": start,
+                            "register": "begun",
+                            "when": "line != ''",
+                        },
+                        {"name": "Wait", "background_wait": wait, "when": "line != ''"},
                     ],
                 }
             ]
@@ -120,3 +125,12 @@ def test_check_mode_waits_for_nothing(tmp_path: Path) -> None:
 def test_a_task_that_was_never_started_is_named(tmp_path: Path) -> None:
     results, _ = play(tmp_path, {"quick": "true"}, "--start-at-task", "Wait")
     assert results["quick"]["msg"] == "count failed: it was never started on this host."
+
+
+def test_hosts_that_start_nothing_are_not_counted(tmp_path: Path) -> None:
+    commands = {"quick": "echo one; sleep 1", "slow": "echo two; sleep 2", "other": ""}
+    results, _ = play(tmp_path, commands, started="begun")
+    assert results["other"]["skipped"]
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert events[-1]["text"] == "2 of 2 hosts done"
+    assert all("other" not in event["text"] for event in events)

@@ -118,6 +118,15 @@ def test_one_worker_prints_and_another_takes_over(
     assert (last["event"], last["done"], last["total"]) == ("progress", 8, 8)
 
 
+def test_what_has_nothing_to_say_prints_no_line(tmp_path: Path) -> None:
+    display = Display()
+    line = ClusterLine(tmp_path, "weights", ["a"], display, key="k")
+    line.report("a")
+    line.report("a", text="begins")
+    line.report("a", finished=True)
+    assert display.lines == [" weights    begins"]
+
+
 def test_reports_of_an_earlier_task_with_the_label_do_not_count(tmp_path: Path) -> None:
     old = ClusterLine(tmp_path, "weights", ["a", "b"], Display(), key="old")
     old.report("b", finished=True)

@@ -75,7 +75,7 @@ def check(
     engines, plan, refused = cluster.estimate(name, wanted, gpu, base, read_models)
     place = where("engines", list(inventory.gpu)) if refused else ""
     problems += [_placed(problem, place) for problem in refused]
-    problems += cluster.split_engines(plan, inventory.gpu, inventory.selected)
+    problems += cluster.empty_limit(inventory.gpu, inventory.selected)
     return Verdict(tuple(_once(problems)), name, engines, plan, tuple(inventory.selected))
 
 

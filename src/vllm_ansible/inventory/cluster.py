@@ -223,18 +223,23 @@ def _device(variables: Mapping[str, Any], kind: str) -> Accelerator | None:
     return accelerator(name, own if isinstance(own, Mapping) else None)
 
 
-def split_engines(plan: Plan | None, gpu: Sequence[str], selected: Sequence[str]) -> list[Problem]:
+def empty_limit(gpu: Sequence[str], selected: Sequence[str]) -> list[Problem]:
+    """Return the refusal of a --limit that leaves nothing to do."""
+    if not gpu or selected:
+        return []
+    return [
+        Problem(
+            "--limit leaves no host of the group gpu",
+            expected=f"some of {', '.join(gpu)}",
+            found="none of them",
+            where="--limit",
+            fix="correct --limit, or run without it",
+        )
+    ]
+
+
+def split_engines(plan: Plan | None, selected: Sequence[str]) -> list[Problem]:
     """Return one problem for each engine that --limit would cut in two."""
-    if gpu and not selected:
-        return [
-            Problem(
-                "--limit leaves no host of the group gpu",
-                expected=f"some of {', '.join(gpu)}",
-                found="none of them",
-                where="--limit",
-                fix="correct --limit, or run without it",
-            )
-        ]
     problems = []
     for engine in plan.engines if plan else ():
         absent = [host for host in engine.hosts if host not in selected]

@@ -33,13 +33,13 @@ class HostLook:
     python: str
     cores: int
     memory_bytes: int
-    disk_free_bytes: int
+    # By privileges: without a wish they choose the place.
+    disk_free: Mapping[str, int]
     boot_id: str
     accelerator: str
     accelerator_count: int
     accelerators_on_the_bus: int
     addresses: tuple[Address, ...]
-    default_route: str
     accelerator_name: str = ""
     accelerator_memory_bytes: int = 0
 
@@ -57,7 +57,6 @@ class HostLook:
                 Address(item["interface"], item["address"], item["network"], item["kind"])
                 for item in look["addresses"]
             ),
-            default_route=look.get("interface_default_route") or "",
             uid=look["uid"],
             user=look["user"],
             home=look["home"],
@@ -69,7 +68,7 @@ class HostLook:
             python=look["python"],
             cores=look["cores"],
             memory_bytes=look["memory_bytes"],
-            disk_free_bytes=look["disk_free_bytes"],
+            disk_free=look["disk_free"],
             boot_id=look["boot_id"],
             accelerator_name=str(devices[0].get("name") or ""),
             # A layout is planned for the least of them.

@@ -8,6 +8,7 @@ from typing import Any
 
 from vllm_ansible.inventory.data_plane import choose_addresses
 from vllm_ansible.inventory.look import Address, HostLook
+from vllm_ansible.node.host import PLACES
 from vllm_ansible.planner.problem import PlanError, Problem
 
 SUPPORTED = {
@@ -93,7 +94,7 @@ def _resolve(look: HostLook, wish: Wishes, address: Address) -> SiteHost:
     if supervisor == "auto":
         supervisor = "systemd" if root and look.pid1 == "systemd" else "supervisord"
     home = look.home.rstrip("/")
-    base = "/opt/vllm-ansible" if root else f"{home}/.local/share/vllm-ansible"
+    base = _expand(PLACES[privileges], home)
     cluster_dir = _expand(wish.cluster_dir, home) or f"{base}/{wish.cluster_name}"
     accelerator = look.accelerator if wish.accelerator == "auto" else wish.accelerator
     return SiteHost(
@@ -116,7 +117,7 @@ def _resolve(look: HostLook, wish: Wishes, address: Address) -> SiteHost:
         architecture=look.architecture,
         python=look.python,
         memory_bytes=look.memory_bytes,
-        disk_free_bytes=look.disk_free_bytes,
+        disk_free_bytes=look.disk_free[privileges],
         cores=look.cores,
         accelerator_name=look.accelerator_name if accelerator == look.accelerator else "",
         accelerator_memory_bytes=(

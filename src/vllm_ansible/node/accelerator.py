@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 from typing import Any
+
+from .cuda_driver import CudaError, Driver
 
 PCI = Path("/sys/bus/pci/devices")
 NVIDIA_VENDOR, ENFLAME_VENDOR = "0x10de", "0x1e36"
@@ -37,20 +38,10 @@ def nvidia_devices() -> list[dict[str, Any]]:
     An empty list also means that the driver is absent or refuses: what PCI shows beside it tells.
     """
     try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+        driver = Driver()
+        return [driver.name_and_memory(index) for index in range(driver.start())]
+    except CudaError:
         return []
-    count = ctypes.c_int()
-    if cuda.cuInit(0) != 0 or cuda.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return []
-    devices = []
-    for index in range(count.value):
-        handle, size, name = ctypes.c_int(), ctypes.c_size_t(), ctypes.create_string_buffer(128)
-        cuda.cuDeviceGet(ctypes.byref(handle), index)
-        cuda.cuDeviceGetName(name, len(name), handle)
-        cuda.cuDeviceTotalMem_v2(ctypes.byref(size), handle)
-        devices.append({"index": index, "name": name.value.decode(), "memory_bytes": size.value})
-    return devices
 
 
 def accelerators() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .environment import last_lines
+from .failure import Failure
 from .launcher import write_json
 
 # Run by the environment's own Python. It goes through vLLM's own `main`, so that whatever that does
@@ -63,12 +64,8 @@ print("\\n" + json.dumps(answers))
 """
 
 
-class ArgumentsError(Exception):
+class ArgumentsError(Failure):
     """vLLM could not be asked."""
-
-    def __init__(self, msg: str, **details: str) -> None:
-        super().__init__(msg)
-        self.details = details
 
 
 def key(fingerprint: str, arguments: Sequence[str]) -> str:

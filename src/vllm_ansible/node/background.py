@@ -17,6 +17,7 @@ from typing import Any, Optional, Union
 # All of it is imported before the fork: the module's own directory is gone soon after.
 from . import keeper, launcher
 from .family import kill_family, lives, until
+from .log_file import end_of
 from .process import NAME, ProcessError, read_json
 
 Report = Callable[..., None]
@@ -67,12 +68,7 @@ def names(tasks_dir: str) -> list[str]:
 
 def tail(log: str, lines: int) -> list[str]:
     """Return the last lines of a log."""
-    try:
-        with open(log, "rb") as handle:
-            handle.seek(max(0, os.fstat(handle.fileno()).st_size - TAIL_BYTES))
-            text = handle.read().decode("utf-8", "replace")
-    except FileNotFoundError:
-        return []
+    text = end_of(log, 0, TAIL_BYTES)[0].decode("utf-8", "replace")
     return text.replace("\r", "\n").split("\n")[-lines - 1 :] if lines else []
 
 

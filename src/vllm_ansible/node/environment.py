@@ -9,12 +9,14 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from . import wheel
+from .failure import Failure
 
 MANIFEST = "manifest.json"
 Report = Callable[..., None]
@@ -33,12 +35,8 @@ print("\\n" + json.dumps({
 """
 
 
-class BuildError(Exception):
-    """The environment cannot be built; carries what a person needs to mend it."""
-
-    def __init__(self, msg: str, **details: str) -> None:
-        super().__init__(msg)
-        self.details = details
+class BuildError(Failure):
+    """The environment cannot be built."""
 
 
 def directory(cluster_dir: str, digest: str) -> Path:
@@ -168,8 +166,7 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
         command.append("--compile-bytecode")
     _watch(command, environment, place, total, report)
 
-    report(None, None, "", "importing vllm, ray and torch")
-    versions = check_imports(place, environment)
+    versions = check_imports(place, environment, report)
     installed = distributions(place)
     manifest = {
         "digest": wanted["digest"],
@@ -211,13 +208,55 @@ def write_packages(place: Path, packages: Sequence[dict[str, Any]]) -> Path:
     return folder / "packages.txt"
 
 
-def check_imports(place: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Import the engine once and return the versions it reports."""
-    output = _run(
-        [str(python(place)), "-c", IMPORT_CHECK], environment, "the engine does not import"
-    )
-    versions = json.loads(output.strip().splitlines()[-1])
+def check_imports(place: Path, environment: Mapping[str, str], report: Report) -> dict[str, str]:
+    """Import the engine once and return the versions it reports.
+
+    It takes seconds, and minutes on an overloaded machine: what it has done so far is its progress.
+    """
+    command = [str(python(place)), "-c", IMPORT_CHECK]
+    what = "importing vllm, ray and torch"
+    report(None, None, "", what)
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(  # noqa: S603  argv built here, no shell
+            command, env=dict(environment), cwd="/", stdout=output, stderr=errors
+        )
+        while True:
+            try:
+                process.wait(timeout=0.5)
+                break
+            except subprocess.TimeoutExpired:
+                report(None, None, "", f"{what}{_work_of(process.pid)}")
+        said, complained = _text(output), _text(errors)
+    _expect_success(process.returncode, command, complained or said, "the engine does not import")
+    versions = json.loads(said.strip().splitlines()[-1])
     return {name: str(version) for name, version in versions.items()}
+
+
+def _work_of(pid: int) -> str:
+    """Return what a process has done so far, which stands still only when it hangs."""
+    try:
+        # The command name may hold spaces and brackets: only what follows it is fixed.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    seconds = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return f", {seconds:.0f} s of work, {_bytes_of(pid, 'rchar') >> 20} MiB read"
+
+
+def _bytes_of(pid: int, counter: str) -> int:
+    """Return how much a process has read (rchar) or written (wchar)."""
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith(f"{counter}:"))
+
+
+def _text(stream: Any) -> str:
+    """Return all that was written to a temporary file."""
+    stream.seek(0)
+    content: bytes = stream.read()
+    return content.decode(errors="replace")
 
 
 def same_everywhere(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -238,20 +277,21 @@ def same_everywhere(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return problems
 
 
-def _run(
-    command: Sequence[str], environment: Mapping[str, str], msg: str = "a command failed"
-) -> str:
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> None:
     result = subprocess.run(  # noqa: S603  argv built here, no shell
         list(command), env=dict(environment), cwd="/", capture_output=True, text=True, check=False
     )
-    if result.returncode != 0:
+    _expect_success(result.returncode, command, result.stderr or result.stdout, "a command failed")
+
+
+def _expect_success(status: int, command: Sequence[str], said: str, msg: str) -> None:
+    if status != 0:
         raise BuildError(
             msg,
             expected="exit status 0",
-            found=last_lines(result.stderr or result.stdout),
+            found=last_lines(said),
             command=" ".join(command[:2]) + " ..." if "-c" in command else " ".join(command),
         )
-    return result.stdout
 
 
 def _watch(
@@ -268,7 +308,9 @@ def _watch(
                 break
             except subprocess.TimeoutExpired:
                 done = len(distributions(place))
-                text = _fetched(process.pid) if done < total else "compiling"
+                # uv reports nothing without a terminal; what it has written tells that it moves.
+                written = f"{_bytes_of(process.pid, 'wchar') >> 20} MiB written"
+                text = written if done < total else "compiling"
                 report(min(done, total), total, "packages", text)
     if process.returncode != 0:
         raise BuildError(
@@ -280,18 +322,6 @@ def _watch(
             fix="make the package index reachable from this host, or name a directory of wheels in "
             "environment_find_links",
         )
-
-
-def _fetched(pid: int) -> str:
-    # uv reports nothing without a terminal; what it has written tells that it moves.
-    written: Optional[int] = None
-    try:
-        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
-            if line.startswith("wchar:"):
-                written = int(line.split()[1])
-    except OSError:
-        return "installing"
-    return f"{(written or 0) >> 20} MiB written"
 
 
 def last_lines(text: str, count: int = 4) -> str:

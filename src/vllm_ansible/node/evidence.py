@@ -9,20 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import launcher
+from .log_file import end_of
 
 # Ray writes why a raylet or its head died beside, not into, what `ray start` prints.
 RAY_LOGS = ("raylet.err", "gcs_server.err", "raylet.out", "monitor.err")
 
 
 def tail_of(path: str, start: int, most: int) -> str:
-    """Return the end of a file from a byte on; empty when it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(start if start <= end else 0, end - most))
-            return file.read(most).decode(errors="replace")
-    except OSError:
-        return ""
+    """Return the end of a log from a byte on; empty when it cannot be read."""
+    return end_of(path, start, most)[0].decode(errors="replace")
 
 
 def tails(

@@ -7,7 +7,6 @@ import getpass
 import os
 import platform
 import shutil
-import socket
 import subprocess
 import sysconfig
 from importlib.util import find_spec
@@ -15,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from . import accelerator, network
+
+# Where a cluster's directory lies unless its inventory says so, by the privileges it is made with.
+PLACES = {"root": "/opt/vllm-ansible", "none": "~/.local/share/vllm-ansible"}
 
 
 def os_release(path: str = "/etc/os-release") -> dict[str, str]:
@@ -38,13 +40,10 @@ def has_sudo() -> bool:
     return done.returncode == 0
 
 
-def memory_bytes(meminfo: str = "/proc/meminfo") -> dict[str, int]:
-    """Return total and available memory in bytes."""
-    sizes = {
-        line.split(":")[0]: int(line.split()[1]) * 1024
-        for line in Path(meminfo).read_text().splitlines()
-    }
-    return {"total": sizes["MemTotal"], "available": sizes["MemAvailable"]}
+def memory_bytes(meminfo: str = "/proc/meminfo") -> int:
+    """Return the memory of this host in bytes."""
+    lines = Path(meminfo).read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("MemTotal:")) * 1024
 
 
 def existing_parent(path: str) -> str:
@@ -55,16 +54,23 @@ def existing_parent(path: str) -> str:
     return path
 
 
+def disk_free(path: str) -> dict[str, int]:
+    """Return the free bytes where a path is or will be, by privileges: those choose one of ours."""
+    places = {privileges: path or place for privileges, place in PLACES.items()}
+    return {
+        privileges: shutil.disk_usage(existing_parent(os.path.expanduser(place))).free
+        for privileges, place in places.items()
+    }
+
+
 def missing_libraries(names: list[str]) -> list[str]:
     """Return those of the named shared libraries that the loader does not find."""
     return [name for name in names if ctypes.util.find_library(name) is None]
 
 
 def look(disk_path: str, libraries: list[str]) -> dict[str, Any]:
-    """Return the facts of this host; sizes in bytes, free space where disk_path is or will be."""
+    """Return the facts of this host; sizes in bytes, free space for disk_path or for our places."""
     release = os_release()
-    memory = memory_bytes()
-    hostname = socket.gethostname()
     return {
         "uid": os.getuid(),
         "user": getpass.getuser(),
@@ -74,18 +80,12 @@ def look(disk_path: str, libraries: list[str]) -> dict[str, Any]:
         "architecture": platform.machine(),
         "distribution": release.get("ID", ""),
         "distribution_version": release.get("VERSION_ID", ""),
-        "kernel": platform.release(),
         "python": platform.python_version(),
         "cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": memory["total"],
-        "memory_available_bytes": memory["available"],
-        "disk_free_bytes": shutil.disk_usage(existing_parent(os.path.expanduser(disk_path))).free,
+        "memory_bytes": memory_bytes(),
+        "disk_free": disk_free(disk_path),
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-        "hostname": hostname,
-        "hostname_resolves_to": network.resolve(hostname),
         "addresses": network.addresses(),
-        "interface_default_route": network.default_route_interface(),
-        "listening_ports": sorted(network.listening_ports()),
         "accelerators": accelerator.accelerators(),
         "missing_libraries": missing_libraries(libraries),
         "has_venv": find_spec("ensurepip") is not None,

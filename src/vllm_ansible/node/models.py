@@ -61,14 +61,20 @@ class Model:
         return os.path.join(models_dir, self.slug() + ".json")
 
 
+def source_of(model: str) -> tuple[str, str]:
+    """Return where a model comes from and its name there: package:x, random:x, hub:x, a path."""
+    source, colon, name = model.partition(":")
+    if colon and source in SOURCES:
+        return source, name
+    return ("path" if model.startswith(("/", "~", ".")) else "hub"), model
+
+
 def model_of(engine: Mapping[str, Any]) -> Model:
     """Return the model of an engine; its source may also be the prefix of its name."""
-    name, source = str(engine["model"]), engine.get("model_source") or ""
-    prefix, mark, rest = name.partition(":")
-    if mark and prefix in SOURCES and source in ("", prefix):
-        source, name = prefix, rest
-    if not source:
-        source = "path" if name.startswith(("/", "~", ".")) else "hub"
+    name, source = str(engine["model"]), engine.get("model_source")
+    told, rest = source_of(name)
+    if source in (None, "", told):
+        source, name = told, rest
     revision = engine.get("revision") or (engine.get("vllm_args") or {}).get("revision") or ""
     model = Model(source, name, str(revision) if source == "hub" else "")
     known = {"package": tuple(PACKAGES), "random": RANDOM}.get(source)

@@ -6,7 +6,6 @@ import ctypes
 import ctypes.util
 import ipaddress
 import socket
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -77,35 +76,3 @@ def addresses() -> list[dict[str, Any]]:
     finally:
         _LIBC.freeifaddrs(first)
     return found
-
-
-def default_route_interface(table: str = "/proc/net/route") -> str:
-    """Return the interface of the IPv4 default route with the lowest metric, or an empty string."""
-    best = ("", 1 << 32)
-    for line in Path(table).read_text().splitlines()[1:]:
-        fields = line.split()
-        if fields[1] == "00000000" and int(fields[6]) < best[1]:
-            best = (fields[0], int(fields[6]))
-    return best[0]
-
-
-def resolve(name: str) -> str:
-    """Return the IPv4 address a host name resolves to here, or an empty string."""
-    try:
-        return socket.gethostbyname(name)
-    except OSError:
-        return ""
-
-
-def listening_ports(tables: str = "/proc/net/tcp") -> dict[int, list[str]]:
-    """Return the listening TCP ports of this host, each with the addresses it is bound to."""
-    ports: dict[int, list[str]] = {}
-    for line in Path(tables).read_text().splitlines()[1:]:
-        fields = line.split()
-        if fields[3] != "0A":  # TCP_LISTEN
-            continue
-        address, port = fields[1].split(":")
-        # The kernel prints the address as one native-endian word.
-        dotted = socket.inet_ntoa(struct.pack("=I", int(address, 16)))
-        ports.setdefault(int(port, 16), []).append(dotted)
-    return ports

@@ -13,11 +13,13 @@ import os
 import pwd
 import re
 import shlex
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Optional, Protocol
 
+from .failure import Failure
 from .launcher import KEEP_ENVIRON_READABLE, MARKER, write_json
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -25,12 +27,8 @@ LOG_BYTES_BEFORE_ROTATION = 64 * 1024**2
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class ProcessError(Exception):
+class ProcessError(Failure):
     """A process could not be brought to the wanted state."""
-
-    def __init__(self, msg: str, **details: Any) -> None:
-        super().__init__(msg)
-        self.details = details
 
 
 @dataclass(frozen=True)
@@ -99,6 +97,22 @@ class Look:
     # Processes of an earlier start that outlived their supervisor.
     leftovers: tuple[int, ...] = ()
     why: str = ""
+
+
+def ending(status: int) -> str:
+    """Say how a process ended, from the exit status that a shell would report."""
+    try:
+        name = signal.Signals(status - 128).name
+    except ValueError:
+        return f"ended with exit status {status}"
+    return f"was killed by signal {status - 128} ({name})"
+
+
+def told(name: str, why: str) -> str:
+    """Say of a process by its name why a look found it not running."""
+    if why.startswith("it "):
+        return f"{name}{why[len('it') :]}"
+    return f"{name} does not run: {why}" if why else f"{name} does not run"
 
 
 @dataclass(frozen=True)

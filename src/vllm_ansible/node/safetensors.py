@@ -8,18 +8,16 @@ import os
 from collections.abc import Callable
 from typing import Any, Optional
 
+from .failure import Failure
+
 INDEX = "model.safetensors.index.json"
 # What the format's own library accepts; a larger length is garbage read as a number.
 LARGEST_HEADER = 100_000_000
 OTHER_WEIGHTS = (".bin", ".gguf", ".pt")
 
 
-class WeightsError(Exception):
-    """A model's files cannot be served; carries what a person needs to mend them."""
-
-    def __init__(self, msg: str, **details: str) -> None:
-        super().__init__(msg)
-        self.details = details
+class WeightsError(Failure):
+    """A model's files cannot be served."""
 
 
 def read_header(path: str) -> tuple[dict[str, Any], bytes]:

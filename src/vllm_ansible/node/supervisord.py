@@ -159,7 +159,7 @@ def why(state: Mapping[str, Any], record: Optional[Mapping[str, Any]]) -> str:
     if record.get("stopped"):
         return "it was stopped"
     if state.get("exit_status") is not None:
-        return f"it ended with exit status {state['exit_status']}"
+        return f"it {process.ending(state['exit_status'])}"
     if state and state["boot_id"] != launcher.boot_id():
         return "the host was restarted since"
     return "it was killed" if state else "its last start was interrupted"

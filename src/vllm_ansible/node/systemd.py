@@ -14,6 +14,7 @@ from .supervisord_daemon import write_text
 
 Run = Callable[[list[str]], tuple[int, str, str]]
 PROPERTIES = ("LoadState", "ActiveState", "MainPID", "InvocationID", "ExecMainStatus", "Result")
+KILLED = ("signal", "core-dump", "oom-kill", "watchdog")
 RUNNING = ("active", "activating", "reloading", "deactivating")
 
 UNIT = """\
@@ -187,6 +188,8 @@ def look(shown: Mapping[str, str], record: Optional[Mapping[str, Any]]) -> Look:
     running = shown.get("ActiveState") in RUNNING
     started = bool(shown.get("InvocationID"))
     status = int(shown.get("ExecMainStatus") or 0)
+    if shown.get("Result") in KILLED:
+        status += 128  # as a shell reports it; systemd gives the signal's bare number
     return Look(
         running=running,
         pid=int(shown.get("MainPID") or 0) or None,
@@ -204,6 +207,5 @@ def why(shown: Mapping[str, str], record: Mapping[str, Any], status: int) -> str
     if record.get("boot_id") != launcher.boot_id():
         return "the host was restarted since"
     result = shown.get("Result", "success")
-    if result not in ("success", "exit-code"):
-        return f"it ended: {result}, status {status}"
-    return f"it ended with exit status {status}"
+    extra = "" if result in ("success", "exit-code", "signal") else f": {result}"
+    return f"it {process.ending(status)}{extra}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from vllm_ansible.node.process import ending
 from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.planner.processes import HEAD, SERVE, WORKER, ProcessSpec, process_names
 
@@ -211,7 +212,7 @@ def _absence(spec: ProcessSpec, record: Mapping[str, Any]) -> str:
     if not record:
         return f"{spec.name} was never started"
     status = record.get("exit_status")
-    return f"{spec.name} died (exit status {status})" if status else f"{spec.name} does not run"
+    return f"{spec.name} {ending(status)}" if status else f"{spec.name} does not run"
 
 
 def _steps(engine: EngineDecision, specs: Sequence[ProcessSpec], looks: Looks) -> list[Step]:

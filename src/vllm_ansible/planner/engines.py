@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vllm_ansible.node.models import source_of
 from vllm_ansible.planner.arguments import OURS
 from vllm_ansible.planner.problem import PlanError, Problem, close_match
 
@@ -14,7 +15,6 @@ NAME = re.compile(r"[a-z][a-z0-9-]{0,11}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EXECUTORS = ("ray", "mp")
 ROLES = ("serve",)
-SOURCES = ("hub", "path", "package", "random")
 KEYS = (
     "name",
     "model",
@@ -93,14 +93,6 @@ def parse_engines(value: object) -> tuple[Engine, ...]:
     return tuple(engines)
 
 
-def model_source(model: str) -> tuple[str, str]:
-    """Return where a model comes from and its name there: package:x, random:x, hub:x, a path."""
-    source, colon, name = model.partition(":")
-    if colon and source in SOURCES:
-        return source, name
-    return ("path" if model.startswith(("/", "~", ".")) else "hub"), model
-
-
 def served_as(source: str, model: str) -> str:
     """Return the name clients use unless told otherwise: the hub's, or the last part of a path."""
     return model if source == "hub" else model.rstrip("/").rpartition("/")[2]
@@ -144,7 +136,7 @@ class _Reader:
             if key not in KEYS:
                 hint = close_match(str(key), KEYS) or f"remove it; known keys are {', '.join(KEYS)}"
                 self._refuse(str(key), "a key an engine has", key, hint)
-        source, model = model_source(self._text("model", required=True))
+        source, model = source_of(self._text("model", required=True))
         return Engine(
             name=self._name(),
             model=model,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vllm_ansible.node import process
 from vllm_ansible.planner.plan import PlannedEngine
 
 # vLLM's Ray executor hands the driver's whole environment to every worker that lacks a name
@@ -45,7 +46,6 @@ KEPT_ON_THEIR_HOST = (
     "XDG_CONFIG_HOME",
 )
 VISIBLE_DEVICES = {"nvidia": "CUDA_VISIBLE_DEVICES", "enflame": "TOPS_VISIBLE_DEVICES"}
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def node_environment(room: Room) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "NCCL_SOCKET_IFNAME": str(host["interface"]),
         "NO_COLOR": "1",
-        "PATH": f"{room.environment_dir}/bin:{SYSTEM_PATH}",
+        "PATH": f"{room.environment_dir}/bin:{process.PATH}",
         "PYTHONNOUSERSITE": "1",
         "PYTHONUNBUFFERED": "1",
         # vLLM leaves rendezvous files in the temporary directory; here they go with the cluster.

@@ -54,9 +54,12 @@ class Placement:
     reasons: tuple[str, ...]
 
 
-def place(engine: Engine, capacities: Sequence[Capacity]) -> Placement:
-    """Return the ranks of an engine, on the first hosts in inventory order that have room."""
-    candidates = allowed(engine, capacities)
+def place(engine: Engine, capacities: Sequence[Capacity], before: Sequence[str] = ()) -> Placement:
+    """Return the ranks of an engine, on the first hosts in inventory order that have room.
+
+    Those it was on before come first: they have its weights and its compiled kernels.
+    """
+    candidates = allowed(engine, capacities, before)
     layout = engine.layout or Layout(tensor=1, pipeline=engine.nodes or 1)
     counts = host_counts(layout, engine.nodes)
     if not counts:
@@ -65,7 +68,7 @@ def place(engine: Engine, capacities: Sequence[Capacity]) -> Placement:
         per_host = layout.world_size // count
         roomy = [host for host in candidates if len(host.free) >= per_host][:count]
         if len(roomy) == count and len({host.accelerator for host in roomy}) == 1:
-            return _placement(engine, layout, roomy, per_host)
+            return _placement(engine, layout, roomy, per_host, before)
     raise PlanError(_too_large(engine, layout, counts, candidates))
 
 
@@ -83,8 +86,10 @@ def host_counts(layout: Layout, nodes: int | None) -> tuple[int, ...]:
     return (*whole, *split)
 
 
-def allowed(engine: Engine, capacities: Sequence[Capacity]) -> list[Capacity]:
-    """Return the hosts this engine may use, in the order the user gave."""
+def allowed(
+    engine: Engine, capacities: Sequence[Capacity], before: Sequence[str] = ()
+) -> list[Capacity]:
+    """Return the hosts this engine may use, in the order the user gave, else its old ones first."""
     by_name = {capacity.host: capacity for capacity in capacities}
     unknown = [host for host in engine.hosts if host not in by_name]
     if unknown:
@@ -100,11 +105,20 @@ def allowed(engine: Engine, capacities: Sequence[Capacity]) -> list[Capacity]:
                 for host in unknown
             ]
         )
-    return [by_name[host] for host in engine.hosts] if engine.hosts else list(capacities)
+    if engine.hosts:
+        return [by_name[host] for host in engine.hosts]
+    if len({capacity.accelerator for capacity in capacities}) > 1:
+        return list(capacities)  # another order could put two kinds side by side
+    known = [by_name[host] for host in before if host in by_name]
+    return known + [capacity for capacity in capacities if capacity not in known]
 
 
 def _placement(
-    engine: Engine, layout: Layout, hosts: Sequence[Capacity], per_host: int
+    engine: Engine,
+    layout: Layout,
+    hosts: Sequence[Capacity],
+    per_host: int,
+    before: Sequence[str],
 ) -> Placement:
     """Number the ranks host by host, as Ray and vLLM do."""
     places = [(host.host, device) for host in hosts for device in host.free[:per_host]]
@@ -112,12 +126,12 @@ def _placement(
         layout=layout,
         hosts=tuple(host.host for host in hosts),
         ranks=tuple(Rank(rank, host, device) for rank, (host, device) in enumerate(places)),
-        reasons=_reasons(engine, layout, [host.host for host in hosts], per_host),
+        reasons=_reasons(engine, layout, [host.host for host in hosts], per_host, before),
     )
 
 
 def _reasons(
-    engine: Engine, layout: Layout, hosts: Sequence[str], per_host: int
+    engine: Engine, layout: Layout, hosts: Sequence[str], per_host: int, before: Sequence[str]
 ) -> tuple[str, ...]:
     """Return why this layout, on these hosts."""
     size = f"TP{layout.tensor} PP{layout.pipeline}"
@@ -129,7 +143,12 @@ def _reasons(
         why = f"{size}: layout auto takes one rank until memory is planned"
     ranks = f"{per_host} rank{'s' if per_host > 1 else ''}"
     where = f"{ranks} on each of {', '.join(hosts)}" if len(hosts) > 1 else f"{ranks} on {hosts[0]}"
-    chosen = "named for this engine" if engine.hosts else "first with room, in inventory order"
+    if engine.hosts:
+        chosen = "named for this engine"
+    elif set(hosts) <= set(before):
+        chosen = "where it was before it changed"
+    else:
+        chosen = "first with room, in inventory order"
     return (why, f"{where} ({chosen})")
 
 

@@ -25,6 +25,7 @@ from vllm_ansible.planner.ports import (
 from vllm_ansible.planner.problem import PlanError, Problem
 
 VERSION = 1
+KEPT_PLACE = "plan.json in the cluster's directory on the first host"
 
 
 @dataclass(frozen=True)
@@ -112,19 +113,30 @@ class Plan:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Plan:
-        """Return the plan that plan.json holds."""
+        """Return the plan that plan.json holds, or refuse one that this program did not write."""
         if value.get("version") != VERSION:
+            found = f"version {value.get('version')!r}"
             raise PlanError(
                 Problem(
-                    f"the kept plan has version {value.get('version')!r}, this program writes "
-                    f"{VERSION}",
+                    f"the kept plan has {found}, this program writes {VERSION}",
                     expected=f"version {VERSION}",
-                    found=f"{value.get('version')!r}",
-                    where="plan.json in the cluster's directory on the first host",
+                    found=found,
+                    where=KEPT_PLACE,
                     fix="run the verb teardown with the program that wrote it",
                 )
             )
-        return cls(value["cluster"], tuple(_planned(engine) for engine in value["engines"]))
+        try:
+            return cls(value["cluster"], tuple(_planned(engine) for engine in value["engines"]))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise PlanError(
+                Problem(
+                    "the kept plan is not one that this program wrote",
+                    expected=f"a plan of version {VERSION}, with every engine's hosts and ports",
+                    found=f"{type(error).__name__}: {error}",
+                    where=KEPT_PLACE,
+                    fix="run the verb teardown, which does not read it, then site.yml again",
+                )
+            ) from error
 
 
 def digest(value: object) -> str:
@@ -143,7 +155,8 @@ def make_plan(
     """Return the plan of a cluster, or refuse with every engine that cannot be placed.
 
     An engine that is asked for as before stays where the kept plan put it, with its ports, whatever
-    was measured since. models: by engine, those whose configuration could be read.
+    was measured since; one that changed goes back to its hosts as far as they have room. models: by
+    engine, those whose configuration could be read.
     """
     stays = _staying(engines, capacities, kept, port_base)
     free = [_left_free(capacity, stays.values()) for capacity in capacities]
@@ -155,10 +168,12 @@ def make_plan(
         if engine.name in stays:
             planned.append(stays[engine.name])
             continue
+        before = kept.engine(engine.name) if kept else None
+        hosts = before.hosts if before else ()
         try:
             advice = advise(engine, free, waiting, models or {})
             waiting = waiting[1:]
-            new = _place_engine(engine, indices[engine.name], free, port_base, advice)
+            new = _place_engine(engine, indices[engine.name], free, port_base, advice, hosts)
         except PlanError as error:
             problems += error.problems
             continue
@@ -171,10 +186,15 @@ def make_plan(
 
 
 def _place_engine(
-    engine: Engine, index: int, free: Sequence[Capacity], port_base: int, advice: Advice
+    engine: Engine,
+    index: int,
+    free: Sequence[Capacity],
+    port_base: int,
+    advice: Advice,
+    before: Sequence[str],
 ) -> PlannedEngine:
     """Place one engine and write down all that follows from its place."""
-    placement = place(replace(engine, layout=advice.layout), free)
+    placement = place(replace(engine, layout=advice.layout), free, before)
     first = next(capacity for capacity in free if capacity.host == placement.hosts[0])
     reasons = [*advice.reasons, *placement.reasons[1 if advice.chosen else 0 :]]
     if first.accelerator == "cpu":

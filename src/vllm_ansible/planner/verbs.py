@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from vllm_ansible.node.process import ending
 from vllm_ansible.planner.processes import process_names
 
 Processes = Mapping[str, Mapping[str, Any]]
@@ -39,7 +40,7 @@ def status_rows(
         elif record["exit_status"] is None:
             state = f"not running: {record['why']}" if record["why"] else "not running"
         else:
-            state = f"ended with exit status {record['exit_status']}"
+            state = ending(record["exit_status"])
         where = endpoints.get(record["engine"], "")
         shown = f", {where}" if where and record["running"] and _is_server(name, record) else ""
         rows.append(f"{name}: {state}{shown}")

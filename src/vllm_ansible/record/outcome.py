@@ -36,6 +36,14 @@ class Failure:
         return {key: value for key, value in asdict(self).items() if value}
 
 
+def failures(result: Mapping[str, Any], reason: str | None = None) -> list[Failure]:
+    """Return why a result failed, once for each failed item of a loop that says something else."""
+    items = _failed_items(result)
+    # Of several items, the error at the root is that of one.
+    found = [failure(item, reason if len(items) == 1 else None) for item in items]
+    return list(dict.fromkeys(found))
+
+
 def failure(
     result: Mapping[str, Any],
     reason: str | None = None,
@@ -45,7 +53,6 @@ def failure(
 
     `reason` is the error at the root, which the message of a module may not repeat.
     """
-    result = _failed_item(result)
     if "censored" in result:
         return Failure(
             msg="The task failed; what it said is hidden, for it may hold a secret",
@@ -91,13 +98,15 @@ def evidence(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             }
 
 
-def _failed_item(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the first failed item of a loop, or the result itself."""
+def _failed_items(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the failed items of a loop, or the result itself."""
     items = result.get("results")
-    for item in items if isinstance(items, list) else []:
-        if isinstance(item, Mapping) and (item.get("failed") or item.get("unreachable")):
-            return item
-    return result
+    failed = [
+        item
+        for item in (items if isinstance(items, list) else [])
+        if isinstance(item, Mapping) and (item.get("failed") or item.get("unreachable"))
+    ]
+    return failed or [result]
 
 
 def _message(result: Mapping[str, Any]) -> str:

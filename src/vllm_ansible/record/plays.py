@@ -54,13 +54,18 @@ def is_rescued(task: Any) -> bool:
     return False
 
 
+def host(result: Any) -> str:
+    """Return the host that a task ran on: not the one that delegated it."""
+    return str(result.task_fields.get("delegate_to") or result.host.get_name())
+
+
 def address(result: Any) -> str:
-    """Return where Ansible tried to reach the host of a result."""
-    delegated = result.result.get("_ansible_delegated_vars") or {}
-    variables = result.host.get_vars()
-    return str(
-        delegated.get("ansible_host") or variables.get("ansible_host") or result.host.get_name()
-    )
+    """Return where Ansible tried to reach the host that a task ran on."""
+    name = host(result)
+    # A host that did not answer leaves no `_ansible_delegated_vars`.
+    ran_on = result.task.get_variable_manager()._inventory.get_host(name)
+    variables = ran_on.get_vars() if ran_on else {}
+    return str(variables.get("ansible_host") or name)
 
 
 def reason(result: Any) -> str | None:

@@ -89,3 +89,15 @@ def test_lines_carry_host_and_process_and_go_on_until_interrupted(
     assert any(f"paths ['{logs['a-serve']}']" in line for line in before)
     assert any("a-serve.json is not valid JSON" in line for line in before)
     assert "another" not in rest
+
+
+def test_more_hosts_than_workers_are_refused_at_once(play: Any, tmp_path: Path) -> None:
+    look = {"cluster": "demo", "cluster_dir": str(tmp_path)}
+    tasks = [
+        {"name": "follow", "follow_logs": {**look, "follow": True}},
+        {"name": "once", "follow_logs": look},
+    ]
+    played = play(tasks, {"n1": {}, "n2": {}, "n3": {}}, flags=("--forks", "2"))
+    refusals = {one["msg"] for one in played.tasks["follow"].values()}
+    assert refusals == {"the logs of 3 hosts cannot be followed by 2 workers"}
+    assert not any(one.get("failed") for one in played.tasks["once"].values())

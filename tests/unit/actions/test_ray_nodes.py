@@ -67,6 +67,11 @@ def test_a_wait_ends_when_all_have_joined_or_nothing_moves(
                 "check_mode": True,
                 "when": "inventory_hostname == 'lacks'",
             },
+            {
+                "name": "formed before",
+                "ray_nodes": {**arguments, "formed": True},
+                "when": "inventory_hostname == 'lacks'",
+            },
         ],
         {name: {"port": server.port} for name, server in servers.items()},
         {"VLLM_ANSIBLE_RUN_DIR": str(tmp_path / "run")},
@@ -93,7 +98,11 @@ def test_a_wait_ends_when_all_have_joined_or_nothing_moves(
     ]
     assert lacks["expected"] == "2 hosts in the Ray cluster of a" and lacks["where"] == "n2"
     assert lacks["found"].startswith("missing n2. n2: nothing joined")
-    assert len(servers["lacks"].requests) >= 2  # it has waited
+    asked = len(servers["lacks"].requests)
+    assert asked >= 3  # it has waited; check mode looked once more
+
+    formed = played.tasks["formed before"]["lacks"]
+    assert formed["ready"] and formed["evidence"]["summary"] == "a: Ray as it was formed, on n1, n2"
 
     assert not results["refuses"]["ready"]
     assert results["refuses"]["found"] == (

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.record import outcome
+
 ANSWER = {
     "ready": True,
     "endpoint": "http://10.0.0.1:8000/v1",
@@ -24,18 +26,24 @@ LOG = """\
 INFO 11-20 10:39:49 [api_server.py:1] vllm serve --api-key k-123456789 --port 1
 ERROR 11-20 10:39:50 [core.py:1] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate
 """
+EARLIER = "ERROR 11-20 10:30:00 [core.py:1] ValueError: no such model\n"
 HOSTS = {
     "n1": {
         "waits": {
             "results": [{**ANSWER, "item": {"name": "a"}}, {"item": {"name": "b"}, "skipped": True}]
         },
         "logs": {"tails": {"a-serve": "INFO all is well\n"}},
+        "mixed": {"tails": {}, "of_engine": {"a": [], "b": []}},
     },
     "n2": {
         "waits": {
             "results": [{"item": {"name": "a"}, "skipped": True}, {**SILENT, "item": {"name": "b"}}]
         },
         "logs": {"tails": {"b-serve": LOG}},
+        "mixed": {
+            "tails": {"a-serve": EARLIER, "b-serve": LOG},
+            "of_engine": {"a": ["a-serve"], "b": ["b-serve"]},
+        },
     },
 }
 ENGINES = [
@@ -65,6 +73,8 @@ def run_dir(shared_play: Any) -> Path:
 @pytest.fixture(scope="module")
 def played(shared_play: Any, run_dir: Path) -> Any:
     title = {"title": "No answer from b"}
+    each = {"title": "No answer from {{ item }}", "engine": "{{ item }}", "verdict": SILENT}
+    both = ["a", "b"]
     return shared_play(
         [
             once("verdicts", "engine_verdicts", waits="waits"),
@@ -77,6 +87,8 @@ def played(shared_play: Any, run_dir: Path) -> Any:
             once("the line", "diagnose", **title, stage="serve", verdict=SILENT, logs_of="logs"),
             once("no line", "diagnose", **title, verdict=SILENT, logs={"n1": {"a": "well\n"}}),
             once("no log", "diagnose", **title),
+            once("of b", "diagnose", **title, verdict=SILENT, logs_of="mixed", engine="b"),
+            {**once("each", "diagnose", **each, logs_of="mixed"), "loop": both},
             once("no title", "diagnose", verdict=SILENT),
             once("no logs", "diagnose", **title, logs="text"),
             once("check mode", "diagnose", **title, verdict=SILENT, check_mode=True),
@@ -119,6 +131,14 @@ def test_the_first_failing_line_is_named_with_its_rank(played: Any) -> None:
     assert failed["rank"] == "n2 b-serve" and failed["stage"] == "serve"
     assert failed["msg"] == ("No answer from b: b-serve ended with exit status 1 while loading")
     assert failed["signature"] and failed["cause"] and failed["fix"]
+
+
+def test_every_engine_has_a_diagnosis_of_its_own_logs(played: Any) -> None:
+    assert "CUDA out of memory" in played["of b"]["found"]
+    first, second = played["each"]["results"]
+    assert "no such model" in first["found"] and first["msg"].startswith("No answer from a")
+    assert "CUDA out of memory" in second["found"]
+    assert [one.msg for one in outcome.failures(played["each"])] == [first["msg"], second["msg"]]
 
 
 def test_without_a_failing_line_what_the_wait_found_is_said(played: Any) -> None:

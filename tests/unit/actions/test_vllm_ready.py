@@ -53,7 +53,7 @@ def record(cluster: Path, *, running: bool) -> None:
         },
         cluster / "processes/a-serve.state.json": {
             **{"boot_id": launcher.boot_id(), "launcher": process, "process": process},
-            **{"instance": "i", "started_at": 1.0, "exit_status": None if running else 3},
+            **{"instance": "i", "started_at": 1.0, "exit_status": None if running else 137},
         },
     }
     for path, content in files.items():
@@ -98,6 +98,11 @@ def test_a_wait_ends_with_an_answer_a_death_or_silence(
                 "check_mode": True,
                 "when": "inventory_hostname == 'silent'",
             },
+            {
+                "name": "serving",
+                "vllm_ready": {**wait, "serving": True},
+                "when": "inventory_hostname in ('ready', 'died')",
+            },
         ],
         {name: {"url": serve(engine).url} for name, engine in engines.items()},
         {"VLLM_ANSIBLE_RUN_DIR": str(tmp_path / "run")},
@@ -108,7 +113,10 @@ def test_a_wait_ends_with_an_answer_a_death_or_silence(
     ready = results["ready"]
     assert ready["ready"] and ready["answer"] == "It is Paris."
     assert ready["endpoint"].endswith("/v1") and ready["question"] == "Which city?"
+    # Twice for the wait; an engine that serves is asked without a look at its health.
     assert engines["ready"].looks == 2
+    serving = played.tasks["serving"]
+    assert serving["ready"]["answer"] == "It is Paris."
 
     wrong = results["wrong"]
     assert not wrong["ready"] and "does not contain 'Paris': 'It is Rome.'" in wrong["found"]
@@ -116,9 +124,12 @@ def test_a_wait_ends_with_an_answer_a_death_or_silence(
 
     died = results["died"]
     assert not died["ready"] and not died.get("silent")
-    assert died["found"].startswith("a-serve ended with exit status 3 while loading shards")
+    killed = "a-serve was killed by signal 9 (SIGKILL) while loading shards"
+    assert died["found"].startswith(killed)
     assert "last line: safetensors checkpoint shards: 2/8" in died["found"]
     assert died["where"] == "a-serve.log" and died["fix"]
+    # One that only seemed to serve is looked at as any other.
+    assert serving["died"]["found"].startswith(killed)
 
     silent = results["silent"]
     assert not silent["ready"] and silent["silent"]

@@ -33,11 +33,10 @@ def look(name: str, *addresses: dict[str, Any], **more: Any) -> HostLook:
         "python": "3.11.2",
         "cores": 4,
         "memory_bytes": 2**33,
-        "disk_free_bytes": 2**33,
+        "disk_free": {"root": 2**33, "none": 2**30},
         "boot_id": "b",
         "accelerators": {"kind": "cpu", "count": 1, "pci": []},
         "addresses": [LOOPBACK, *addresses],
-        "interface_default_route": "eth0",
     }
     return HostLook.read(name, {**found, **more})
 
@@ -186,3 +185,10 @@ def test_wishes_default_to_what_the_role_documents() -> None:
     for field in fields(Wishes):
         if field.name != "cluster_name":
             assert getattr(wishes, field.name) == defaults[field.name], field.name
+
+
+def test_the_disk_that_counts_is_the_one_that_will_hold_the_cluster() -> None:
+    (facts,) = resolve(ONE, local=True).values()
+    assert facts["cluster_dir"].startswith("/home/ada/") and facts["disk_free_bytes"] == 2**30
+    (facts,) = resolve(look("n1", address("10.0.0.1"), uid=0), local=True).values()
+    assert facts["cluster_dir"].startswith("/opt/") and facts["disk_free_bytes"] == 2**33

@@ -92,8 +92,27 @@ def test_without_root_a_strangers_directory_is_refused(
     os.chown(path, 1234, 1234)
     args = {"directories": [str(path)], "owner": "nobody", "private": [str(path)]}
     result = module_as_nobody("cluster_directories", args)
-    assert result["failed"] and result["found"] == f"{path} belongs to user 1234, not to 65534"
-    assert result["fix"] == "move what is there away, or choose another cluster_dir"
+    assert result["failed"] and result["found"] == f"{path} belongs to 1234, not to nobody"
+    assert result["fix"].startswith("move what is there away, give it to nobody")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make what is a stranger's")
+@pytest.mark.parametrize("administered", [True, False])
+def test_root_does_not_take_over_what_a_stranger_owns(
+    run_module: Module, tmp_path: Path, administered: bool
+) -> None:
+    path, service = tmp_path / "models", pwd.getpwnam("nobody")
+    path.mkdir(mode=0o755)
+    os.chown(path, 1234, 1234)
+    args = {"directories": [str(path)], "owner": "nobody"}
+    args["administered"] = args["directories"] if administered else []
+    result = run_module("cluster_directories", args, [])
+    owner = ME if administered else "nobody"
+    assert result["failed"] and result["found"] == f"{path} belongs to 1234, not to {owner}"
+    assert (path.stat().st_uid, mode(path)) == (1234, 0o755)
+    # What the service made itself may be administered from now on.
+    os.chown(path, service.pw_uid, service.pw_gid)
+    assert run_module("cluster_directories", args, [])["changed"]
 
 
 def test_without_root_directories_are_made_and_not_given_away(

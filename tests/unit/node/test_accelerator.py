@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import accelerator
+from vllm_ansible.node import accelerator, cuda_driver
 
 NVIDIA = {"vendor": "0x10de", "class": "0x030200"}
 NVIDIA_AUDIO = {"vendor": "0x10de", "class": "0x040300"}
@@ -60,7 +60,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
         on_bus = partial(accelerator.pci_devices, root=tmp_path)
         monkeypatch.setattr(accelerator, "pci_devices", on_bus)
-        monkeypatch.setattr(accelerator.ctypes, "CDLL", library)
+        monkeypatch.setattr(cuda_driver.ctypes, "CDLL", library)
         return accelerator.accelerators()
 
     return make

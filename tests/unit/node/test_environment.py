@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,20 @@ def test_an_engine_that_does_not_import_is_no_environment(wanted: dict[str, Any]
         environment.build(wanted, silent)
     assert error.value.details["found"] == "ImportError: libnuma.so.1"
     assert not (place / environment.MANIFEST).exists()
+
+
+def test_an_import_that_takes_long_tells_what_it_has_done(wanted: dict[str, Any]) -> None:
+    python = Path(wanted["environment"]["FAKE_PYTHON"])
+    working = "import time; end = time.process_time() + 1.2\nwhile time.process_time() < end: pass"
+    script = f"#!/bin/sh\n{sys.executable} -c '{working}'\nsleep 0.7\n"
+    python.write_text(f"{script}echo '{json.dumps(VERSIONS)}'\n")
+    told: list[str] = []
+    environment.build(wanted, lambda *report: told.append(report[-1]))
+    seen = [text for text in told if text.startswith("importing vllm, ray and torch")]
+    assert seen[0] == "importing vllm, ray and torch"
+    # One that hangs would say the same again and again, which the wait counts as silence.
+    assert seen[-1].startswith("importing vllm, ray and torch, 1 s of work, ")
+    assert seen[-1].endswith(" MiB read")
 
 
 def test_bytecode_is_written_whatever_the_login_says(

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +28,7 @@ def test_os_release_is_read_without_its_quotes(tmp_path: Path) -> None:
 def test_memory_is_in_bytes(tmp_path: Path) -> None:
     path = tmp_path / "meminfo"
     path.write_text("MemTotal:  24 kB\nMemFree:  1 kB\nMemAvailable:  20 kB\nHugePages_Total: 0\n")
-    assert host.memory_bytes(str(path)) == {"total": 24576, "available": 20480}
+    assert host.memory_bytes(str(path)) == 24576
 
 
 def test_space_is_measured_where_a_directory_will_be(tmp_path: Path) -> None:
@@ -43,6 +43,24 @@ def test_space_below_a_closed_directory_is_measured_at_it(
     closed = nobodys / "closed"
     closed.mkdir(mode=0o000)
     assert as_nobody(lambda: host.existing_parent(f"{closed}/a/b")) == str(closed)
+
+
+def test_space_is_measured_where_the_cluster_will_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def disk_usage(path: str) -> SimpleNamespace:
+        asked.append(path)
+        return SimpleNamespace(free=len(asked))
+
+    monkeypatch.setattr(host.shutil, "disk_usage", disk_usage)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert host.disk_free("") == {"root": 1, "none": 2}
+    # Nothing was made below the home yet: its own file system will hold it, not the one of /.
+    assert asked[0] in ("/opt/vllm-ansible", "/opt", "/") and asked[1] == str(tmp_path)
+    host.disk_free(f"{tmp_path}/data/c")
+    assert asked[2:] == [str(tmp_path)] * 2
 
 
 def test_libraries_that_the_loader_does_not_find_are_named() -> None:
@@ -65,23 +83,20 @@ def test_a_look_tells_what_is_so_on_this_machine(node_python: str) -> None:
     program = (
         "import json; from vllm_ansible.node import host; print(json.dumps(host.look('/x', [])))"
     )
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        done = subprocess.run(
-            [node_python, "-c", program],
-            env={**os.environ, "PYTHONPATH": str(SOURCE)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        port = server.getsockname()[1]
+    done = subprocess.run(
+        [node_python, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found = json.loads(done.stdout)
     assert found["uid"] == os.getuid()
     assert found["boot_id"] == launcher.boot_id()
     assert found["cores"] == len(os.sched_getaffinity(0))
     assert "127.0.0.1" in [one["address"] for one in found["addresses"]]
-    assert port in found["listening_ports"]
-    assert found["memory_bytes"] > found["memory_available_bytes"] > 0
-    assert found["disk_free_bytes"] > 0
+    assert found["memory_bytes"] > 0
+    assert found["disk_free"]["root"] == found["disk_free"]["none"] > 0
     assert found["missing_libraries"] == []
 
 

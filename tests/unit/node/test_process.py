@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.node import process
 from vllm_ansible.node.launcher import stat_of
 from vllm_ansible.node.process import Look, ProcessError, changes, decide, digest, read_json, spec
 
@@ -102,3 +103,29 @@ def test_a_broken_record_is_named(tmp_path: Path) -> None:
 
 def test_a_process_that_does_not_exist_has_no_facts() -> None:
     assert stat_of(2**22 + 1) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (0, "ended with exit status 0"),
+        (3, "ended with exit status 3"),
+        (137, "was killed by signal 9 (SIGKILL)"),
+        (139, "was killed by signal 11 (SIGSEGV)"),
+        (255, "ended with exit status 255"),
+    ],
+)
+def test_a_signal_is_named(status: int, words: str) -> None:
+    assert process.ending(status) == words
+
+
+@pytest.mark.parametrize(
+    ("why", "words"),
+    [
+        ("it was killed", "a-serve was killed"),
+        ("its last start was interrupted", "a-serve does not run: its last start was interrupted"),
+        ("", "a-serve does not run"),
+    ],
+)
+def test_a_process_without_an_exit_status_says_why_it_ended(why: str, words: str) -> None:
+    assert process.told("a-serve", why) == words

@@ -109,6 +109,21 @@ def test_a_changed_engine_is_planned_again_under_its_old_index() -> None:
     assert [(e.name, e.index, e.layout) for e in after.engines] == [("b", 1, Layout(2, 1))]
 
 
+def test_a_changed_engine_goes_back_to_its_hosts_while_they_have_room() -> None:
+    two = {"name": "a", "layout": {"pipeline": 2}}
+    before = plan([{**two, "hosts": ["n3", "n2"]}], hosts(1, 1, 1))
+    after = plan([two], hosts(1, 1, 1), before)
+    assert places(after, "a") == [("n3", 0), ("n2", 0)]
+    assert "where it was before it changed" in after.engines[0].reasons[1]
+    # Larger than before, it keeps what it had and takes what comes next; without room it moves.
+    after = plan([{"name": "a", "layout": {"pipeline": 3}}], hosts(1, 1, 1), before)
+    assert places(after, "a") == [("n3", 0), ("n2", 0), ("n1", 0)]
+    after = plan([two], hosts(1, 1, 0), before)
+    assert places(after, "a") == [("n2", 0), ("n1", 0)]
+    mixed = [*hosts(1, 1), Capacity.whole("n3", "nvidia", 1)]
+    assert places(plan([two], mixed, before), "a") == [("n1", 0), ("n2", 0)]
+
+
 def test_an_engine_moves_when_its_device_is_gone() -> None:
     before = plan([{"name": "a", "layout": {"tensor": 2}}], hosts(2, 2))
     assert places(before, "a") == [("n1", 0), ("n1", 1)]
@@ -134,6 +149,24 @@ def test_a_kept_plan_that_lacks_a_port_is_completed() -> None:
 def test_a_plan_of_another_version_is_refused() -> None:
     with pytest.raises(PlanError, match="version 7"):
         Plan.from_dict({"version": 7})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"engines": "none"},
+        {"engines": [{"name": "a"}]},
+        {"engines": [{**plan([{"name": "a"}], hosts(1)).to_dict()["engines"][0], "new": 1}]},
+        {"engines": None},
+    ],
+)
+def test_a_plan_of_another_shape_is_refused_in_one_sentence(change: dict[str, Any]) -> None:
+    kept = {**plan([{"name": "a"}], hosts(1)).to_dict(), **change}
+    with pytest.raises(PlanError) as refused:
+        Plan.from_dict(kept)
+    (problem,) = refused.value.problems
+    assert problem.message == "the kept plan is not one that this program wrote"
+    assert "teardown" in problem.fix and problem.found
 
 
 def test_a_port_of_one_engine_inside_the_block_of_another_is_refused() -> None:

@@ -30,12 +30,11 @@ def look(number: int) -> dict[str, Any]:
             "python": "3.11.2",
             "cores": 4,
             "memory_bytes": 2**33,
-            "disk_free_bytes": 2**33,
+            "disk_free": {"root": 2**33, "none": 2**30},
             "boot_id": "b",
             "missing_libraries": ["numa"],
             "accelerators": {"kind": "cpu", "count": 1, "pci": [], "driver_version": ""},
             "addresses": [{**address, "network": "10.0.0.0/24", "kind": "physical"}],
-            "interface_default_route": "eth0",
         }
     }
 
@@ -47,10 +46,11 @@ def play(directory: Path, **variables: Any) -> dict[str, Any]:
             "__site_look": look(number),
             "environment_installed": {"directory": "/e/abc", "fingerprint": "f"},
             "weights_models": {"a": {"path": "/m", "fingerprint": "w"}},
-            "__site_processes": {"processes": {}},
+            "looked": {"processes": {}},
         }
         for number in (1, 2)
     }
+    hosts["n1"]["models_dir"] = "/data"
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     group = {"hosts": hosts, "vars": {**here, **variables}}
     (directory / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": {"gpu": group}}}))
@@ -63,7 +63,7 @@ def play(directory: Path, **variables: Any) -> dict[str, Any]:
             "run_once": True,
         },
         {
-            "engine_decision": {"plan": "{{ layout.plan }}"},
+            "engine_decision": {"plan": "{{ layout.plan }}", "looks": "looked"},
             "register": "decision",
             "run_once": True,
         },
@@ -97,6 +97,8 @@ def test_from_looks_to_steps(tmp_path: Path) -> None:
 
     facts = answers["facts"]["hosts"]
     assert facts["n2"]["address"] == "10.0.0.2"
+    assert facts["n1"]["models_dir"] == "/data"
+    assert facts["n2"]["models_dir"] == "/opt/vllm-ansible/r1/models"
     assert facts["n2"]["missing_libraries"] == ["numa"]
     assert facts["n2"]["driver_version"] == ""
 
@@ -117,4 +119,3 @@ def test_from_looks_to_steps(tmp_path: Path) -> None:
     }
     assert answers["decision"]["engines"]["a"]["action"] == "start"
     assert steps["n1"]["start_serve"][0]["depends"] == {"environment": "f", "weights": "w"}
-    assert "RAY_ADDRESS" in answers["decision"]["kept_on_their_host"]

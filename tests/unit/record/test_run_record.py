@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from .conftest import Project, Ran
 
 DEBUG = {"ansible.builtin.debug": {"msg": "hello"}}
@@ -196,6 +198,26 @@ def test_a_host_that_cannot_be_reached_is_named_with_its_address(project: Projec
     assert "refused" in failure["found"]
     assert ran.events[-1]["ok"] is False
     assert {task["status"] for task in ran.of("task")} == {"ok", "unreachable"}
+
+
+@pytest.mark.parametrize("loop", [{}, {"loop": [1]}])
+def test_a_delegated_task_that_fails_names_the_host_it_ran_on(
+    project: Project, loop: dict[str, Any]
+) -> None:
+    away = {"ansible_connection": "ssh", "ansible_host": "127.0.0.9", "ansible_port": 1}
+    project.hosts({"a": {}, "away": away, "head": {}})
+    reach = {"ansible.builtin.ping": {}, "delegate_to": "away", "run_once": True, **loop}
+    project.play({"hosts": "a", "tags": ["prepare"], "tasks": [reach]})
+    ran = project.run()
+    (failure,) = ran.of("failure")
+    assert failure["host"] == "away"
+    assert "-m ping away" in failure["fix"] and "127.0.0.9" in failure["expected"]
+    assert "away: The host cannot be reached" in ran.output
+
+    project.play({"hosts": "a", "tasks": [{**FAIL, "delegate_to": "head", **loop}]})
+    ran = project.run()
+    assert [one["host"] for one in ran.of("failure")] == ["head"]
+    assert "head: " in ran.output
 
 
 def test_one_failure_with_any_errors_fatal_is_one_failure(project: Project) -> None:

@@ -136,6 +136,8 @@ def test_status_on_a_terminal_goes_on_until_it_is_stopped() -> None:
         assert status.wait(timeout=60) == 0
     os.close(ours)
     assert text.count(b"\x1b[H\x1b[J") >= 2
+    (record,) = (path for path in Path("runs").iterdir() if not path.is_symlink())
+    assert Path("runs/latest").resolve() == record.resolve()
 
 
 def _environment() -> dict[str, str]:

@@ -1,0 +1,98 @@
+"""Do work in children that are ended when their time is over, whatever it is that holds them."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import sys
+import time
+import traceback
+from typing import Any, Callable
+
+# A child calls this with a name and a value for each result as it has it.
+Tell = Callable[[str, Any], None]
+Work = Callable[[Tell], None]
+
+
+def run_each(works: list[Work], seconds: float, foreseen: type[Exception]) -> list[dict[str, Any]]:
+    """Run every work in a child of its own, all at once, and return what each told.
+
+    A driver that hangs does not come back by itself, and a fault of one device ends the process
+    that met it. `error` says why a child told less than it had to, `stage` where it was by then;
+    an exception that was foreseen says it by itself, any other with its traceback.
+    """
+    children = [_fork(work, foreseen) for work in works]
+    told: list[dict[str, Any]] = [{} for _ in works]
+    texts = [b"" for _ in works]
+    limit = time.monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        for number, (_, pipe) in enumerate(children):
+            selector.register(pipe, selectors.EVENT_READ, number)
+        while selector.get_map() and time.monotonic() < limit:
+            for key, _ in selector.select(max(0.0, limit - time.monotonic())):
+                data = os.read(key.fd, 65536)
+                texts[key.data] += data
+                if not data:
+                    selector.unregister(key.fd)
+        late = {key.data for key in selector.get_map().values()}
+    for number, (child, pipe) in enumerate(children):
+        os.close(pipe)
+        for line in texts[number].splitlines(keepends=True):
+            # A child that was ended may have been in the middle of its last line.
+            told[number].update(json.loads(line) if line.endswith(b"}\n") else {})
+        ended = _end(child, number in late)
+        if number in late:
+            stage = told[number].get("stage", "start")
+            told[number]["error"] = f"no answer within {seconds:g} seconds at {stage}; {ended}"
+        elif not told[number].pop("done", False) and "error" not in told[number]:
+            told[number]["error"] = f"the process that measured {ended}"
+        if "error" not in told[number]:
+            told[number].pop("stage", None)
+    return told
+
+
+def _fork(work: Work, foreseen: type[Exception]) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child:
+        os.close(writer)
+        return child, reader
+    status = 1
+    try:
+
+        def tell(name: str, value: Any) -> None:
+            line = json.dumps({name: value}).encode() + b"\n"
+            while line:
+                line = line[os.write(writer, line) :]
+
+        os.close(reader)
+        try:
+            work(tell)
+        except Exception as error:
+            said = str(error) if isinstance(error, foreseen) else traceback.format_exc()
+            tell("error", said)
+        tell("done", True)
+        status = 0
+    finally:
+        # Nothing of the parent's runs twice: no exit handler, no flush of what it had buffered.
+        os._exit(status)
+
+
+def _end(child: int, late: bool) -> str:
+    """Return in words how a child ended, and end it if it is late."""
+    if late:
+        os.kill(child, signal.SIGKILL)
+    # A process that waits inside a driver can ignore even that: it is not waited for.
+    for _ in range(100 if late else 1000):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            if late:
+                return "it was ended"
+            code = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+            return f"was ended by signal {code}" if code else f"ended with {os.WEXITSTATUS(status)}"
+        time.sleep(0.01)
+    return f"its process {child} does not even end when it is killed"

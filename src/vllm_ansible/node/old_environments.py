@@ -1,0 +1,80 @@
+"""Environments of earlier digests: which of them nobody needs any more."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from . import environment, launcher, process
+
+
+def removable(cluster_dir: str, digest: str) -> list[Path]:
+    """Return the environments that may go, as far as files tell; one look at a directory if none.
+
+    Those stay that the digest names, that a recorded process starts from, and the newest other
+    one, to which a change may be taken back without building it again.
+    """
+    wanted = environment.directory(cluster_dir, digest)
+    try:
+        others = [
+            place
+            for place in wanted.parent.iterdir()
+            if place != wanted and place.is_dir() and not place.is_symlink()
+        ]
+    except OSError:
+        return []
+    if len(others) < 2:
+        return []
+    try:
+        records = "".join(
+            Path(process.Files(cluster_dir, name).record).read_text()
+            for name in process.recorded_names(cluster_dir)
+        )
+    except OSError:
+        return []  # a record that cannot be read may name any of them
+    idle = [place for place in others if f"{place}/" not in records]
+    return sorted(idle, key=_age)[1:]
+
+
+def remove(places: list[Path]) -> list[Path]:
+    """Remove environments with their locks, but for those that a process runs from."""
+    used = _in_use(places)
+    gone = [place for place in places if place not in used]
+    for place in gone:
+        shutil.rmtree(place)
+        lock = Path(f"{place}.txt")
+        if lock.exists():
+            lock.unlink()
+    return gone
+
+
+def _age(place: Path) -> float:
+    """Return what sorts the newest first; one that was never completed is the oldest."""
+    try:
+        return -(place / environment.MANIFEST).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _in_use(places: list[Path]) -> set[Path]:
+    """Return the environments that some process runs from, has its programs or libraries from."""
+    used: set[Path] = set()
+    for pid in launcher.process_table():
+        text = _files_of(pid)
+        used.update(place for place in places if f"{place}/" in text)
+    return used
+
+
+def _files_of(pid: int) -> str:
+    """Return command and mapped files of a process; what belongs to others may stay hidden."""
+    text = ""
+    for name in ("cmdline", "maps"):
+        try:
+            text += Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace") + "\n"
+        except OSError:
+            continue
+    try:
+        return text + os.readlink(f"/proc/{pid}/cwd") + "/"
+    except OSError:
+        return text

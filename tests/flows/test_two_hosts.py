@@ -1,0 +1,153 @@
+"""The shipped inventory of the lab on two real hosts: what keeps it down, and then its answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from .greedy import ASK
+from .two_hosts import CLUSTER_DIR, SCAN, TwoHosts
+
+pytestmark = [pytest.mark.engine, pytest.mark.lab]
+DROP_IN = "/etc/systemd/system/vllm-demo-chat-ray.service.d"
+# The wait for a host that never joins, shortened: what it says is looked at, not its patience.
+IMPATIENT = ("-e", "ray_join_silence_seconds=15")
+
+
+def test_two_networks_are_not_guessed_between(two_hosts: TwoHosts) -> None:
+    failure = two_hosts.run("-e", "data_plane_network=").failure
+    networks = sorted(one.subnet for one in two_hosts.lab.record.networks)
+    assert failure["stage"] == "prepare"
+    assert failure["msg"].startswith("lab1, lab2 share 2 networks")
+    assert all(network in failure["found"] for network in networks)
+    assert failure["fix"].startswith("set data_plane_network: ")
+
+
+def test_a_host_that_cannot_be_reached_is_named(two_hosts: TwoHosts) -> None:
+    content = yaml.safe_load((two_hosts.inventory / "hosts.yml").read_text())
+    hosts = content["all"]["children"]["gpu"]["hosts"]
+    nobody = hosts["lab2"]["ansible_host"].rpartition(".")[0] + ".250"
+    hosts["lab3"] = {"ansible_host": nobody}
+    shipped = yaml.safe_load((two_hosts.inventory / "group_vars" / "all.yml").read_text())
+    directory = two_hosts.inventory.with_name("ghost")
+    (directory / "group_vars").mkdir(parents=True)
+    (directory / "hosts.yml").write_text(yaml.safe_dump(content))
+    (directory / "group_vars" / "all.yml").write_text(yaml.safe_dump(shipped))
+    failure = two_hosts.clone.run(directory).failure
+    assert failure["host"] == "lab3"
+    assert nobody in failure["found"], failure
+    assert failure["fix"]
+
+
+def test_a_worker_that_cannot_reach_the_head_is_named(two_hosts: TwoHosts) -> None:
+    with_cut = two_hosts.lab.link("lab1", "lab2")
+    with_cut.cut()
+    try:
+        failure = two_hosts.run(*IMPATIENT).failure
+    finally:
+        with_cut.restore()
+    assert failure["stage"] == "cluster"
+    assert "lab2" in failure["where"]
+    # Not that somebody is missing, but why.
+    assert (
+        f"Failed to connect to GCS at address {two_hosts.lab.address('lab1')}" in failure["found"]
+    )
+    assert failure["fix"]
+
+
+def test_a_worker_with_another_token_is_named(two_hosts: TwoHosts) -> None:
+    lab = two_hosts.lab
+    drop_in = f"[Service]\nEnvironment=RAY_AUTH_TOKEN_PATH={DROP_IN}/other\n"
+    lab.run("lab2", ["mkdir", "-p", DROP_IN])
+    for name, text in (("other", "f" * 64), ("token.conf", drop_in)):
+        lab.run("lab2", ["python3", "-c", _WRITE, f"{DROP_IN}/{name}", text])
+    lab.run("lab2", ["systemctl", "daemon-reload"])
+    # As an operator would after a change by hand: everything of the engine starts again.
+    assert two_hosts.run(playbook="playbooks/stop.yml").status == 0
+    try:
+        failure = two_hosts.run(*IMPATIENT).failure
+    finally:
+        lab.run("lab2", ["rm", "-r", DROP_IN])
+        lab.run("lab2", ["systemctl", "daemon-reload"])
+    assert failure["stage"] == "cluster"
+    assert "lab2" in failure["where"]
+    assert "Authentication token is missing or incorrect" in failure["found"]
+    assert failure["cause"] == "This host holds another Ray token than the head"
+
+
+_WRITE = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
+
+
+def test_two_engines_over_both_hosts_answer_at_the_same_time(two_hosts_served: TwoHosts) -> None:
+    plan = two_hosts_served.plan
+    layouts = {name: tuple(engine["layout"].values()) for name, engine in plan.items()}
+    assert layouts == {"chat": (1, 2), "experts": (2, 1)}
+    for engine in plan.values():
+        assert [rank["host"] for rank in engine["ranks"]] == ["lab1", "lab2"]
+
+
+@pytest.mark.parametrize("name", ["chat", "experts"])
+def test_the_greedy_text_over_two_hosts_is_that_of_one_process(
+    two_hosts_served: TwoHosts, one_process_texts: dict[str, Any], name: str
+) -> None:
+    engine = two_hosts_served.plan[name]
+    url = f"http://{two_hosts_served.lab.address('lab1')}:{engine['ports']['api']}"
+    key = f"{CLUSTER_DIR}/secrets/api_key"
+    found = two_hosts_served.python("lab1", ASK, url, key, engine["served_name"])
+    assert len(found["tokens"]) == 32
+    assert found == one_process_texts[name]
+
+
+def test_the_second_run_over_two_hosts_changes_nothing(two_hosts_served: TwoHosts) -> None:
+    before = two_hosts_served.processes()
+    ran = two_hosts_served.run()
+    assert ran.status == 0, ran.output
+    assert ran.changed == []
+    assert two_hosts_served.processes() == before
+    assert all(before.values())
+
+
+def test_a_stranger_on_the_network_finds_planned_ports_only_and_no_way_in(
+    two_hosts_served: TwoHosts,
+) -> None:
+    lab = two_hosts_served.lab
+    addresses = [lab.address("lab1", one.role) for one in lab.record.networks]
+    found = [tuple(one) for one in two_hosts_served.python("lab2", SCAN, *addresses)]
+    planned = {22}
+    apis = set()
+    metrics = set()
+    for engine in two_hosts_served.plan.values():
+        ports = engine["ports"]
+        planned |= {*ports.values(), *range(ports["worker_first"], ports["worker_last"] + 1)}
+        apis.add((lab.address("lab1"), ports["api"]))
+        metrics |= {ports[one] for one in ("metrics", "autoscaler_metrics", "dashboard_metrics")}
+    first_of_kernel = int(
+        lab.run("lab1", ["cat", "/proc/sys/net/ipv4/ip_local_port_range"]).stdout.split()[0]
+    )
+    assert {port for _, port in found if port < first_of_kernel} <= planned
+    assert apis <= set(found), "the scan found nothing of the engines"
+    assert not {(addresses[0], port) for _, port in apis} & set(found)
+    probe = Path(__file__).with_name("grpc_probe.py").read_text()
+    doors = [one for one in found if one[1] != 22 and one not in apis]
+    answers = two_hosts_served.python(
+        "lab2", probe, json.dumps(doors), interpreter=two_hosts_served.engine_python
+    )
+    assert len(answers) >= len(doors)
+    let_in = [
+        answer
+        for answer in answers
+        if answer["port"] not in metrics
+        and answer["open"]
+        and (answer["http"] in range(200, 300) or "OK" in answer["grpc"].values())
+    ]
+    assert let_in == []
+
+
+def test_teardown_leaves_no_process_on_any_host(two_hosts_served: TwoHosts) -> None:
+    ran = two_hosts_served.run(playbook="playbooks/teardown.yml")
+    assert ran.status == 0, ran.output
+    assert two_hosts_served.processes() == {"lab1": [], "lab2": []}

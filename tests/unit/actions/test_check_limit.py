@@ -1,0 +1,54 @@
+"""A limit is judged against what runs: the kept plan, else the estimate; real plays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vllm_ansible.planner.engines import parse_engines
+from vllm_ansible.planner.layout import Capacity
+from vllm_ansible.planner.plan import make_plan
+
+HOSTS: dict[str, dict[str, Any]] = {name: {"accelerator": "cpu"} for name in ("n1", "n2", "n3")}
+TWO = {"name": "a", "model": "o/m", "layout": {"pipeline": 2}}
+
+
+def kept(*hosts: str) -> dict[str, Any]:
+    engines = parse_engines([{**TWO, "hosts": list(hosts)}])
+    return make_plan("r1", engines, [Capacity.whole(host, "cpu", 1) for host in hosts]).to_dict()
+
+
+def judged(play: Any, limit: str, plan: dict[str, Any]) -> dict[str, Any]:
+    task = {"name": "judge", "check_limit": {"kept": plan, "cluster": "r1", "engines": [TWO]}}
+    played = play([{**task, "run_once": True}], HOSTS, flags=("--limit", limit))
+    answer: dict[str, Any] = played["judge"]
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("limit", "plan", "absent"),
+    [
+        ("n1", {}, "n2"),
+        ("n3", {}, ""),
+        # The estimate would put it on n1 and n2, but it runs on n2 and n3.
+        ("n1", kept("n2", "n3"), ""),
+        ("n1,n2", kept("n2", "n3"), "n3"),
+        ("n2,n3", kept("n2", "n3"), ""),
+    ],
+)
+def test_an_engine_is_left_in_or_out_as_a_whole(
+    play: Any, limit: str, plan: dict[str, Any], absent: str
+) -> None:
+    answer = judged(play, limit, plan)
+    if not absent:
+        assert not answer.get("failed")
+        return
+    assert answer["failed"]
+    assert answer["msg"].startswith("--limit would split engine a, which spans n")
+    assert f"it leaves out {absent} (--limit): add {absent} to --limit" in answer["msg"]
+
+
+def test_a_kept_plan_that_cannot_be_read_is_told(play: Any) -> None:
+    answer = judged(play, "n1", {"version": 0})
+    assert answer["failed"] and "the kept plan has version 0" in answer["msg"]
