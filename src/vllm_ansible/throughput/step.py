@@ -6,7 +6,7 @@ from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.throughput import constants as c
 from vllm_ansible.throughput.collectives import Links
-from vllm_ansible.throughput.work import LayerWork, Work
+from vllm_ansible.throughput.work import LayerWork, Parts, Work
 
 
 @frozen
@@ -61,11 +61,22 @@ class Terms:
             self.total + other.total,
         )
 
+    def times(self, count: int) -> Terms:
+        """Return so many alike passes one after the other."""
+        return Terms(
+            self.memory * count,
+            self.arithmetic * count,
+            self.kernels * count,
+            self.collectives * count,
+            self.launches * count,
+            self.total * count,
+        )
 
-def stage_pass(work: Work, layers: range, head: bool, load: Pass, rank: Rank) -> Terms:
-    """Return the terms of one stage; `head` tells whether it also makes the logits."""
+
+def stage_pass(work: Work, parts: Parts, head: bool, load: Pass, rank: Rank) -> Terms:
+    """Return the terms of one stage with these layers; `head` tells whether it makes the logits."""
     device, memory, arithmetic, kernels, collectives, launches = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    for kind, count in work.stage(layers):
+    for kind, count in parts:
         read, computed = _read(kind, load, rank), _computed(kind, load, rank)
         kept = kind.kernels * c.GRAPH_KERNEL
         talk = _collectives(kind, work.hidden, load, rank)

@@ -38,6 +38,10 @@ class LayerWork:
     expert_bits: int
 
 
+# Kinds of layers, and how many there are of each.
+Parts = tuple[tuple[LayerWork, int], ...]
+
+
 @frozen
 class Work:
     """A model's layers by kind: how many of each kind every pipeline stage has, and the head."""
@@ -48,7 +52,7 @@ class Work:
     head_products: float
     hidden: int
 
-    def stage(self, layers: range) -> tuple[tuple[LayerWork, int], ...]:
+    def stage(self, layers: range) -> Parts:
         """Return the kinds of a stage's layers and how many of each it has."""
         counts: dict[int, int] = {}
         for index in layers:
