@@ -14,6 +14,7 @@ from vllm_ansible.throughput.work import Kinds, Parts, Work
 
 V1_SINCE = (0, 8)
 FUSED_ROTARY_SINCE = (0, 10)
+MARLIN_SINCE = (0, 9)
 # Prompts of which a prefill rate is told.
 PROMPT = 2048
 
@@ -210,6 +211,7 @@ def _rank(placed: Placed, stage: Stage) -> Rank:
         expert_links=links(stage.accelerator, placed.fabric, group, stage.nodes),
         expert=placed.expert,
         eager=placed.eager,
+        old_widening=placed.engine_version is not None and placed.engine_version < MARLIN_SINCE,
     )
 
 
