@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from vllm_ansible.layouts.evaluate import default_seats
 from vllm_ansible.layouts.limits import HANGS_ACROSS_NODES, affected
 from vllm_ansible.layouts.request import Request
 from vllm_ansible.layouts.verdict import Verdict
-from vllm_ansible.memory.budget import default_batch
 from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.throughput.estimate import version
 
@@ -41,9 +41,11 @@ def start(verdict: Verdict, request: Request) -> Start:
         words += ["--gpu-memory-utilization", f"{request.utilization:g}"]
     if request.kv_cache_dtype != "auto":
         words += ["--kv-cache-dtype", request.kv_cache_dtype]
-    least = min(node.accelerator.memory_bytes for node in request.machines.nodes)
+    seats = min(
+        default_seats(node.accelerator, request.engine_version) for node in request.machines.nodes
+    )
     share = -(-request.concurrency // (one.replicas * one.data))
-    if share > default_batch(least)[1]:
+    if share > seats:
         words += ["--max-num-seqs", str(share)]
     if request.eager:
         words += ["--enforce-eager"]

@@ -15,7 +15,7 @@ from vllm_ansible.layouts.answer import Answer, NoLayout, answer
 from vllm_ansible.layouts.candidate import Candidate, room
 from vllm_ansible.layouts.hub import model_of
 from vllm_ansible.layouts.request import ENGINE_VERSION, Request, check
-from vllm_ansible.layouts.table import document, lines
+from vllm_ansible.layouts.table import WIDTH, document, lines
 from vllm_ansible.planner.problem import PlanError, Problem
 
 OK, NO_LAYOUT, REFUSED = 0, 1, 2
@@ -76,6 +76,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="vllm-ansible plan",
         description="Say how to run a model on machines, how fast that is, and why not otherwise.",
+        # Without a width each option asks for the terminal's, which imports a lot.
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, width=WIDTH),
     )
     made.add_argument("model", help="config.json, a directory with one, or a hub name (org/name)")
     made.add_argument("machines", help=EXAMPLE)

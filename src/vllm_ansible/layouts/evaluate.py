@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.machines import Machines
 from vllm_ansible.layouts.candidate import Candidate, candidates
 from vllm_ansible.layouts.limits import (
@@ -16,7 +17,7 @@ from vllm_ansible.layouts.limits import (
 from vllm_ansible.layouts.placing import Site, nodes_of_engine, partition, sites
 from vllm_ansible.layouts.request import ENGINE_VERSION, Request
 from vllm_ansible.layouts.verdict import GIB, Verdict
-from vllm_ansible.memory.budget import Budget, budget, default_batch
+from vllm_ansible.memory.budget import SMALL_BATCH, Budget, budget, default_batch
 from vllm_ansible.memory.split import Split, stages
 from vllm_ansible.throughput.estimate import Placed, Speed, Stage, version
 from vllm_ansible.throughput.work import Kinds, Work
@@ -79,9 +80,8 @@ class Judge:
     def most_running(self, held: Budget, candidate: Candidate, where: tuple[Site, ...]) -> float:
         """Return how many sequences one engine runs at once, by its cache and its scheduler."""
         each = self.request.input_tokens + self.request.output_tokens / 2
-        least = min(site.accelerator.memory_bytes for site in where)
-        seats = min(held.kv_tokens[1] / each, default_batch(least)[1])
-        return max(1.0, seats) * candidate.data
+        seats = min(default_seats(site.accelerator, self.request.engine_version) for site in where)
+        return max(1.0, min(held.kv_tokens[1] / each, seats)) * candidate.data
 
     def speed(
         self, candidate: Candidate, where: tuple[Site, ...], split: Split, nodes: int
@@ -143,6 +143,13 @@ class Judge:
                     f"against one stage: {int(tokens * share):,} tokens of {longest:,} (vllm#34076)"
                 )
         return ""
+
+
+def default_seats(accelerator: Accelerator, engine_version: str) -> int:
+    """Return the sequences that vLLM runs at once on a device; it takes an A100 for a small one."""
+    if accelerator.name.startswith("A100"):
+        return SMALL_BATCH
+    return default_batch(accelerator.memory_bytes, engine_version)[1]
 
 
 def _shape(candidate: Candidate, machines: Machines) -> str:

@@ -67,6 +67,8 @@ def links(accelerator: Accelerator, fabric: Fabric, ranks: int, nodes: int) -> L
     if accelerator.peer_to_peer:
         latency = c.LINK_LATENCY + c.LINK_LATENCY_PER_RANK * per_node
         inside, exchange = c.LINK_SHARE, c.EXCHANGE_SHARE
+        if accelerator.link < c.SWITCHED:
+            inside = exchange = c.PCIE_SHARE
     else:
         latency = c.LINK_LATENCY + c.HOST_LATENCY_PER_RANK * per_node
         inside = exchange = c.HOST_SHARE

@@ -22,12 +22,19 @@ CACHE_MEMORY_SHARE = 0.70
 # TFLOP/s); over experts 0.51 (8192 tokens).
 ARITHMETIC_SHARE = 0.70
 EXPERT_ARITHMETIC_SHARE = 0.51
-# The part of a prefill that is not matrix products (norms, activations, quantizing, sampling):
-# DeepSeek-R1's model card of the AWQ build is the only public prefill rate at hand; see below.
+# FP8 products over experts reach a third of what bf16 ones do of their rate: DeepSeek-R1 on eight
+# H200 under vLLM 0.11's defaults takes in 15,500 to 17,700 tokens/s (GPUStack's performance lab,
+# prompts of 2,000 to 32,000).
+FP8_EXPERT_ARITHMETIC_SHARE = 0.18
+# The part of a prefill that is matrix products: norms, activations, quantizing and small chunks
+# take the rest (the same source, Qwen3-14B and Qwen3-235B on A100).
 PREFILL_SHARE = 0.75
-# 4-bit weights that are widened before they are multiplied: the model card of
-# QuixiAI/DeepSeek-R1-AWQ prints 4,732 tokens/s of prefill on 8 x H100, 4.4 % of their bf16 rate.
-WIDENED_EXPERT_ARITHMETIC_SHARE = 0.06
+# 4-bit experts that are widened before they are multiplied. Since 0.9 by Marlin's kernels
+# (gpt-oss-120b on two A100, the same source); before, by Triton's: the model card of
+# cognitivecomputations/DeepSeek-R1-AWQ prints 4,732 tokens/s of prefill on 8 x H100, 4.4 % of their
+# bf16 rate. Enflame's plugin has kernels of the older kind.
+WIDENED_EXPERT_ARITHMETIC_SHARE = 0.16
+OLD_WIDENED_EXPERT_ARITHMETIC_SHARE = 0.044
 WIDENED_MEMORY_SHARE = 0.5
 
 # A kernel of a captured graph keeps the device at least this long: between an addition (1.2 us)
@@ -46,6 +53,10 @@ EAGER_COLLECTIVE = 35.0 * MICRO
 LINK_LATENCY = 8.0 * MICRO
 LINK_LATENCY_PER_RANK = 2.1 * MICRO
 LINK_SHARE = 0.74
+# Over PCIe the devices of a node share root complexes: the card of the AWQ build prints 688
+# tokens/s of prefill on 8 x L40S, a seventh of that on H100.
+SWITCHED = 200e9
+PCIE_SHARE = 0.25
 # All-to-all inside a node: 14 us and 0.66 of the link (H200, all_to_all: 299 GB/s).
 EXCHANGE_LATENCY = 14.0 * MICRO
 EXCHANGE_SHARE = 0.66
@@ -60,9 +71,10 @@ TCP_HOP_LATENCY = 60.0 * MICRO
 TCP_SHARE = 0.60
 
 # What the engine does between steps, on the host: the same GPT-2 run leaves 0.8 ms of 1.30 ms to
-# it; each sequence costs its scheduling, sampling and detokenizing.
+# it; each sequence costs its scheduling, sampling and detokenizing, as short prompts and replies at
+# high concurrency show (GPUStack's performance lab, ShareGPT).
 HOST_STEP = 0.8e-3
-HOST_SEQUENCE = 15.0 * MICRO
+HOST_SEQUENCE = 30.0 * MICRO
 # The first engine of vLLM (V0, the default up to 0.7) did all of that between two steps: 62 % of
 # the time of Llama-3-8B on an H100 (vLLM's notes on release 0.6).
 V0_HOST_STEP = 6.0e-3

@@ -10,10 +10,11 @@ from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.throughput import constants as c
 from vllm_ansible.throughput.collectives import links
 from vllm_ansible.throughput.step import Pass, Rank, Terms, stage_pass
-from vllm_ansible.throughput.work import Kinds, Work
+from vllm_ansible.throughput.work import Kinds, Parts, Work
 
 V1_SINCE = (0, 8)
 FUSED_ROTARY_SINCE = (0, 10)
+MARLIN_SINCE = (0, 9)
 # Prompts of which a prefill rate is told.
 PROMPT = 2048
 
@@ -89,13 +90,23 @@ class Estimate:
     decode: Terms
 
 
+@frozen
+class Alike:
+    """So many stages of a pipeline that hold layers of the same kinds on the same device."""
+
+    parts: Parts
+    head: bool
+    rank: Rank
+    times: int
+
+
 class Speed:
     """The speed of one placed engine, for any load; the work of a rank is found once."""
 
     def __init__(self, kinds: Kinds, placed: Placed, work: Work | None = None) -> None:
         self.placed = placed
         self.work = work or kinds.work(placed.tensor, placed.data, placed.expert, placed.old_rotary)
-        self.ranks = [_rank(placed, stage) for stage in placed.stages]
+        self.stages = _alike(self.work, placed)
 
     def at(
         self,
@@ -139,22 +150,23 @@ class Speed:
         batch = local / batches
         load = Pass(batch, batch, context, max(1.0, running / batches))
         passes = [
-            stage_pass(self.work, stage.layers, place == stages - 1, load, rank)
-            for place, (stage, rank) in enumerate(zip(placed.stages, self.ranks, strict=True))
+            (stage_pass(self.work, one.parts, one.head, load, one.rank), one.times)
+            for one in self.stages
         ]
         host = self._host(batch)
-        through = sum((one.total for one in passes), 0.0) + host + (stages - 1) * c.PIPELINE_HOP
-        widest = max(max(one.total for one in passes), host)
-        return max(through, batches * widest), sum(passes, Terms())
+        through = sum((one.total * times for one, times in passes), 0.0)
+        through += host + (stages - 1) * c.PIPELINE_HOP
+        widest = max(max(one.total for one, _ in passes), host)
+        together = sum((one.times(times) for one, times in passes), Terms())
+        return max(through, batches * widest), together
 
     def _prefill(self, tokens: float) -> float:
         """Return the seconds from a prompt's arrival at the first stage to its logits."""
         load = Pass(tokens, 1, 0, tokens * self.placed.data, decode=False)
-        last = len(self.placed.stages) - 1
-        time = self._host(1) + last * c.PIPELINE_HOP
-        for place, (stage, rank) in enumerate(zip(self.placed.stages, self.ranks, strict=True)):
-            terms = stage_pass(self.work, stage.layers, place == last, load, rank)
-            time += terms.total + terms.arithmetic * (1 / c.PREFILL_SHARE - 1)
+        time = self._host(1) + (len(self.placed.stages) - 1) * c.PIPELINE_HOP
+        for one in self.stages:
+            terms = stage_pass(self.work, one.parts, one.head, load, one.rank)
+            time += one.times * (terms.total + terms.arithmetic * (1 / c.PREFILL_SHARE - 1))
         return time
 
     def _host(self, sequences: float) -> float:
@@ -175,6 +187,22 @@ def version(text: str | None) -> tuple[int, ...] | None:
     return tuple(numbers) or None
 
 
+def _alike(work: Work, placed: Placed) -> tuple[Alike, ...]:
+    """Return the stages, alike ones together: each kind of them is looked at once."""
+    found: dict[tuple[object, ...], Alike] = {}
+    last = len(placed.stages) - 1
+    for place, stage in enumerate(placed.stages):
+        parts = work.stage(stage.layers)
+        sizes = tuple((id(kind), count) for kind, count in parts)
+        key = (sizes, place == last, stage.accelerator.name)
+        before = found.get(key)
+        if before is None:
+            found[key] = Alike(parts, place == last, _rank(placed, stage), 1)
+        else:
+            found[key] = Alike(parts, place == last, before.rank, before.times + 1)
+    return tuple(found.values())
+
+
 def _rank(placed: Placed, stage: Stage) -> Rank:
     group = placed.tensor * placed.data
     return Rank(
@@ -183,6 +211,7 @@ def _rank(placed: Placed, stage: Stage) -> Rank:
         expert_links=links(stage.accelerator, placed.fabric, group, stage.nodes),
         expert=placed.expert,
         eager=placed.eager,
+        old_widening=placed.engine_version is not None and placed.engine_version < MARLIN_SINCE,
     )
 
 

@@ -6,7 +6,7 @@ from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.throughput import constants as c
 from vllm_ansible.throughput.collectives import Links
-from vllm_ansible.throughput.work import LayerWork, Work
+from vllm_ansible.throughput.work import LayerWork, Parts, Work
 
 
 @frozen
@@ -26,13 +26,17 @@ class Pass:
 
 @frozen
 class Rank:
-    """What the engine runs on: the device, its links, and how kernels are launched."""
+    """What the engine runs on: the device, its links, and how kernels are launched.
+
+    `old_widening`: 4-bit experts are multiplied by the kernels that came before Marlin's.
+    """
 
     accelerator: Accelerator
     tensor_links: Links
     expert_links: Links
     expert: bool
     eager: bool
+    old_widening: bool = False
 
 
 @frozen
@@ -61,11 +65,22 @@ class Terms:
             self.total + other.total,
         )
 
+    def times(self, count: int) -> Terms:
+        """Return so many alike passes one after the other."""
+        return Terms(
+            self.memory * count,
+            self.arithmetic * count,
+            self.kernels * count,
+            self.collectives * count,
+            self.launches * count,
+            self.total * count,
+        )
 
-def stage_pass(work: Work, layers: range, head: bool, load: Pass, rank: Rank) -> Terms:
-    """Return the terms of one stage; `head` tells whether it also makes the logits."""
+
+def stage_pass(work: Work, parts: Parts, head: bool, load: Pass, rank: Rank) -> Terms:
+    """Return the terms of one stage with these layers; `head` tells whether it makes the logits."""
     device, memory, arithmetic, kernels, collectives, launches = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    for kind, count in work.stage(layers):
+    for kind, count in parts:
         read, computed = _read(kind, load, rank), _computed(kind, load, rank)
         kept = kind.kernels * c.GRAPH_KERNEL
         talk = _collectives(kind, work.hidden, load, rank)
@@ -114,10 +129,11 @@ def _computed(kind: LayerWork, load: Pass, rank: Rank) -> float:
         busy = c.EXPERT_IMBALANCE if rank.expert else 1.0
         each = kind.experts_per_token * kind.experts / kind.experts_all
         products = each * kind.expert_products * load.all_tokens * busy
-        time += 2 * products / _expert_rate(device, kind.expert_bits)
+        time += 2 * products / _expert_rate(rank, kind.expert_bits)
     context = min(load.context, kind.window) if kind.window else load.context
     attended = load.tokens * (context if load.decode else context + load.tokens / 2)
-    return time + 2 * kind.attention_products * attended / _rate(device, 16)
+    each = kind.attention_products if load.decode else kind.prefill_products
+    return time + 2 * each * attended / _rate(device, 16)
 
 
 def _collectives(kind: LayerWork, hidden: int, load: Pass, rank: Rank) -> float:
@@ -152,9 +168,14 @@ def _rate(device: Accelerator, bits: int) -> float:
     return device.flops.get(name, device.flops["bf16"]) * c.ARITHMETIC_SHARE
 
 
-def _expert_rate(device: Accelerator, bits: int) -> float:
+def _expert_rate(rank: Rank, bits: int) -> float:
     """Return the operations per second of grouped products over experts."""
-    if bits == 4 and _widened(device, 4):
-        return device.flops["bf16"] * c.WIDENED_EXPERT_ARITHMETIC_SHARE
-    name = {8: "fp8", 4: "fp4"}.get(bits, "bf16")
-    return device.flops.get(name, device.flops["bf16"]) * c.EXPERT_ARITHMETIC_SHARE
+    flops = rank.accelerator.flops
+    if bits == 4 and "fp4" not in flops:
+        share = c.WIDENED_EXPERT_ARITHMETIC_SHARE
+        if rank.old_widening or rank.accelerator.kind == "enflame":
+            share = c.OLD_WIDENED_EXPERT_ARITHMETIC_SHARE
+        return flops["bf16"] * share
+    if bits == 8 and "fp8" in flops:
+        return flops["fp8"] * c.FP8_EXPERT_ARITHMETIC_SHARE
+    return flops.get({4: "fp4"}.get(bits, "bf16"), flops["bf16"]) * c.EXPERT_ARITHMETIC_SHARE

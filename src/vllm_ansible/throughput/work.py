@@ -17,7 +17,8 @@ class LayerWork:
     for one token and one expert. `cache_bytes` is the cache of one token, `window` the most
     tokens of a sequence that are read (0: all), `state_bytes` what is read for each sequence.
     `expert_width` is what this rank has of an expert's intermediate size. `attention_products` are
-    multiply-adds for one token and one token before it.
+    multiply-adds for one token and one token before it, `prefill_products` those of a prompt, in
+    which latent attention brings keys and values back to their heads.
     """
 
     dense_bytes: float
@@ -32,10 +33,17 @@ class LayerWork:
     window: int
     state_bytes: float
     attention_products: float
+    prefill_products: float
     kernels: int
     collectives: int
     dense_bits: int
     expert_bits: int
+
+
+# Rotated elements of a latent key, in every model of the kind.
+ROTARY = 64
+# Kinds of layers, and how many there are of each.
+Parts = tuple[tuple[LayerWork, int], ...]
 
 
 @frozen
@@ -48,7 +56,7 @@ class Work:
     head_products: float
     hidden: int
 
-    def stage(self, layers: range) -> tuple[tuple[LayerWork, int], ...]:
+    def stage(self, layers: range) -> Parts:
         """Return the kinds of a stage's layers and how many of each it has."""
         counts: dict[int, int] = {}
         for index in layers:
@@ -130,6 +138,7 @@ def _layer_work(
         window=kv.window or 0,
         state_bytes=kv.state_bytes / tensor,
         attention_products=_attention(model, layer, tensor),
+        prefill_products=_prefill_attention(model, layer, tensor),
         kernels=_kernels(model, layer, old_rope),
         collectives=2 if tensor > 1 else 0,
         dense_bits=_bits(dense),
@@ -144,6 +153,17 @@ def _attention(model: Model, layer: Layer, tensor: int) -> float:
         return 0.0
     values = layer.kv.value_size or layer.kv.head_size
     return heads * (layer.kv.head_size + values)
+
+
+def _prefill_attention(model: Model, layer: Layer, tensor: int) -> float:
+    """Return the same for prompts; the sizes of latent heads follow from their matrix."""
+    if layer.kv.kind != "mla":
+        return _attention(model, layer, tensor)
+    spread = [one for one in layer.tensors if one.name.endswith("kv_b_proj.weight")]
+    if not spread:
+        return _attention(model, layer, tensor)
+    latent = layer.kv.head_size - ROTARY
+    return max(1.0, model.heads / tensor) * (spread[0].elements / model.heads / latent + ROTARY)
 
 
 def _bits(tensors: Iterable[Tensor]) -> int:
