@@ -20,15 +20,16 @@ ROOT = Path(__file__).parents[1]
 # What `module_utils = src` in ansible.cfg does for a play.
 ansible.module_utils.__path__.append(str(ROOT / "src"))
 
-# Tests that keep the whole machine busy for minutes; all others are done beside them.
-MACHINE = {"engine", "flows", "lab", "test_molecule.py"}
+# Tests that take minutes, most of them spent waiting: two rows of them at once, all others beside.
+ROWS = {"engine": "engines", "flows": "engines", "lab": "hosts", "test_molecule.py": "hosts"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what starts engines and hosts on one worker, in order."""
+    """Keep each row on one worker, in order."""
     for item in items:
-        if item.path.relative_to(ROOT / "tests").parts[0] in MACHINE:
-            item.add_marker(pytest.mark.xdist_group("machine"))
+        place = item.path.relative_to(ROOT / "tests").parts[0]
+        if place in ROWS:
+            item.add_marker(pytest.mark.xdist_group(ROWS[place]))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 Takes [[address, port], ...] and prints for each what HTTP answers and what gRPC answers.
 """
 
+import concurrent.futures
 import http.client
 import json
 import socket
@@ -51,20 +52,21 @@ def grpc_answers(address, port, token):
     return answers
 
 
-def main():
+def knock(door):
+    address, port = door
+    try:
+        socket.create_connection((address, port), timeout=2).close()
+    except OSError as error:
+        return [{"port": port, "open": False, "why": str(error)}]
     found = []
-    for address, port in json.loads(sys.argv[1]):
-        try:
-            socket.create_connection((address, port), timeout=2).close()
-        except OSError as error:
-            found.append({"port": port, "open": False, "why": str(error)})
-            continue
-        for name, token in TOKENS.items():
-            status = http_answer(address, port, token)
-            speaks_http = isinstance(status, int)
-            answers = {} if speaks_http else grpc_answers(address, port, token)
-            found.append({"port": port, "open": True, "who": name, "http": status, "grpc": answers})
-    print(json.dumps(found))
+    for name, token in TOKENS.items():
+        status = http_answer(address, port, token)
+        speaks_http = isinstance(status, int)
+        answers = {} if speaks_http else grpc_answers(address, port, token)
+        found.append({"port": port, "open": True, "who": name, "http": status, "grpc": answers})
+    return found
 
 
-main()
+with concurrent.futures.ThreadPoolExecutor(16) as pool:
+    doors = json.loads(sys.argv[1])
+    print(json.dumps([answer for answers in pool.map(knock, doors) for answer in answers]))
