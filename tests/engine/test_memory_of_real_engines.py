@@ -121,8 +121,16 @@ print("FOUND", json.dumps(found), flush=True)
 ALONE = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
-@pytest.mark.parametrize(("tensor", "pipeline"), [(1, 1), (2, 1), (1, 2), (2, 2)])
-@pytest.mark.parametrize("name", SHAPES)
+SPLITS = [(1, 1), (2, 1), (1, 2), (2, 2)]
+# Each takes up to a minute and a half: three that differ in everything, the others in make soak.
+ALWAYS = {("llama", 1, 2), ("qwen3-moe", 2, 1), ("deepseek", 2, 2)}
+CASES = [
+    pytest.param(*case, marks=() if case in ALWAYS else pytest.mark.soak)
+    for case in [(name, *split) for name in SHAPES for split in SPLITS]
+]
+
+
+@pytest.mark.parametrize(("name", "tensor", "pipeline"), CASES)
 def test_a_rank_holds_what_is_derived(
     name: str, tensor: int, pipeline: int, tmp_path: Path, run_engine_python: Run
 ) -> None:
