@@ -4,7 +4,7 @@
 python3 benchmarks/h200_step.py
 
 It computes what one rank of DeepSeek-R1 does in layers with experts, in bf16 with random weights,
-by PyTorch's own kernels and without collectives: of 16, 8 and 4 tensor-parallel ranks, and one of 16
+by PyTorch's own kernels and without collectives: of 16, 8 and 4 tensor-parallel ranks, and of 16
 that keep experts whole. The key `step` of src/vllm_ansible/throughput/h200.json keeps what a
 shorter form of it printed on an H200.
 """
