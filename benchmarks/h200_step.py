@@ -3,9 +3,10 @@
 
 python3 benchmarks/h200_step.py
 
-It computes what one of 16 tensor-parallel ranks of DeepSeek-R1 does in its 58 layers with experts,
-in bf16 with random weights, by PyTorch's own kernels and without collectives. The key `step` of
-src/vllm_ansible/throughput/h200.json keeps what a shorter form of it printed on an H200.
+It computes what one rank of DeepSeek-R1 does in layers with experts, in bf16 with random weights,
+by PyTorch's own kernels and without collectives: of 16, 8 and 4 tensor-parallel ranks, and of 16
+that keep experts whole. The key `step` of src/vllm_ansible/throughput/h200.json keeps what a
+shorter form of it printed on an H200.
 """
 
 from __future__ import annotations
@@ -13,23 +14,49 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-LAYERS, HIDDEN, HEADS, CONTEXT = 58, 7168, 8, 1024
+HIDDEN, CONTEXT, ROUTED, CHOSEN = 7168, 1024, 256, 8
 QUERY_RANK, LATENT, ROTARY, HEAD = 1536, 512, 64, 128
-EXPERTS, CHOSEN, WIDTH, VOCABULARY = 256, 8, 128, 8080
 
 Weights = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Shape:
+    """What one rank has: layers that fit an H200, experts and their width, attention heads."""
+
+    layers: int
+    experts: int
+    width: int
+    heads: int
+
+
+SHAPES = {
+    "TP16": Shape(58, 256, 128, 8),
+    "TP8": Shape(28, 256, 256, 16),
+    "TP4": Shape(14, 256, 512, 32),
+    "EP16": Shape(58, 16, 2048, 128),
+}
+
+
 def main() -> None:
-    """Print the milliseconds of a step by sequences."""
-    layers = [layer() for _ in range(LAYERS)]
-    head = weight(VOCABULARY, HIDDEN)
-    ends = torch.arange(1, EXPERTS + 1, device="cuda")
+    """Print the milliseconds of a step by shape and sequences."""
+    found = {}
+    for name, shape in SHAPES.items():
+        found[name] = {"layers": shape.layers, **measure(shape)}
+        torch.cuda.empty_cache()
+    print(json.dumps(found))
+
+
+def measure(shape: Shape) -> dict[str, dict[int, float]]:
+    """Return the milliseconds of all layers by sequences."""
+    layers = [layer(shape) for _ in range(shape.layers)]
+    ends = torch.arange(1, shape.experts + 1, device="cuda")
     found: dict[str, dict[int, float]] = {"eager": {}, "graph": {}}
     with torch.inference_mode():
         for sequences in (1, 8, 32, 128):
@@ -40,14 +67,14 @@ def main() -> None:
                 for one in layers:
                     rows = rows + attention(one, rows, cache)
                     rows = rows + experts(one, rows, ends)
-                return rows @ head.t()
+                return rows
 
             found["eager"][sequences] = timed(step)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 step()
             found["graph"][sequences] = timed(graph.replay)
-    print(json.dumps(found))
+    return found
 
 
 def weight(*shape: int) -> Any:
@@ -55,21 +82,21 @@ def weight(*shape: int) -> Any:
     return torch.randn(*shape, device="cuda", dtype=torch.bfloat16) * 0.02
 
 
-def layer() -> Weights:
+def layer(shape: Shape) -> Weights:
     """Return the weights that one rank has of one layer."""
     return {
         "norms": [weight(HIDDEN), weight(QUERY_RANK), weight(LATENT), weight(HIDDEN)],
         "q_a": weight(QUERY_RANK, HIDDEN),
         "kv_a": weight(LATENT + ROTARY, HIDDEN),
-        "q_b": weight(HEADS * (HEAD + ROTARY), QUERY_RANK),
-        "keys": weight(HEADS, HEAD, LATENT),
-        "values": weight(HEADS, LATENT, HEAD),
-        "output": weight(HIDDEN, HEADS * HEAD),
-        "router": weight(EXPERTS, HIDDEN),
-        "shared_up": weight(2 * WIDTH, HIDDEN),
-        "shared_down": weight(HIDDEN, WIDTH),
-        "up": weight(EXPERTS, HIDDEN, 2 * WIDTH),
-        "down": weight(EXPERTS, WIDTH, HIDDEN),
+        "q_b": weight(shape.heads * (HEAD + ROTARY), QUERY_RANK),
+        "keys": weight(shape.heads, HEAD, LATENT),
+        "values": weight(shape.heads, LATENT, HEAD),
+        "output": weight(HIDDEN, shape.heads * HEAD),
+        "router": weight(ROUTED, HIDDEN),
+        "shared_up": weight(2 * shape.width, HIDDEN),
+        "shared_down": weight(HIDDEN, shape.width),
+        "up": weight(shape.experts, HIDDEN, 2 * shape.width),
+        "down": weight(shape.experts, shape.width, HIDDEN),
     }
 
 
@@ -80,35 +107,35 @@ def norm(rows: Any, gain: Any) -> Any:
 
 def attention(one: Weights, rows: Any, cache: Any) -> Any:
     """Return latent attention over the cache, with absorbed keys and values."""
-    count = rows.shape[0]
+    count, heads = rows.shape[0], one["keys"].shape[0]
     hidden = norm(rows, one["norms"][0])
     query = norm(hidden @ one["q_a"].t(), one["norms"][1]) @ one["q_b"].t()
     latent = hidden @ one["kv_a"].t()
     key = [norm(latent[:, :LATENT], one["norms"][2]), latent[:, LATENT:]]
-    query = query.view(count, HEADS, HEAD + ROTARY)
+    query = query.view(count, heads, HEAD + ROTARY)
     absorbed = torch.bmm(query[..., :HEAD].transpose(0, 1), one["keys"]).transpose(0, 1)
     query = torch.cat([absorbed, query[..., HEAD:]], -1)
     cache[:, 0] = torch.cat(key, -1)
     scores = torch.softmax(torch.bmm(query, cache.transpose(1, 2)), -1)
     seen = torch.bmm(scores, cache[..., :LATENT])
     seen = torch.bmm(seen.transpose(0, 1), one["values"]).transpose(0, 1)
-    return seen.reshape(count, HEADS * HEAD) @ one["output"].t()
+    return seen.reshape(count, heads * HEAD) @ one["output"].t()
 
 
 def experts(one: Weights, rows: Any, ends: Any) -> Any:
     """Return what the chosen experts and the shared one make of the rows."""
-    count = rows.shape[0]
+    count, width = rows.shape[0], one["down"].shape[1]
     hidden = norm(rows, one["norms"][3])
     share, chosen = torch.topk(torch.sigmoid(hidden @ one["router"].t()), CHOSEN)
-    sorted_, order = torch.sort(chosen.flatten())
+    sorted_, order = torch.sort(chosen.flatten() % len(ends))
     offsets = torch.searchsorted(sorted_, ends).int()
     inner = torch._grouped_mm(hidden[order // CHOSEN], one["up"], offs=offsets)
-    inner = functional.silu(inner[:, :WIDTH]) * inner[:, WIDTH:]
+    inner = functional.silu(inner[:, :width]) * inner[:, width:]
     mixed = torch._grouped_mm(inner, one["down"], offs=offsets)
     back = torch.empty_like(mixed)
     back[order] = mixed
     shared = hidden @ one["shared_up"].t()
-    shared = (functional.silu(shared[:, :WIDTH]) * shared[:, WIDTH:]) @ one["shared_down"].t()
+    shared = (functional.silu(shared[:, :width]) * shared[:, width:]) @ one["shared_down"].t()
     return (back.view(count, CHOSEN, HIDDEN) * share[..., None]).sum(1) + shared
 
 

@@ -178,15 +178,21 @@ def test_grouped_products_are_as_measured_on_h200() -> None:
 
 
 @pytest.mark.parametrize("sequences", ["1", "8", "32", "128"])
-def test_a_captured_step_of_one_rank_is_as_measured_on_h200(model: Any, sequences: str) -> None:
-    kinds = Kinds(model("r1-bf16"))
-    work = kinds.work(16, 1, False, False)
+@pytest.mark.parametrize(
+    ("shape", "tensor", "data"), [("TP16", 16, 1), ("TP8", 8, 1), ("TP4", 4, 1), ("EP16", 1, 16)]
+)
+def test_a_captured_step_of_one_rank_is_as_measured_on_h200(
+    model: Any, shape: str, tensor: int, data: int, sequences: str
+) -> None:
+    found = MEASURED["step"][shape]
+    work = Kinds(model("r1-bf16")).work(tensor, data, data > 1, False)
     alone = links(accelerator("H200"), Fabric(1.0), 1, 1)
-    rank = Rank(accelerator("H200"), alone, alone, False, False)
-    load = Pass(int(sequences), int(sequences), 1024, int(sequences))
-    modelled = stage_pass(work, work.stage(range(3, 61)), True, load, rank).total
-    measured = MEASURED["step"]["graph"][sequences] / 1000
-    assert measured / 1.35 < modelled < measured * 1.15
+    rank = Rank(accelerator("H200"), alone, alone, data > 1, False)
+    load = Pass(int(sequences), int(sequences), 1024, int(sequences) * data)
+    parts = work.stage(range(3, 3 + found["layers"]))
+    modelled = stage_pass(work, parts, False, load, rank).total
+    measured = found["graph"][sequences] / 1000
+    assert measured / 1.45 < modelled < measured * 1.25
 
 
 def test_memory_of_an_h200_is_what_its_driver_said() -> None:
