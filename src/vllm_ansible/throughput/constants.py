@@ -10,13 +10,10 @@ MICRO = 1e-6
 # A dense matrix product at decode takes 4 us and its bytes at 0.85 of the datasheet's bandwidth
 # (H200, gemm: 8192 x 10240 in bf16 4.0 of 4.8 TB/s, fp8 the same).
 MEMORY_SHARE = 0.85
-# Grouped products over experts reach 0.63 where a rank has at least 512 of an expert's width, 0.54
-# at 256 and 0.40 at 128 (H200, step: 3.0, 2.6 and 1.9 of 4.8 TB/s; one product alone reaches 0.70).
-EXPERT_MEMORY_SHARE = 0.63
-EXPERT_WIDE = 512
-EXPERT_NARROWING = 0.3
-# Few whole experts on a rank reach 0.53 (H200, step, EP16: 2.5 TB/s from 8 sequences on).
-WHOLE_EXPERT_MEMORY_SHARE = 0.53
+# vLLM's fused kernel over experts reads those that a batch touches at 0.66 (256 of an expert's
+# width), 0.88 (512) and 0.75 (16 whole experts): the kernel's own time in vLLM 0.26 on an H200 at
+# 32 sequences (tests/data/h200-engines.json). PyTorch's grouped product alone reaches 0.70.
+EXPERT_MEMORY_SHARE = 0.75
 # Paged attention reads its cache in blocks; taken as one grouped product.
 CACHE_MEMORY_SHARE = 0.70
 # Large products reach 0.70 of the dense rate (H200, gemm with 4096 rows, bf16 704, fp8 1382

@@ -112,12 +112,8 @@ def _read(kind: LayerWork, load: Pass, rank: Rank) -> float:
     time = kind.dense_bytes / (bandwidth * dense)
     if kind.experts_all:
         chosen = 1 - (1 - kind.experts_per_token / kind.experts_all) ** max(1.0, load.all_tokens)
-        share = c.WHOLE_EXPERT_MEMORY_SHARE
-        if not rank.expert:
-            narrow = min(1.0, (kind.expert_width / c.EXPERT_WIDE) ** c.EXPERT_NARROWING)
-            share = c.EXPERT_MEMORY_SHARE * narrow
-        if kind.expert_bits == 4 and _widened(rank.accelerator, 4):
-            share = min(share, c.WIDENED_MEMORY_SHARE)
+        four = kind.expert_bits == 4 and _widened(rank.accelerator, 4)
+        share = c.WIDENED_MEMORY_SHARE if four else c.EXPERT_MEMORY_SHARE
         time += kind.experts * chosen * kind.expert_bytes / (bandwidth * share)
     context = min(load.context, kind.window) if kind.window else load.context
     cache = load.sequences * (kind.cache_bytes * context + kind.state_bytes)

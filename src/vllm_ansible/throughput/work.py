@@ -16,9 +16,9 @@ class LayerWork:
     this rank, of `experts` there. `products` are multiply-adds for one token; `expert_products`
     for one token and one expert. `cache_bytes` is the cache of one token, `window` the most
     tokens of a sequence that are read (0: all), `state_bytes` what is read for each sequence.
-    `expert_width` is what this rank has of an expert's intermediate size. `attention_products` are
-    multiply-adds for one token and one token before it, `prefill_products` those of a prompt, in
-    which latent attention brings keys and values back to their heads.
+    `attention_products` are multiply-adds for one token and one token before it,
+    `prefill_products` those of a prompt, in which latent attention brings keys and values back to
+    their heads.
     """
 
     dense_bytes: float
@@ -28,7 +28,6 @@ class LayerWork:
     experts: float
     experts_all: int
     experts_per_token: int
-    expert_width: float
     cache_bytes: float
     window: int
     state_bytes: float
@@ -133,7 +132,6 @@ def _layer_work(
         experts=experts,
         experts_all=layer.experts,
         experts_per_token=layer.experts_per_token,
-        expert_width=max((one.units for one in routed), default=0) / split,
         cache_bytes=per_token + kv.extra_bytes_per_token if kv.kind != "linear" else 0,
         window=kv.window or 0,
         state_bytes=kv.state_bytes / tensor,

@@ -15,7 +15,6 @@ from vllm_ansible.models.model import Model
 from vllm_ansible.throughput import constants as c
 from vllm_ansible.throughput.collectives import links
 from vllm_ansible.throughput.estimate import Estimate, Placed, Speed, even_stages, version
-from vllm_ansible.throughput.step import Pass, Rank, stage_pass
 from vllm_ansible.throughput.work import Kinds
 
 MEASURED = json.loads((Path(c.__file__).with_name("h200.json")).read_text(encoding="utf-8"))
@@ -175,24 +174,6 @@ def test_grouped_products_are_as_measured_on_h200() -> None:
         computed /= device.flops["bf16"] * c.EXPERT_ARITHMETIC_SHARE
         modelled = max(read, computed) + c.GRAPH_KERNEL
         assert measured * MICRO / 2.2 < modelled < measured * MICRO * 2.2, tokens
-
-
-@pytest.mark.parametrize("sequences", ["1", "8", "32", "128"])
-@pytest.mark.parametrize(
-    ("shape", "tensor", "data"), [("TP16", 16, 1), ("TP8", 8, 1), ("TP4", 4, 1), ("EP16", 1, 16)]
-)
-def test_a_captured_step_of_one_rank_is_as_measured_on_h200(
-    model: Any, shape: str, tensor: int, data: int, sequences: str
-) -> None:
-    found = MEASURED["step"][shape]
-    work = Kinds(model("r1-bf16")).work(tensor, data, data > 1, False)
-    alone = links(accelerator("H200"), Fabric(1.0), 1, 1)
-    rank = Rank(accelerator("H200"), alone, alone, data > 1, False)
-    load = Pass(int(sequences), int(sequences), 1024, int(sequences) * data)
-    parts = work.stage(range(3, 3 + found["layers"]))
-    modelled = stage_pass(work, parts, False, load, rank).total
-    measured = found["graph"][sequences] / 1000
-    assert measured / 1.45 < modelled < measured * 1.25
 
 
 def test_memory_of_an_h200_is_what_its_driver_said() -> None:
