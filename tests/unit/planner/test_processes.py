@@ -168,9 +168,12 @@ def test_an_engine_that_is_left_out_is_left_alone_and_a_split_one_is_refused() -
         processes(planned(SPANNING), {"n2": HOSTS["n2"]})
 
 
-def test_ranks_of_a_host_share_its_cores() -> None:
-    server = processes(planned(SPANNING))["n1"][1]
-    assert server.environment["OMP_NUM_THREADS"] == "2"
+def test_ranks_of_a_host_share_its_cores_but_one() -> None:
+    hosts = {"n1": site_host("n1", 1, cores=9), "n2": site_host("n2", 2, cores=2)}
+    found = processes(planned(SPANNING), hosts)
+    assert found["n1"][1].environment["OMP_NUM_THREADS"] == "4"
+    assert found["n2"][0].environment["OMP_NUM_THREADS"] == "1"
+    server = found["n1"][1]
     assert server.environment["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
 
 
