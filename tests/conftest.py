@@ -15,6 +15,7 @@ import ansible.module_utils
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 ROOT = Path(__file__).parents[1]
 # What `module_utils = src` in ansible.cfg does for a play.
@@ -24,12 +25,17 @@ ansible.module_utils.__path__.append(str(ROOT / "src"))
 ROWS = {"engine": "engines", "flows": "engines", "lab": "hosts", "test_molecule.py": "hosts"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep each row on one worker, in order."""
-    for item in items:
-        place = item.path.relative_to(ROOT / "tests").parts[0]
-        if place in ROWS:
-            item.add_marker(pytest.mark.xdist_group(ROWS[place]))
+class Rows(LoadScopeScheduling):
+    """Give each row to one worker, in order, and every other test to whoever is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        place = nodeid.partition("::")[0].split("/")[1]
+        return ROWS.get(place, nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Rows:
+    """Schedule by rows."""
+    return Rows(config, log)
 
 
 @pytest.fixture
