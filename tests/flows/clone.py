@@ -166,7 +166,13 @@ class Clone:
             process = subprocess.Popen(
                 [PLAYBOOK, "-i", inventory, playbook, *arguments],
                 cwd=self.directory,
-                env={**clean, "VLLM_ANSIBLE_RUNS_DIR": str(runs), "ANSIBLE_NOCOLOR": "1"},
+                env={
+                    **clean,
+                    "VLLM_ANSIBLE_RUNS_DIR": str(runs),
+                    "ANSIBLE_NOCOLOR": "1",
+                    # Else as wide as whatever runs the tests says, and messages wrap anywhere.
+                    "COLUMNS": "160",
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
