@@ -1,0 +1,1 @@
+"""What a host's driver lacks, and how that is mended: pure decisions over one look."""

@@ -1,0 +1,29 @@
+"""One look at everything that the role system manages or checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable
+
+from . import clock, containers, firewall, limits, links, memory, names
+from .tool import Tools
+
+
+def look(
+    concerns: list[str], tools: Tools, wanted: dict[str, int], peers: firewall.Asked
+) -> dict[str, Any]:
+    """Return the state of the named concerns; changes nothing. wanted are limits by kind."""
+    looks: dict[str, Callable[[], Any]] = {
+        "limits": lambda: limits.look(tools, wanted),
+        "hugepages": memory.look,
+        "hosts_file": names.look,
+        "time": clock.look,
+        "network": links.look,
+        "firewall": lambda: firewall.look(tools, peers),
+        "container_runtime": lambda: containers.look(tools),
+    }
+    return {
+        "container": clock.in_container(),
+        "devices": links.devices(Path("/")),
+        **{name: looks[name]() for name in concerns},
+    }

@@ -1,0 +1,45 @@
+"""How looks run the tools of a host: whoever looks brings the way to find and run them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Callable, NamedTuple, Optional
+
+
+class Tools(NamedTuple):
+    """find returns the path of a tool or None; run returns exit status, output and errors."""
+
+    find: Callable[[str], Optional[str]]
+    run: Callable[[list[str]], tuple[int, str, str]]
+
+    def ask(self, name: str, *arguments: str) -> Optional[str]:
+        """Return what a tool prints, or None where it is not there or fails."""
+        path = self.find(name)
+        if path is None:
+            return None
+        status, said, _ = self.run([path, *arguments])
+        return said if status == 0 else None
+
+    def ask_json(self, name: str, *arguments: str) -> Any:
+        """Return what a tool prints as JSON, or None where it does not."""
+        try:
+            return json.loads(self.ask(name, *arguments) or "")
+        except ValueError:
+            return None
+
+
+def text(path: Path) -> str:
+    """Return the stripped text of a file of the kernel; empty where it is not to be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def number(path: Path) -> Optional[int]:
+    """Return the number in a file of the kernel, or None."""
+    try:
+        return int(text(path))
+    except ValueError:
+        return None
