@@ -1,0 +1,36 @@
+"""One look at a host before an engine starts; sizes are in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import data_plane, devices, limits, memory, ours, rdma, storage, system
+
+
+def look(asked: Mapping[str, Any], run: limits.Run) -> dict[str, Any]:
+    """Return everything that the controller judges; the sections are those of this package.
+
+    asked has the options of the module preflight_info. Nothing is changed but for the scratch
+    files of the write test.
+    """
+    known = ours.processes_of(asked["cluster_dir"])
+    found = {
+        "system": system.look(),
+        "limits": limits_of(asked, run),
+        "memory": memory.look(known),
+        "data_plane": data_plane.look(asked["interface"], asked["peers"]),
+        "rdma": rdma.look(),
+        "storage": storage.look(asked["directories"], asked["write_as"], asked["write"]),
+        "running": sorted(known),
+    }
+    if asked["accelerator"] == "nvidia":
+        found["devices"] = devices.look(known)
+    return found
+
+
+def limits_of(asked: Mapping[str, Any], run: limits.Run) -> dict[str, Any]:
+    """Return what the supervisor of this host gives to what it starts."""
+    if asked["supervisor"] == "systemd":
+        return limits.under_systemd(asked["cluster"], asked["limits"], run)
+    return limits.under_supervisord(limits.daemon_of(asked["run_dir"]), asked["limits"])
