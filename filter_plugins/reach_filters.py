@@ -1,0 +1,33 @@
+"""Jinja filters over what hosts have to reach of each other."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+# Filters run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.errors import AnsibleFilterError
+
+from vllm_ansible.inventory.play_variables import plain
+from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.reach.purposes import by_engine
+
+
+def reach_ports(engines: Any, port_base: int, kept: Mapping[str, Any]) -> list[list[int]]:
+    """Return the ports that each engine will listen on."""
+    try:
+        return [list(ports) for ports in by_engine(plain(engines), int(port_base), plain(kept))]
+    except PlanError as error:
+        raise AnsibleFilterError(f"reach_ports: {error}") from error
+
+
+class FilterModule:
+    """What Ansible looks for in this file."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters by name."""
+        return {"reach_ports": reach_ports}

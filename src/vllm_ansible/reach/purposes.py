@@ -1,0 +1,61 @@
+"""What every planned port of a cluster is for, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from vllm_ansible.planner.engines import Engine, parse_engines
+from vllm_ansible.planner.ports import ports_for
+
+OF_THE_KERNEL = "the kernel's own range: gloo, NCCL"
+API = "the API"
+MASTER = "torch's rendezvous"
+WORKERS = "Ray workers"
+MOST_SHOWN = 3
+
+
+def purposes(
+    engines: object, port_base: int, kept: Mapping[str, Any] | None = None
+) -> dict[int, str]:
+    """Return the purpose of each port of every engine; `kept` is the plan of the last run.
+
+    Raises PlanError where the list of engines is wrong.
+    """
+    each = by_engine(engines, port_base, kept)
+    return {port: use for ports in reversed(each) for port, use in ports.items()}
+
+
+def by_engine(
+    engines: object, port_base: int, kept: Mapping[str, Any] | None = None
+) -> list[dict[int, str]]:
+    """Return the purpose of each port, engine by engine."""
+    typed = parse_engines(engines)
+    places = _places(typed, kept or {})
+    found = []
+    for engine in typed:
+        numbers = asdict(ports_for(places[engine.name], engine.port, port_base))
+        workers = range(numbers.pop("worker_first"), numbers.pop("worker_last") + 1)
+        words = dict.fromkeys(workers, WORKERS)
+        names = {"api": API, "master": MASTER}
+        for field, port in numbers.items():
+            words[port] = names.get(field, f"Ray {field.replace('_', ' ')}")
+        found.append({port: f"{words[port]} of engine {engine.name}" for port in sorted(words)})
+    return found
+
+
+def _places(engines: Sequence[Engine], kept: Mapping[str, Any]) -> dict[str, int]:
+    """Return the index that each engine has in the kept plan, or will get."""
+    had = {str(one["name"]): int(one["index"]) for one in kept.get("engines", ())}
+    used = set(had.values())
+    spare = iter(index for index in range(len(used) + len(engines)) if index not in used)
+    return {one.name: had[one.name] if one.name in had else next(spare) for one in engines}
+
+
+def told(ports: Sequence[int], known: Mapping[int, str]) -> str:
+    """Return what some ports are for, in a few words."""
+    words = list(dict.fromkeys(known.get(port, OF_THE_KERNEL) for port in sorted(ports)))
+    more = len(words) - MOST_SHOWN
+    shown = "; ".join(words[:MOST_SHOWN] if more > 1 else words)
+    return f"{shown}; and {more} other uses" if more > 1 else shown
