@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 from vllm_ansible.layouts.picture import of_plan
 
 from . import console
+from .heat_map import heat_map
 from .redact import redact
 from .summary import Summary, summarise
 
@@ -59,7 +60,8 @@ def render(summary: Summary) -> str:
         whole=whole or 1.0,
         engines=engines(summary),
         # Drawn here, of numbers and of names that are escaped.
-        memory=Markup(of_plan(_mappings(summary.plan.get("engines")))),  # noqa: S704
+        memory=Markup(of_plan(_mappings(summary.plan.get("engines")))),  # noqa: S704 see above
+        links=links(summary),
         hosts=hosts(summary),
         versions=versions(summary),
         failures=failures(summary),
@@ -140,6 +142,22 @@ def hosts(summary: Summary) -> list[dict[str, Any]]:
 
 def _host_names(summary: Summary) -> list[str]:
     return [str(host["name"]) for host in hosts(summary)]
+
+
+def links(summary: Summary) -> dict[str, Any]:
+    """Return what was measured between hosts: the figures by operation, the rows, the picture."""
+    values = summary.values.get("links", {})
+    operations = [one for name, one in (values.get("across") or {}).items() if name != "latency"]
+    pairs = _mappings(values.get("pairs"))
+    slow = max((float(one["gbs"]) for one in pairs), default=1.0) < 1
+    return {
+        "operations": operations,
+        "rows": _mappings(values.get("rows")),
+        # Drawn of numbers and of names that are escaped.
+        "picture": Markup(heat_map(pairs)),  # noqa: S704 see above
+        "unit": "MB/s" if slow else "GB/s",
+        "scale": 1000 if slow else 1,
+    }
 
 
 def versions(summary: Summary) -> dict[str, str]:

@@ -1,0 +1,47 @@
+"""The evidence that the stage verify leaves on the head, for the next run and for the planner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+
+def kept(
+    fingerprint: str,
+    before: Mapping[str, Any],
+    verdicts: Sequence[Mapping[str, Any]],
+    now: datetime,
+) -> dict[str, Any]:
+    """Return what to keep of this run's gates.
+
+    verdicts: what each gate returned; one that failed, or never ran since another had failed, means
+    that the cluster was not accepted. `baseline`, which later runs are compared with, is the best
+    accepted run on the same hosts: what replaced it each time would let a link fade unseen.
+    """
+    accepted = all(
+        one and not one.get("failed") and not one.get("skipped", False) for one in verdicts
+    )
+    rows = [row for one in verdicts for row in one.get("rows", [])]
+    measured: Mapping[str, Any] = next((one["links"] for one in verdicts if one.get("links")), {})
+    return {
+        "accepted": accepted,
+        "fingerprint": fingerprint,
+        "measured_at": now.isoformat(timespec="seconds"),
+        "rows": rows,
+        "summaries": [one["evidence"]["summary"] for one in verdicts if one.get("evidence")],
+        "links": measured if accepted else before.get("links", {}),
+        "baseline": _better(before.get("baseline", {}), measured if accepted else {}),
+        "rejected": {} if accepted else measured,
+    }
+
+
+def _better(old: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not new or not old or old["hosts"] != new["hosts"]:
+        return new or old
+    return new if _rate(new) > _rate(old) else old
+
+
+def _rate(links: Mapping[str, Any]) -> float:
+    figures = links["across"] or next(iter(links["inside"].values()))
+    return float(figures["all_reduce"]["busbw"])

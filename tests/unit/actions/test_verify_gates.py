@@ -1,0 +1,120 @@
+"""The gates of the stage verify in a real play: real figures pass, and each can fail."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DATA = Path(__file__).parents[2] / "data"
+LINKS = json.loads((DATA / "collectives" / "h200-ranks-one-host.json").read_text())
+PROBE = json.loads((DATA / "h200-probe.json").read_text())
+SITE = {"accelerator_count": 4, "interface": "ens1"}
+KEPT = {"summaries": ["337 GB/s"], "measured_at": "2026-11-20T12:00:00+00:00", "rows": []}
+
+
+def spoilt(found: Any, *path: Any, value: Any) -> Any:
+    """Return a copy in which one figure is another."""
+    made = copy.deepcopy(found)
+    place = made
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    return made
+
+
+WRONG = spoilt(LINKS, "inside", "gh-01", "all_gather", "wrong", value=3)
+COLD = {"probe": spoilt(PROBE, "devices", 0, "bandwidth", "read_gb_per_s", value=900.0)}
+RUNS = {"processes": {"a": {"engine": "chat", "running": True}}}
+ENDED = {"processes": {"a": {"engine": "chat", "running": False}}}
+HOSTS = {
+    "gh-01": {
+        "site_host": SITE,
+        "probe": {"probe": PROBE},
+        "cold": COLD,
+        "none": {"skipped": True},
+        "runs": RUNS,
+        "ended": ENDED,
+    }
+}
+
+
+def once(name: str, action: str, **arguments: Any) -> dict[str, Any]:
+    more = {key: arguments.pop(key) for key in ("check_mode",) if key in arguments}
+    return {"name": name, action: arguments, "run_once": True, **more}
+
+
+def links(name: str, found: Any, **more: Any) -> dict[str, Any]:
+    return once(name, "collectives_gate", found=found, **{"backend": "nccl", **more})
+
+
+def decision(name: str, **arguments: Any) -> dict[str, Any]:
+    return once(name, "verification_decision", kept=KEPT, **arguments)
+
+
+@pytest.fixture(scope="module")
+def played(shared_play: Any) -> Any:
+    return shared_play(
+        [
+            links("right", LINKS),
+            links("wrong", WRONG),
+            links("accepted", WRONG, accept=["results"]),
+            links("accepted elsewhere", WRONG, accept=["results@gh-09"]),
+            links("unknown library", {}, backend="none"),
+            links("not in check mode", {}, check_mode=True),
+            once("sound", "devices_gate", looks="probe"),
+            once("slow memory", "devices_gate", looks="cold"),
+            once("no device", "devices_gate", looks="none"),
+            once("never looked", "devices_gate", looks="other"),
+            decision("holds", reason="", looks=""),
+            decision("due", reason="it is asked for", looks="ended"),
+            decision("serving", reason="it is asked for", looks="runs"),
+        ],
+        HOSTS,
+    )
+
+
+def test_figures_of_real_devices_pass_and_are_the_evidence(played: Any) -> None:
+    found = played["right"]
+    assert not found.get("failed")
+    assert found["evidence"]["summary"] == "inside gh-01 336.7 GB/s"
+    assert {row["verdict"] for row in found["rows"]} == {"pass"}
+    assert found["links"]["ranks"] == 4
+
+
+def test_a_wrong_element_fails_and_leaves_its_figures(played: Any) -> None:
+    found = played["wrong"]
+    assert found["failed"]
+    assert found["found"] == "3 in all_gather inside gh-01"
+    assert found["missed"]
+    assert found["evidence"]["values"]["inside"]["gh-01"]["all_gather"]["wrong"] == 3
+
+
+def test_a_check_is_accepted_by_name_and_at_its_place_only(played: Any) -> None:
+    assert not played["accepted"].get("failed")
+    assert "accepted" in {row["verdict"] for row in played["accepted"]["rows"]}
+    assert played["accepted elsewhere"]["failed"]
+
+
+def test_what_is_not_measured_says_so(played: Any) -> None:
+    assert "no library for none accelerators" in played["unknown library"]["evidence"]["summary"]
+    assert played["not in check mode"]["skip_reason"] == "check mode loads no link"
+
+
+def test_devices_are_judged_by_their_figures(played: Any) -> None:
+    assert not played["sound"].get("failed")
+    assert played["slow memory"]["failed"]
+    assert played["slow memory"]["where"] == "gh-01:0"
+    assert played["no device"]["evidence"]["summary"].startswith("no NVIDIA accelerator")
+    assert played["never looked"]["failed"]
+
+
+def test_links_are_measured_when_due_and_nothing_serves(played: Any) -> None:
+    assert not played["holds"]["measures"]
+    assert played["holds"]["evidence"]["summary"].startswith("337 GB/s; measured 2026-11-20")
+    assert played["due"]["measures"]
+    assert not played["serving"]["measures"]
+    assert "chat runs on them" in played["serving"]["evidence"]["summary"]

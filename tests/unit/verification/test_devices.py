@@ -1,0 +1,77 @@
+"""Real figures of an H200 pass; a device that errs, throttles or differs is named."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_ansible.verification.devices import judge, summary
+from vllm_ansible.verification.row import FAIL, PASS, WARN, Row
+
+PROBE = json.loads((Path(__file__).parents[2] / "data" / "h200-probe.json").read_text())
+
+
+@pytest.fixture
+def probes() -> dict[str, Any]:
+    return {"gh-01": copy.deepcopy(PROBE), "gh-02": copy.deepcopy(PROBE)}
+
+
+def failing(probes: dict[str, Any]) -> list[Row]:
+    return [row for row in judge(probes) if row.verdict == FAIL]
+
+
+def test_real_figures_pass(probes: dict[str, Any]) -> None:
+    assert {row.verdict for row in judge(probes)} == {PASS}
+    assert summary(probes).startswith("2 x NVIDIA H200: median of 351.3 TFLOP/s in bf16")
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "check"),
+    [
+        ("memory", "wrong_words", 1, "computes"),
+        ("memory", "planted_bit_found", False, "computes"),
+        ("matmul_bf16", "wrong_elements", 7, "computes"),
+        ("matmul_fp32", "wrong_elements", 7, "computes"),
+        ("bandwidth", "exact", False, "computes"),
+        ("host_link", "exact", False, "computes"),
+        ("bandwidth", "read_gb_per_s", 2400.0, "memory_rate"),
+        ("host_link", "to_device_gb_per_s", 6.2, "host_link"),
+        ("host_link", "to_host_gb_per_s", 12.1, "host_link"),
+        ("matmul_bf16", "tflops", 250.0, "peers"),
+        ("matmul_fp32", "tflops", 30.0, "peers"),
+    ],
+)
+def test_each_figure_can_fail(
+    probes: dict[str, Any], name: str, key: str, value: Any, check: str
+) -> None:
+    probes["gh-02"]["devices"][0][name][key] = value
+    rows = failing(probes)
+    assert check in {row.check for row in rows}
+    assert {row.where for row in rows} == {"gh-02:0"}
+
+
+def test_a_device_that_stops_is_named_with_the_place(probes: dict[str, Any]) -> None:
+    broken = probes["gh-01"]["devices"][0]
+    broken |= {"error": "error 802: system not yet initialized", "stage": "start"}
+    (row,) = failing(probes)
+    assert (row.check, row.where) == ("computes", "gh-01:0")
+    assert row.found == "error 802: system not yet initialized while start"
+
+
+@pytest.mark.parametrize(("verdict", "expected"), [("isolate", FAIL), ("watch", WARN)])
+def test_the_kernels_log_decides_by_what_it_asks_for(
+    probes: dict[str, Any], verdict: str, expected: str
+) -> None:
+    probes["gh-01"]["kernel_log"] |= {"verdict": verdict, "errors": [{"line": "Xid 79"}]}
+    row = next(row for row in judge(probes) if row.check == "kernel_log")
+    assert (row.verdict, row.where, row.found) == (expected, "gh-01", "Xid 79")
+
+
+def test_what_was_not_measured_is_told(probes: dict[str, Any]) -> None:
+    probes["gh-01"]["devices"][0]["bandwidth"] = {"skipped": "2 seconds were over"}
+    row = next(row for row in judge(probes) if row.check == "memory_rate")
+    assert (row.verdict, row.found) == (WARN, "2 seconds were over")
