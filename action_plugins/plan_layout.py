@@ -91,6 +91,7 @@ class ActionModule(ActionBase):
             kept,
             int(arguments.get("port_base", INTERNAL_BASE)),
             models,
+            float(arguments.get("measured_bandwidth") or 0) * 1e9 or None,
         )
 
 

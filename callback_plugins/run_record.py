@@ -92,6 +92,9 @@ class CallbackModule(CallbackBase):
         """Record a failure; one that a rescue or the task itself expects does not count as one."""
         expected = ignore_errors or plays.is_rescued(result.task)
         self._task(result, "failed", **({"expected": True} if expected else {}))
+        # A gate that fails has measured all the same, and the report shows what.
+        for found in outcome.evidence(result.result):
+            self._record.evidence(result.host.get_name(), found)
         if not expected:
             for failure in outcome.failures(result.result, plays.reason(result)):
                 self._record.failure(plays.host(result), result.task_name, failure)

@@ -95,6 +95,7 @@ task:
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -131,7 +132,7 @@ def main() -> None:
         missing = [engine for engine, found in records.items() if found is None]
         changed = bool(missing) and wanted["state"] == "present"
         if changed and not module.check_mode:
-            fetch([needed[engine] for engine in missing], wanted)
+            fetch([needed[engine] for engine in missing], needed.values(), wanted)
     except (models.WeightsError, background.ProcessError) as error:
         module.fail_json(msg=str(error), **error.details)
     module.exit_json(
@@ -155,8 +156,10 @@ def record(model: models.Model, wanted: dict[str, Any], check: bool) -> Any:
     return found
 
 
-def fetch(missing: list[models.Model], wanted: dict[str, Any]) -> None:
-    """Start to fetch what is missing, each model once."""
+def fetch(
+    missing: list[models.Model], needed: Iterable[models.Model], wanted: dict[str, Any]
+) -> None:
+    """Start to fetch what is missing, each model once; one that is fetching goes on."""
     if not wanted["python"] or not os.path.exists(wanted["python"]):
         raise models.WeightsError(
             f"{missing[0].name} cannot be fetched without the engine's environment",
@@ -166,7 +169,8 @@ def fetch(missing: list[models.Model], wanted: dict[str, Any]) -> None:
             fix="run the stage install first",
         )
     different = list({model.slug(): model for model in missing}.values())
-    text = json.dumps([wanted["models_dir"], sorted(model.slug() for model in different)])
+    # Of all models, not of those still missing: these become fewer while they are fetched.
+    text = json.dumps([wanted["models_dir"], sorted({model.slug() for model in needed})])
     background.start(
         os.path.join(wanted["cluster_dir"], "tasks"),
         TASK,

@@ -31,6 +31,12 @@ options:
         C(like) one.
     type: dict
     default: {}
+  measured_bandwidth:
+    description:
+      - GB/s of bus bandwidth that an all-reduce over all hosts was seen to have; 0 where nothing
+        was measured, and hosts are taken to have the usual cards.
+    type: float
+    default: 0
   port_base:
     description: First of the ports that the cluster uses inside.
     type: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,9 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from xdist.scheduler.loadscope import LoadScopeScheduling
+
+from vllm_ansible.lab.commands import missing_tools
+from vllm_ansible.lab.lab import TOOLS
 
 ROOT = Path(__file__).parents[1]
 # What `module_utils = src` in ansible.cfg does for a play.
@@ -36,6 +40,15 @@ class Rows(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Rows:
     """Schedule by rows."""
     return Rows(config, log)
+
+
+@pytest.fixture(scope="session")
+def real_hosts() -> None:
+    """Skip where this machine cannot make hosts, and say what it lacks."""
+    if os.geteuid() != 0:
+        pytest.skip(f"real hosts need root, this is uid {os.geteuid()}")
+    if missing := missing_tools(TOOLS):
+        pytest.skip(f"real hosts need {', '.join(missing)}")
 
 
 @pytest.fixture

@@ -72,9 +72,11 @@ def test_nothing_outside_node_is_shipped() -> None:
 
 
 def test_node_code_compiles_and_imports(node_python: str) -> None:
-    names = [path.stem for path in (SOURCE / "node").glob("*.py") if path.stem != "__init__"]
+    paths = [path.relative_to(SOURCE.parent) for path in (SOURCE / "node").rglob("*.py")]
     program = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
-    modules = [f"vllm_ansible.node.{name}" for name in sorted(names)]
+    modules = sorted(
+        ".".join(path.with_suffix("").parts) for path in paths if path.stem != "__init__"
+    )
     done = subprocess.run(
         [node_python, "-c", program, *modules],
         env={"PYTHONPATH": str(ROOT / "src")},

@@ -36,6 +36,9 @@ class Wishes:
     service_user: str = ""
     cluster_dir: str = ""
     models_dir: str = ""
+    nvidia_driver_mode: str = "auto"
+    # Not of the inventory: the role nvidia_driver says so, and the host is looked at again.
+    nvidia_driver_mended: str = ""
 
 
 @dataclass(frozen=True)
@@ -227,12 +230,18 @@ def _accelerators(look: HostLook, wish: Wishes) -> Problem | None:
         return None
     on_bus = look.accelerators_on_the_bus if look.accelerator == wanted else 0
     silent = f"; {on_bus} on the PCI bus do not answer" if on_bus > found else ""
+    mends = wish.nvidia_driver_mode == "manage" and not wish.nvidia_driver_mended
+    if silent and wanted == "nvidia" and mends:
+        # Installing the driver is what this run is for.
+        return None
     return Problem(
         f"{look.name} has {found} usable {wanted} accelerators{silent}",
         expected=f"at least {wish.accelerator_count or 1} {wanted}",
         found=f"{found} usable, {on_bus} on the PCI bus",
         where=f"{look.name} accelerator",
-        fix="install the driver" if silent else "correct accelerator or accelerator_count",
+        fix="install the driver, or set nvidia_driver_mode: manage"
+        if silent
+        else "correct accelerator or accelerator_count",
     )
 
 

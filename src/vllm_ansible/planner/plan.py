@@ -151,12 +151,14 @@ def make_plan(
     kept: Plan | None = None,
     port_base: int = INTERNAL_BASE,
     models: Mapping[str, Model] | None = None,
+    measured: float | None = None,
 ) -> Plan:
     """Return the plan of a cluster, or refuse with every engine that cannot be placed.
 
     An engine that is asked for as before stays where the kept plan put it, with its ports, whatever
     was measured since; one that changed goes back to its hosts as far as they have room. models: by
-    engine, those whose configuration could be read.
+    engine, those whose configuration could be read. measured: bytes per second of bus bandwidth
+    over all hosts, None before any was measured.
     """
     stays = _staying(engines, capacities, kept, port_base)
     free = [_left_free(capacity, stays.values()) for capacity in capacities]
@@ -171,7 +173,7 @@ def make_plan(
         before = kept.engine(engine.name) if kept else None
         hosts = before.hosts if before else ()
         try:
-            advice = advise(engine, free, waiting, models or {})
+            advice = advise(engine, free, waiting, models or {}, measured)
             waiting = waiting[1:]
             new = _place_engine(engine, indices[engine.name], free, port_base, advice, hosts)
         except PlanError as error:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +180,9 @@ def test_the_longest_names_leave_room_for_rays_sockets() -> None:
 
 def test_wishes_default_to_what_the_role_documents() -> None:
     root = Path(__file__).parents[3]
-    defaults = yaml.safe_load((root / "roles/site/defaults/main.yml").read_text())
+    defaults = {"nvidia_driver_mended": ""}
+    for role in ("site", "nvidia_driver"):
+        defaults |= yaml.safe_load((root / "roles" / role / "defaults/main.yml").read_text())
     wishes = Wishes("")
     for field in fields(Wishes):
         if field.name != "cluster_name":
@@ -192,3 +194,13 @@ def test_the_disk_that_counts_is_the_one_that_will_hold_the_cluster() -> None:
     assert facts["cluster_dir"].startswith("/home/ada/") and facts["disk_free_bytes"] == 2**30
     (facts,) = resolve(look("n1", address("10.0.0.1"), uid=0), local=True).values()
     assert facts["cluster_dir"].startswith("/opt/") and facts["disk_free_bytes"] == 2**33
+
+
+def test_a_silent_device_waits_for_a_driver_that_is_to_be_managed() -> None:
+    silent = {"kind": "nvidia", "count": 0, "pci": ["a", "b"]}
+    hosts = (look("n1", address("10.0.0.1"), accelerators=silent),)
+    wish = Wishes("demo", nvidia_driver_mode="manage")
+    assert resolve_hosts(hosts, {"n1": wish}, False)["n1"]["accelerator"] == "nvidia"
+    mended = replace(wish, nvidia_driver_mended="True")
+    with pytest.raises(PlanError, match="2 on the PCI bus do not answer"):
+        resolve_hosts(hosts, {"n1": mended}, False)

@@ -77,6 +77,18 @@ def test_a_model_larger_than_a_host_is_laid_over_several_by_stages() -> None:
     assert len(engine.hosts) == 2
 
 
+def test_a_measured_network_replaces_the_usual_one() -> None:
+    layout = {"tensor": 16, "pipeline": 1}
+    wanted = parse_engines([{"name": "a", "model": "org/model", "layout": layout, "nodes": 2}])
+    known = {"a": model(LLAMA)}
+    usual = make_plan("c", wanted, hosts(8, 8), models=known).engine("a")
+    slow = make_plan("c", wanted, hosts(8, 8), models=known, measured=2e9).engine("a")
+    assert usual
+    assert slow
+    speed = [one.estimate["output_tokens_per_second"][1] for one in (usual, slow)]
+    assert speed[1] < 0.8 * speed[0]
+
+
 def test_an_unknown_device_or_model_keeps_to_one_rank() -> None:
     assert only(plan([{"name": "a"}], hosts(8, kind=None), a=LLAMA)).layout == Layout(1, 1)
     assert only(plan([{"name": "a"}], hosts(8))).layout == Layout(1, 1)

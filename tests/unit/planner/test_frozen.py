@@ -49,4 +49,4 @@ def test_it_is_a_dataclass_in_all_else() -> None:
     assert [one.name for one in fields(Point)] == ["x", "y", "names"]
     assert repr(Point(1)) == "Point(x=1, y=2, names=())"
     with pytest.raises(TypeError):
-        Point()  # type: ignore[call-arg]
+        Point()  # type: ignore[call-arg]  # wrong on purpose

@@ -88,7 +88,8 @@ def _end(name: str) -> str:
 
 def _end_tensor(name: str, stored: Stored, end: str) -> Tensor:
     wide = len(stored.shape) == 2 and end != "others"
-    role: Role = {"embedding": "embedding", "head": "head"}.get(end, "vision")  # type: ignore[assignment]
+    roles: dict[str, Role] = {"embedding": "embedding", "head": "head"}
+    role = roles.get(end, "vision")
     shard: Shard = "vocab" if wide else "replicated"
     units = stored.shape[0] if wide else 1
     return Tensor(name, stored.elements, stored.bytes, shard, role, units)
