@@ -18,8 +18,8 @@ options:
     type: str
   ports:
     description:
-      - The planned ports of each engine, a list for each. Where one of our own processes has a
-        port of an engine, the engine runs, and its other ports are left alone.
+      - The planned ports of each engine, a list for each, and of what measures links. Where one of
+        our own processes has a port of a list, that engine runs, and its other ports are left alone.
     type: list
     elements: list
     default: []

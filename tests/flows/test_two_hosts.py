@@ -43,20 +43,24 @@ def test_a_host_that_cannot_be_reached_is_named(two_hosts: TwoHosts) -> None:
     assert failure["fix"]
 
 
-def test_a_worker_that_cannot_reach_the_head_is_named(two_hosts: TwoHosts) -> None:
+def test_hosts_that_cannot_reach_each_other_are_named(two_hosts: TwoHosts) -> None:
     with_cut = two_hosts.lab.link("lab1", "lab2")
     with_cut.cut()
     try:
-        failure = two_hosts.run(*IMPATIENT).failure
+        before = two_hosts.run().failure
+        after = two_hosts.run("--skip-tags", "verify", *IMPATIENT).failure
     finally:
         with_cut.restore()
-    assert failure["stage"] == "cluster"
-    assert "lab2" in failure["where"]
+    assert before["stage"] == "verify"
+    for host in ("lab1", "lab2"):
+        assert f"{host} ({two_hosts.lab.address(host)})" in before["found"], before
+    # A cut that comes later is told by what was to be started.
+    assert after["stage"] == "cluster"
+    assert "lab2" in after["where"]
     # Not that somebody is missing, but why.
-    assert (
-        f"Failed to connect to GCS at address {two_hosts.lab.address('lab1')}" in failure["found"]
-    )
-    assert failure["cause"].startswith("A host cannot reach the first one on the engine's ports")
+    address = two_hosts.lab.address("lab1")
+    assert f"Failed to connect to GCS at address {address}" in after["found"]
+    assert after["cause"].startswith("A host cannot reach the first one on the engine's ports")
 
 
 def test_a_worker_with_another_token_is_named(two_hosts: TwoHosts) -> None:

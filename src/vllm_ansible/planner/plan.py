@@ -19,6 +19,7 @@ from vllm_ansible.planner.ports import (
     Ports,
     base_of,
     blocks_from,
+    indices_of,
     ports_for,
     shared_ports,
 )
@@ -162,7 +163,8 @@ def make_plan(
     """
     stays = _staying(engines, capacities, kept, port_base)
     free = [_left_free(capacity, stays.values()) for capacity in capacities]
-    indices = _indices(engines, kept)
+    had = {engine.name: engine.index for engine in kept.engines} if kept else {}
+    indices = indices_of([engine.name for engine in engines], had)
     problems: list[Problem] = []
     planned = []
     waiting = [engine for engine in engines if engine.name not in stays]
@@ -249,15 +251,6 @@ def _left_free(capacity: Capacity, engines: Any) -> Capacity:
     """Return a host without the devices these engines hold."""
     taken = {device for engine in engines for device in engine.devices(capacity.host)}
     return capacity.without(taken)
-
-
-def _indices(engines: Sequence[Engine], kept: Plan | None) -> dict[str, int]:
-    """Return each engine's index: the one it had, else the lowest that was never another's."""
-    had = {engine.name: engine.index for engine in kept.engines} if kept else {}
-    used = set(had.values())
-    spare = iter(index for index in range(len(used) + len(engines)) if index not in used)
-    indices = {engine.name: had.get(engine.name, -1) for engine in engines}
-    return {name: next(spare) if index < 0 else index for name, index in indices.items()}
 
 
 def _port_problems(planned: Sequence[PlannedEngine], port_base: int) -> list[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 API_BASE = 8000
@@ -53,6 +54,26 @@ def ports_for(index: int, api: int | None = None, base: int = INTERNAL_BASE) -> 
         worker_first=block + 20,
         worker_last=block + 99,
     )
+
+
+@dataclass(frozen=True)
+class VerificationPorts:
+    """What the measurement of links listens on at the first host, while it lasts."""
+
+    coordinator: int
+    store: int
+
+
+def verification_ports(base: int = INTERNAL_BASE) -> VerificationPorts:
+    """Return those ports: of the first engine's block, where none of its own listens."""
+    return VerificationPorts(coordinator=base + 12, store=base + 13)
+
+
+def indices_of(names: Sequence[str], had: Mapping[str, int]) -> dict[str, int]:
+    """Return each engine's index: the one it had, else the lowest that was never another's."""
+    used = set(had.values())
+    spare = iter(index for index in range(len(used) + len(names)) if index not in used)
+    return {name: had[name] if name in had else next(spare) for name in names}
 
 
 def blocks_from(base: int) -> int:

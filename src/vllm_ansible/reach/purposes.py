@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from vllm_ansible.planner.engines import Engine, parse_engines
-from vllm_ansible.planner.ports import ports_for
+from vllm_ansible.planner.engines import parse_engines
+from vllm_ansible.planner.ports import indices_of, ports_for, verification_ports
 
 OF_THE_KERNEL = "the kernel's own range: gloo, NCCL"
 API = "the API"
@@ -19,12 +19,20 @@ MOST_SHOWN = 3
 def purposes(
     engines: object, port_base: int, kept: Mapping[str, Any] | None = None
 ) -> dict[int, str]:
-    """Return the purpose of each port of every engine; `kept` is the plan of the last run.
+    """Return the purpose of each port of every engine, and of those that links are measured by.
+
+    kept: the plan of the last run.
 
     Raises PlanError where the list of engines is wrong.
     """
-    each = by_engine(engines, port_base, kept)
+    each = [*by_engine(engines, port_base, kept), of_verification(port_base)]
     return {port: use for ports in reversed(each) for port, use in ports.items()}
+
+
+def of_verification(port_base: int) -> dict[int, str]:
+    """Return the purpose of each port that is used while links are measured."""
+    named = asdict(verification_ports(port_base))
+    return {port: f"the {name} of the ranks that measure links" for name, port in named.items()}
 
 
 def by_engine(
@@ -32,7 +40,8 @@ def by_engine(
 ) -> list[dict[int, str]]:
     """Return the purpose of each port, engine by engine."""
     typed = parse_engines(engines)
-    places = _places(typed, kept or {})
+    had = {str(one["name"]): int(one["index"]) for one in (kept or {}).get("engines", ())}
+    places = indices_of([engine.name for engine in typed], had)
     found = []
     for engine in typed:
         numbers = asdict(ports_for(places[engine.name], engine.port, port_base))
@@ -43,14 +52,6 @@ def by_engine(
             words[port] = names.get(field, f"Ray {field.replace('_', ' ')}")
         found.append({port: f"{words[port]} of engine {engine.name}" for port in sorted(words)})
     return found
-
-
-def _places(engines: Sequence[Engine], kept: Mapping[str, Any]) -> dict[str, int]:
-    """Return the index that each engine has in the kept plan, or will get."""
-    had = {str(one["name"]): int(one["index"]) for one in kept.get("engines", ())}
-    used = set(had.values())
-    spare = iter(index for index in range(len(used) + len(engines)) if index not in used)
-    return {one.name: had[one.name] if one.name in had else next(spare) for one in engines}
 
 
 def told(ports: Sequence[int], known: Mapping[int, str]) -> str:
