@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.action import ActionBase
 
-from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host
+from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
 from vllm_ansible.node.models import differences
 from vllm_ansible.planner.problem import PlanError, as_result
 
@@ -58,11 +59,23 @@ class ActionModule(ActionBase):
                 "fix": "remove the copy that is wrong and run the stage weights again; a directory "
                 "that was named must be the same on every host",
             }
-        return {**result, "changed": False, "evidence": evidence(found)}
+        mended = {host: damaged(variables["hostvars"][host]) for host in hosts}
+        for host, defects in mended.items():
+            for defect in defects:
+                self._display.warning(f"{host}: {defect}; it was fetched again")
+        return {**result, "changed": False, "evidence": evidence(found, mended)}
 
 
-def evidence(found: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
-    """Return what was proven, one entry for each engine."""
+def damaged(variables: Mapping[str, Any]) -> list[str]:
+    """Return what this run found damaged on a host, in words."""
+    fetched = plain(variables.get("__weights_fetched", {}))
+    return [str(one) for one in (fetched.get("result") or {}).get("defects", ())]
+
+
+def evidence(
+    found: dict[str, dict[str, dict[str, Any]]], mended: dict[str, list[str]]
+) -> dict[str, Any]:
+    """Return what was proven, one entry for each engine, and what was damaged, by host."""
     engines: dict[str, dict[str, Any]] = {}
     for host, models in found.items():
         for name, model in models.items():
@@ -83,8 +96,10 @@ def evidence(found: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
         f" on {len(one['hosts'])} host(s)"
         for one in engines.values()
     ]
+    count = sum(map(len, mended.values()))
+    texts += [f"{count} damaged file(s) fetched again"] if count else []
     return {
         "gate": "weights",
         "summary": "; ".join(texts) or "no engine needs weights",
-        "values": {"engines": list(engines.values())},
+        "values": {"engines": list(engines.values()), "mended": mended},
     }

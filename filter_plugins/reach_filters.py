@@ -14,16 +14,16 @@ from ansible.errors import AnsibleFilterError
 
 from vllm_ansible.inventory.play_variables import plain
 from vllm_ansible.planner.problem import PlanError
-from vllm_ansible.reach.purposes import by_engine, of_verification
+from vllm_ansible.reach.purposes import by_engine, of_cluster
 
 
 def reach_ports(engines: Any, port_base: int, kept: Mapping[str, Any]) -> list[list[int]]:
-    """Return the ports that each engine will listen on, and those that links are measured by."""
+    """Return the ports that each engine will listen on, and the cluster's own."""
     try:
         engines_ports = by_engine(plain(engines), int(port_base), plain(kept))
     except PlanError as error:
         raise AnsibleFilterError(f"reach_ports: {error}") from error
-    return [list(ports) for ports in (*engines_ports, of_verification(int(port_base)))]
+    return [list(ports) for ports in (*engines_ports, of_cluster(int(port_base)))]
 
 
 class FilterModule:

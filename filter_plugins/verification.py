@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.errors import AnsibleFilterError
 
-from vllm_ansible.planner import ports
 from vllm_ansible.planner.problem import PlanError
 from vllm_ansible.verification import due
 from vllm_ansible.verification.accepted import accepted
@@ -64,11 +62,6 @@ def verification_accepted(names: Sequence[str]) -> list[str]:
         raise AnsibleFilterError(str(error)) from error
 
 
-def verification_ports(port_base: int) -> dict[str, int]:
-    """Return what the measurement of links listens on, by name."""
-    return asdict(ports.verification_ports(int(port_base)))
-
-
 class FilterModule:
     """What Ansible looks for in this file."""
 
@@ -81,5 +74,4 @@ class FilterModule:
             "verification_kept": verification_kept,
             "verification_json": verification_json,
             "verification_metrics": verification_metrics,
-            "verification_ports": verification_ports,
         }

@@ -39,11 +39,12 @@ options:
     choices: [present, look]
     default: present
   python:
-    description: Python of the engine's environment.
+    description: Python of the engine's environment. Models of the hub do without.
     type: path
   scripts:
     description:
-      - Text of the programs it runs, by name (V(from_hub), V(from_package), V(random_model)).
+      - Programs it runs, by name. The text of V(from_package) and V(random_model); of V(hub) the
+        files, text by name, of which C(main.py) is the one to run.
     type: dict
     default: {}
   uv:
@@ -54,6 +55,17 @@ options:
     type: path
   environment:
     description: Further environment of what fetches, such as proxies and mirrors.
+    type: dict
+    default: {}
+  store:
+    description:
+      - How models of the hub come here. C(manifests), what each consists of, as M(hf_snapshot)
+        returns it; C(upstream), for each model and file the hosts that get it C(before), nearest
+        first, and those C(beside) that have it as well; C(addresses) and C(port) where they pass it
+        on; C(address) of this host; C(outside), whether this host may ask the hub; C(key_file) with
+        the cluster's key; C(python) that has huggingface_hub; C(hub_workers) and C(streams), how
+        many files come at once from the hub and from peers; C(stall_seconds); C(rehash), whether
+        files that were verified before are read again.
     type: dict
     default: {}
 """
@@ -100,6 +112,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node import background, models, weights
+from ansible.module_utils.vllm_ansible.node.failure import Failure
 
 TASK = "weights"
 
@@ -118,6 +131,7 @@ def main() -> None:
             "uv": {"type": "path"},
             "token_path": {"type": "path", "no_log": False},
             "environment": {"type": "dict", "default": {}},
+            "store": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
     )
@@ -129,11 +143,12 @@ def main() -> None:
         records = {
             engine: record(model, wanted, module.check_mode) for engine, model in needed.items()
         }
-        missing = [engine for engine, found in records.items() if found is None]
+        again = [engine for engine, model in needed.items() if reread(model, wanted)]
+        missing = [one for one, found in records.items() if found is None or one in again]
         changed = bool(missing) and wanted["state"] == "present"
         if changed and not module.check_mode:
             fetch([needed[engine] for engine in missing], needed.values(), wanted)
-    except (models.WeightsError, background.ProcessError) as error:
+    except (models.WeightsError, background.ProcessError, Failure) as error:
         module.fail_json(msg=str(error), **error.details)
     module.exit_json(
         changed=changed,
@@ -156,13 +171,20 @@ def record(model: models.Model, wanted: dict[str, Any], check: bool) -> Any:
     return found
 
 
+def reread(model: models.Model, wanted: dict[str, Any]) -> bool:
+    """Tell whether a model that is in place is to be proven again."""
+    rehash = bool(wanted["store"].get("rehash"))
+    return rehash and model.source == "hub" and wanted["state"] == "present"
+
+
 def fetch(
     missing: list[models.Model], needed: Iterable[models.Model], wanted: dict[str, Any]
 ) -> None:
     """Start to fetch what is missing, each model once; one that is fetching goes on."""
-    if not wanted["python"] or not os.path.exists(wanted["python"]):
+    made = [model for model in missing if model.source != "hub"]
+    if made and (not wanted["python"] or not os.path.exists(wanted["python"])):
         raise models.WeightsError(
-            f"{missing[0].name} cannot be fetched without the engine's environment",
+            f"{made[0].name} cannot be fetched without the engine's environment",
             expected="the engine's Python",
             found=wanted["python"] or "none",
             where=wanted["cluster_dir"],

@@ -19,7 +19,8 @@ options:
   ports:
     description:
       - The planned ports of each engine, a list for each, and of what measures links. Where one of
-        our own processes has a port of a list, that engine runs, and its other ports are left alone.
+        our own processes has a port of a list, its engine runs, and the others of the list are left
+        alone.
     type: list
     elements: list
     default: []

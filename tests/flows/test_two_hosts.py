@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from .clone import Ran
 from .greedy import ASK
+from .hub_model import DIRECTORY, MODEL, digests, hub_on
 from .two_hosts import CLUSTER_DIR, SCAN, TwoHosts
 
 pytestmark = [pytest.mark.engine, pytest.mark.lab]
@@ -151,6 +153,59 @@ def test_a_stranger_on_the_network_finds_planned_ports_only_and_no_way_in(
         and (answer["http"] in range(200, 300) or "OK" in answer["grpc"].values())
     ]
     assert let_in == []
+
+
+def test_hosts_bring_each_other_a_model_of_the_hub_and_mend_it(
+    two_hosts_served: TwoHosts,
+) -> None:
+    lab = two_hosts_served.lab
+    models, hosts = f"{CLUSTER_DIR}/models/org--tiny", ("lab1", "lab2")
+    with hub_on(lab, "lab1") as url:
+        variables = {
+            "weights_engines": [{"name": "tiny", "model": MODEL}],
+            "weights_outside_hosts": ["lab1"],
+            "sources_environment": {"HF_ENDPOINT": url},
+        }
+
+        def bring(**more: Any) -> Ran:
+            told = json.dumps({**variables, **more})
+            return two_hosts_served.run("-e", told, playbook="playbooks/weights.yml")
+
+        announced = two_hosts_served.run(
+            "--check", "-e", json.dumps(variables), playbook="playbooks/weights.yml"
+        )
+        assert announced.status == 0, announced.output
+        assert announced.changed
+        first = bring()
+        assert first.status == 0, first.output
+        wanted = digests(lab, "lab1", f"{DIRECTORY}/tree")
+        assert [digests(lab, host, models) for host in hosts] == [wanted, wanted]
+        again = bring()
+        assert again.status == 0 and again.changed == [], again.output
+        shard = f"{models}/model-00002-of-00004.safetensors"
+        lab.run("lab2", ["python3", "-c", SPOIL, shard])
+        mended = bring(weights_rehash=True)
+        assert mended.status == 0, mended.output
+        assert f"lab2: {shard} was not what the hub says it is; it was fetched again" in (
+            " ".join(mended.output.split())
+        )
+        assert digests(lab, "lab2", models) == wanted
+    knock = "import socket, sys; socket.create_connection((sys.argv[1], 20014), timeout=5)"
+    knocked = lab.run("lab1", ["python3", "-c", knock, lab.address("lab2")], check=False)
+    assert "ConnectionRefusedError" in knocked.stderr, "what passes weights on is still there"
+
+
+# Without a trace in size or time, as a bad disk does.
+SPOIL = """
+import os, sys
+found = os.stat(sys.argv[1])
+with open(sys.argv[1], "r+b") as content:
+    content.seek(3 << 20)
+    byte = content.read(1)[0]
+    content.seek(3 << 20)
+    content.write(bytes([byte ^ 1]))
+os.utime(sys.argv[1], ns=(found.st_atime_ns, found.st_mtime_ns))
+"""
 
 
 def test_teardown_leaves_no_process_on_any_host(two_hosts_served: TwoHosts) -> None:

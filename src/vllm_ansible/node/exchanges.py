@@ -15,7 +15,7 @@ from .culprit import SLOW, Culprit, Pair, find
 from .pairing import rounds
 from .search import search
 
-LONGER_SECONDS = 0.5
+LONGER_SECONDS = 0.8
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Exchanges:
         }
 
     def longer(self, rails: Sequence[Rail], times: int) -> int:
-        """Return bytes that take the slowest of some rails half a second more each time."""
+        """Return bytes that take the slowest of some rails 0.8 s, and as much more each time."""
         slowest = min(rail.gbs for rail in rails)
         return max(self.bytes, fitting_bytes(slowest, times * LONGER_SECONDS, self.wishes.most))
 

@@ -127,9 +127,17 @@ def names(place: str) -> list[str]:
 
 
 def make_record(
-    model: Model, place: str, final: str, revision: str = "", report: Optional[Report] = None
+    model: Model,
+    place: str,
+    final: str,
+    revision: str = "",
+    report: Optional[Report] = None,
+    digests: Optional[Mapping[str, str]] = None,
 ) -> dict[str, Any]:
-    """Check a directory and return what is worth remembering of it."""
+    """Check a directory and return what is worth remembering of it.
+
+    digests: of files whose content is known, by name.
+    """
     check(place, report)
     largest = WHOLE_WHEN_FOUND if model.source == "path" else WHOLE_WHEN_MADE
     files = []
@@ -141,7 +149,7 @@ def make_record(
                 "name": name,
                 "bytes": found.st_size,
                 "mtime_ns": found.st_mtime_ns,
-                "digest": file_digest(path, largest),
+                "digest": (digests or {}).get(name) or file_digest(path, largest),
             }
         )
     text = json.dumps([revision, [[one["name"], one["bytes"], one["digest"]] for one in files]])

@@ -14,7 +14,7 @@ import socket
 import struct
 from contextlib import suppress
 
-from .failure import Failure
+from .cluster_key import derived
 
 # The key of Ray's API server opens nothing here, nor does what is said here open Ray.
 DOMAIN = b"vllm-ansible reach 1"
@@ -31,24 +31,7 @@ DATAGRAM = struct.Struct(">16sI44x")  # session, number; 64 bytes
 
 def key_from(path: str) -> bytes:
     """Return the key that a cluster's secret file gives for this purpose alone."""
-    try:
-        with open(path, "rb") as handle:
-            secret = handle.read().strip()
-    except OSError as error:
-        raise _no_key(path, error.strerror or str(error)) from error
-    if not secret:
-        raise _no_key(path, "an empty file")
-    return hmac.new(secret, DOMAIN, hashlib.sha256).digest()
-
-
-def _no_key(path: str, found: str) -> Failure:
-    return Failure(
-        f"the cluster's key cannot be read from {path}: {found}",
-        expected="the secret that the stage prepare puts on every host",
-        found=found,
-        where=path,
-        fix="run the stage prepare (--tags prepare)",
-    )
+    return derived(path, DOMAIN)
 
 
 def proof(key: bytes, *parts: bytes) -> bytes:

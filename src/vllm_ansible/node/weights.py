@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Optional
 
-from .environment import last_lines
+from . import hub_models
 from .models import PACKAGES, Model, make_record, write_record
-from .safetensors import WeightsError
+from .programs import Program
 
 Report = Callable[..., None]
 LOOK_SECONDS = 0.5
@@ -22,11 +19,13 @@ UNPACKED = ".package-"
 
 
 def fetch_all(models: Sequence[Model], wanted: Mapping[str, Any], report: Report) -> dict[str, Any]:
-    """Put every model in place, one after another, and return their fingerprints."""
+    """Put every model in place, and return their fingerprints and what was found damaged."""
     os.umask(0o022)
+    of_hub = [model for model in models if model.source == "hub"]
+    made = [model for model in models if model.source != "hub"]
     done = {}
-    for number, model in enumerate(models, 1):
-        where = f"{model.name} ({number} of {len(models)})" if len(models) > 1 else model.name
+    for number, model in enumerate(made, 1):
+        where = f"{model.name} ({number} of {len(made)})" if len(made) > 1 else model.name
 
         def tell(
             done: Any = None, total: Any = None, unit: str = "", text: str = "", where: str = where
@@ -34,7 +33,11 @@ def fetch_all(models: Sequence[Model], wanted: Mapping[str, Any], report: Report
             report(done, total, unit, f"{where}: {text}")
 
         done[model.slug()] = fetch(model, wanted, tell)["fingerprint"]
-    return done
+    variables = environment(wanted)
+    defects = hub_models.gather(of_hub, wanted, variables, report) if of_hub else []
+    for model in of_hub:
+        done[model.slug()] = hub_models.settle(model, wanted, report)["fingerprint"]
+    return {"fingerprints": done, "defects": defects}
 
 
 def fetch(model: Model, wanted: Mapping[str, Any], report: Report) -> dict[str, Any]:
@@ -43,35 +46,15 @@ def fetch(model: Model, wanted: Mapping[str, Any], report: Report) -> dict[str, 
     partial, final = model.partial(models_dir), model.place(models_dir)
     with suppress(FileNotFoundError):
         os.unlink(model.record(models_dir))
-    if model.source == "hub" and os.path.isdir(final) and not os.path.isdir(partial):
-        # What is whole in it need not be downloaded again.
-        os.replace(final, partial)
-    elif model.source != "hub":
-        shutil.rmtree(partial, ignore_errors=True)
+    shutil.rmtree(partial, ignore_errors=True)
     os.makedirs(partial, exist_ok=True)
-    revision = SOURCES[model.source](model, partial, wanted, report)
-    make_readable(partial)
+    revision = MAKERS[model.source](model, partial, wanted, report)
+    hub_models.make_readable(partial)
     record = make_record(model, partial, final, revision, report)
     shutil.rmtree(final, ignore_errors=True)
     os.replace(partial, final)
     write_record(model, models_dir, record)
     return record
-
-
-def make_readable(place: str) -> None:
-    """Let the service user read it: safetensors writes its files for the owner alone."""
-    os.chmod(place, 0o755)  # noqa: S103  weights are no secret
-    for folder, folders, files in os.walk(place):
-        for name in folders:
-            os.chmod(os.path.join(folder, name), 0o755)  # noqa: S103  see above
-        for name in files:
-            os.chmod(os.path.join(folder, name), 0o644)
-
-
-def from_hub(model: Model, out: str, wanted: Mapping[str, Any], report: Report) -> str:
-    """Download from the hub and return the commit."""
-    result = _script(wanted, "from_hub", [model.name, model.revision, out], report)
-    return str(result["revision"])
 
 
 def from_package(model: Model, out: str, wanted: Mapping[str, Any], report: Report) -> str:
@@ -101,7 +84,7 @@ def random_model(model: Model, out: str, wanted: Mapping[str, Any], report: Repo
     return ""
 
 
-SOURCES = {"hub": from_hub, "package": from_package, "random": random_model}
+MAKERS = {"package": from_package, "random": random_model}
 
 
 def environment(wanted: Mapping[str, Any]) -> dict[str, str]:
@@ -121,11 +104,7 @@ def _script(
     out, what = arguments[-1], f"{name.replace('_', ' ')} failed"
     # From standard input, so that nothing has to be copied to the host first.
     command = [wanted["python"], "-", *arguments]
-    output = _run(command, wanted, out, report, what, wanted["scripts"][name])
-    for line in output.splitlines():
-        if line.startswith('{"result"'):
-            return dict(json.loads(line)["result"])
-    return {}
+    return _run(command, wanted, out, report, what, wanted["scripts"][name])
 
 
 def _run(
@@ -135,48 +114,22 @@ def _run(
     report: Report,
     what: str,
     script: str = "",
-) -> str:
-    process = subprocess.Popen(  # noqa: S603  argv built here, no shell
-        list(command),
-        env=environment(wanted),
-        cwd="/",
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    lines: list[str] = []
-    errors: list[str] = []
-    readers = [
-        threading.Thread(target=_read, args=(process.stdout, lines), daemon=True),
-        threading.Thread(target=_read, args=(process.stderr, errors), daemon=True),
-    ]
-    for reader in readers:
-        reader.start()
-    if process.stdin:
-        with suppress(BrokenPipeError):
-            process.stdin.write(script)
-            process.stdin.close()
-    while process.poll() is None:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=LOOK_SECONDS)
-        _tell(lines, out, report)
-    for reader in readers:
-        reader.join()
-    if process.returncode != 0:
-        _refuse(lines, errors, command, out, what)
-    return "".join(lines)
+) -> dict[str, Any]:
+    program = Program(command, environment(wanted), script)
+    last: dict[str, dict[str, Any]] = {}
+    ended = False
+    while not ended:
+        ended = program.wait(LOOK_SECONDS)
+        for message in program.news():
+            last.update(dict.fromkeys(message.keys() & {"progress", "failed", "result"}, message))
+        _tell(last.get("progress"), out, report)
+    program.judge(what, out, last.get("failed"))
+    return dict(last.get("result", {}).get("result", {}))
 
 
-def _read(stream: Any, lines: list[str]) -> None:
-    for line in stream:
-        lines.append(line)
-
-
-def _tell(lines: list[str], out: str, report: Report) -> None:
-    said = [line for line in lines if line.startswith('{"progress"')]
+def _tell(said: Optional[Mapping[str, Any]], out: str, report: Report) -> None:
     if said:
-        report(*json.loads(said[-1])["progress"])
+        report(*said["progress"])
         return
     size = 0
     for folder, _, files in os.walk(out):
@@ -184,20 +137,3 @@ def _tell(lines: list[str], out: str, report: Report) -> None:
             with suppress(OSError):
                 size += os.stat(os.path.join(folder, name)).st_size
     report(size, None, "bytes", "writing")
-
-
-def _refuse(
-    lines: list[str], errors: list[str], command: Sequence[str], out: str, what: str
-) -> None:
-    for line in lines:
-        if line.startswith('{"failed"'):
-            message = json.loads(line)
-            raise WeightsError(message["failed"], **message["details"])
-    raise WeightsError(
-        what,
-        expected="exit status 0",
-        found=last_lines("".join(errors)),
-        where=out,
-        command=" ".join(command),
-        fix="read weights.log in the cluster's directory of tasks on this host",
-    )

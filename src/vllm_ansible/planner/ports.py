@@ -57,16 +57,17 @@ def ports_for(index: int, api: int | None = None, base: int = INTERNAL_BASE) -> 
 
 
 @dataclass(frozen=True)
-class VerificationPorts:
-    """What the measurement of links listens on at the first host, while it lasts."""
+class ClusterPorts:
+    """What a cluster itself listens on, while links are measured and while weights arrive."""
 
     coordinator: int
     store: int
+    weights: int
 
 
-def verification_ports(base: int = INTERNAL_BASE) -> VerificationPorts:
+def cluster_ports(base: int = INTERNAL_BASE) -> ClusterPorts:
     """Return those ports: of the first engine's block, where none of its own listens."""
-    return VerificationPorts(coordinator=base + 12, store=base + 13)
+    return ClusterPorts(coordinator=base + 12, store=base + 13, weights=base + 14)
 
 
 def indices_of(names: Sequence[str], had: Mapping[str, int]) -> dict[str, int]:

@@ -7,32 +7,36 @@ from dataclasses import asdict
 from typing import Any
 
 from vllm_ansible.planner.engines import parse_engines
-from vllm_ansible.planner.ports import indices_of, ports_for, verification_ports
+from vllm_ansible.planner.ports import cluster_ports, indices_of, ports_for
 
 OF_THE_KERNEL = "the kernel's own range: gloo, NCCL"
 API = "the API"
 MASTER = "torch's rendezvous"
 WORKERS = "Ray workers"
+CLUSTER = {
+    "coordinator": "the coordinator of the ranks that measure links",
+    "store": "the store of the ranks that measure links",
+    "weights": "weights, passed on from host to host",
+}
 MOST_SHOWN = 3
 
 
 def purposes(
     engines: object, port_base: int, kept: Mapping[str, Any] | None = None
 ) -> dict[int, str]:
-    """Return the purpose of each port of every engine, and of those that links are measured by.
+    """Return the purpose of each port of every engine, and of the cluster's own.
 
     kept: the plan of the last run.
 
     Raises PlanError where the list of engines is wrong.
     """
-    each = [*by_engine(engines, port_base, kept), of_verification(port_base)]
+    each = [*by_engine(engines, port_base, kept), of_cluster(port_base)]
     return {port: use for ports in reversed(each) for port, use in ports.items()}
 
 
-def of_verification(port_base: int) -> dict[int, str]:
-    """Return the purpose of each port that is used while links are measured."""
-    named = asdict(verification_ports(port_base))
-    return {port: f"the {name} of the ranks that measure links" for name, port in named.items()}
+def of_cluster(port_base: int) -> dict[int, str]:
+    """Return the purpose of each port that belongs to no engine."""
+    return {port: CLUSTER[name] for name, port in asdict(cluster_ports(port_base)).items()}
 
 
 def by_engine(

@@ -179,32 +179,16 @@ def test_a_script_that_fails_says_why(wanted: dict[str, Any]) -> None:
 def test_a_script_can_choose_its_words_and_report_progress(wanted: dict[str, Any]) -> None:
     said = []
     wanted["scripts"] = {
-        "from_hub": "import json, time\n"
+        "random_model": "import json, time\n"
         "print(json.dumps({'progress': [5, 10, 'bytes', 'downloading']}), flush=True)\n"
         "time.sleep(0.8)\n"
         "print(json.dumps({'failed': 'it is gated', 'details': {'fix': 'ask'}}))\n"
         "raise SystemExit(1)\n"
     }
     with pytest.raises(WeightsError, match="it is gated") as error:
-        weights.fetch(Model("hub", "org/x"), wanted, lambda *report: said.append(report))
+        weights.fetch(Model("random", "llama"), wanted, lambda *report: said.append(report))
     assert error.value.details == {"fix": "ask"}
     assert (5, 10, "bytes", "downloading") in said
-
-
-def test_a_hub_model_that_lost_a_file_keeps_the_rest_for_the_next_download(
-    wanted: dict[str, Any],
-) -> None:
-    model = Model("hub", "org/x")
-    place = make_model(Path(model.place(wanted["models_dir"])))
-    (place / "model.safetensors").unlink()
-    wanted["scripts"] = {
-        "from_hub": "import os, sys\n"
-        "assert os.listdir(sys.argv[-1]) == ['config.json'], os.listdir(sys.argv[-1])\n"
-        + GOOD
-        + "print(json.dumps({'result': {'revision': 'abc'}}))\n"
-    }
-    record = weights.fetch(model, wanted, silent)
-    assert record["revision"] == "abc"
 
 
 def test_the_token_is_named_only_where_there_is_one(wanted: dict[str, Any], tmp_path: Path) -> None:

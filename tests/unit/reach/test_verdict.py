@@ -232,7 +232,7 @@ def test_a_round_trip_in_proportion_or_below_a_millisecond_is_no_warning(
 
 def test_every_port_of_every_engine_has_a_use() -> None:
     known = purposes(ENGINES, 20000)
-    assert len(known) == 2 * 93 + 2
+    assert len(known) == 2 * 93 + 3
     assert known[8000] == "the API of engine chat" and known[9000] == "the API of engine code"
     assert known[20109] == "torch's rendezvous of engine code"
     assert known[20199] == "Ray workers of engine code"
@@ -253,5 +253,5 @@ def test_a_wrong_list_of_engines_is_refused() -> None:
 def test_many_uses_are_told_in_few_words() -> None:
     known = purposes(ENGINES, 20000)
     assert told([20000, 20001], known) == "Ray gcs of engine chat; Ray dashboard of engine chat"
-    assert told(list(known), known).endswith("and 27 other uses")
+    assert told(list(known), known).endswith("and 28 other uses")
     assert told([KERNEL], known) == "the kernel's own range: gloo, NCCL"

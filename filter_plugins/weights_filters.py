@@ -1,0 +1,93 @@
+"""Jinja filters over the ports of a cluster, and over who passes which weights on to whom."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+# Filters run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.errors import AnsibleFilterError
+
+from vllm_ansible.inventory.play_variables import plain
+from vllm_ansible.node.models import model_of, wanted_models
+from vllm_ansible.node.safetensors import WeightsError
+from vllm_ansible.planner import ports
+from vllm_ansible.weights import spread
+
+
+def cluster_ports(port_base: int) -> dict[str, int]:
+    """Return what a cluster itself listens on, by name."""
+    return asdict(ports.cluster_ports(int(port_base)))
+
+
+def weights_of_hub(engines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the engines whose models come from the hub."""
+    return [one for one in plain(engines) if _of(model_of, one).source == "hub"]
+
+
+def weights_needs(
+    hosts: Sequence[str], engines: Sequence[Mapping[str, Any]]
+) -> dict[str, list[str]]:
+    """Return the directories of the hub's models that each host needs."""
+    found = {host: _of(wanted_models, plain(engines), host).values() for host in hosts}
+    return {
+        host: sorted({model.slug() for model in models if model.source == "hub"})
+        for host, models in found.items()
+    }
+
+
+def weights_asks_hub(host: str, needs: Mapping[str, Sequence[str]], outside: Sequence[str]) -> bool:
+    """Tell whether a host asks the hub: it may, or a model needs it and nobody else may."""
+    alone = (
+        next(other for other, slugs in needs.items() if slug in slugs) == host
+        and not any(slug in needs.get(other, ()) for other in outside)
+        for slug in needs[host]
+    )
+    return host in outside or any(alone)
+
+
+def _of(read: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what is read of engines, or refuse them in a filter's way."""
+    try:
+        return read(*arguments)
+    except WeightsError as error:
+        raise AnsibleFilterError(f"{error}: {error.details}") from error
+
+
+def weights_upstream(
+    host: str,
+    manifests: Mapping[str, Mapping[str, Any]],
+    needs: Mapping[str, Sequence[str]],
+    has: Mapping[str, Mapping[str, Sequence[str]]],
+    outside: Sequence[str],
+) -> dict[str, dict[str, dict[str, list[str]]]]:
+    """Return for each model and file the hosts that can send it to this one."""
+    return {
+        slug: spread.upstream(
+            host,
+            [str(one["name"]) for one in manifests[slug]["files"]],
+            [other for other, slugs in needs.items() if slug in slugs],
+            {other: set(files.get(slug, ())) for other, files in has.items()},
+            outside,
+        )
+        for slug in needs[host]
+    }
+
+
+class FilterModule:
+    """What Ansible looks for in this file."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters by name."""
+        return {
+            "cluster_ports": cluster_ports,
+            "weights_asks_hub": weights_asks_hub,
+            "weights_needs": weights_needs,
+            "weights_of_hub": weights_of_hub,
+            "weights_upstream": weights_upstream,
+        }

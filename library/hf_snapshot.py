@@ -1,0 +1,104 @@
+#!/usr/bin/python
+"""Ask the model hub what models consist of."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hf_snapshot
+short_description: Ask the model hub what models consist of
+description:
+  - Returns for each model of the hub that engines name the commit, and every file of it with its
+    length and digest, by the hub's own record. Other formats of the same weights are left out.
+  - A commit that was asked for before is not asked for again.
+  - huggingface_hub asks, in the Python that O(python) names; nothing of the model is fetched.
+author: The vllm-ansible authors
+options:
+  engines:
+    description: Engines as a plan or an inventory lists them.
+    type: list
+    elements: dict
+    required: true
+  models_dir:
+    description: Directory of the models, where answers are kept.
+    type: path
+    required: true
+  python:
+    description: A Python that has huggingface_hub.
+    type: path
+    required: true
+  program:
+    description: The files of the program that asks, text by name; C(main.py) is the one to run.
+    type: dict
+    required: true
+  include:
+    description: Patterns of files that are wanted. Without any, all.
+    type: list
+    elements: str
+    default: []
+  exclude:
+    description: Patterns of files that are not.
+    type: list
+    elements: str
+    default: []
+  token_path:
+    description: File on the host with a token of the hub.
+    type: path
+  environment:
+    description: Further environment, such as proxies and mirrors.
+    type: dict
+    default: {}
+"""
+
+EXAMPLES = r"""
+- name: Ask the hub what the models consist of
+  hf_snapshot:
+    engines:
+      - {name: chat, model: deepseek-ai/DeepSeek-R1}
+    models_dir: /opt/vllm-ansible/r1/models
+    python: /opt/vllm-ansible/r1/tools/bin/python
+    program: "{{ weights_scripts.hub }}"
+"""
+
+RETURN = r"""
+manifests:
+  description: By directory of the model, C(model), C(revision) and C(files), each with C(name),
+    C(bytes), C(sha256) and C(git).
+  type: dict
+  returned: success
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.vllm_ansible.node import hub_manifest, models
+from ansible.module_utils.vllm_ansible.node.failure import Failure
+
+
+def main() -> None:
+    """Ask for each model once."""
+    module = AnsibleModule(
+        argument_spec={
+            "engines": {"type": "list", "elements": "dict", "required": True},
+            "models_dir": {"type": "path", "required": True},
+            "python": {"type": "path", "required": True},
+            "program": {"type": "dict", "required": True},
+            "include": {"type": "list", "elements": "str", "default": []},
+            "exclude": {"type": "list", "elements": "str", "default": []},
+            "token_path": {"type": "path", "no_log": False},
+            "environment": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    manifests: dict[str, Any] = {}
+    try:
+        for engine in module.params["engines"]:
+            model = models.model_of(engine)
+            if model.source == "hub" and model.slug() not in manifests:
+                manifests[model.slug()] = hub_manifest.ask(model, module.params, module.check_mode)
+    except (models.WeightsError, Failure) as error:
+        module.fail_json(msg=str(error), **error.details)
+    module.exit_json(changed=False, manifests=manifests)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Take files from the hub, by its own library, and prove them while they come."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from ..failure import Failure
+from ..programs import Program, write
+from .follower import Follower
+from .incoming import Incoming
+from .manifest import File, Manifest
+from .shelf import Shelf
+
+LOOK_SECONDS = 0.05
+# A file that came wrong is fetched once more: after that, the hub or what lies between is wrong.
+TRIES = 2
+
+
+@dataclass(frozen=True)
+class Hub:
+    """How to reach the hub: a Python with huggingface_hub, the program's files, its variables."""
+
+    python: str
+    program: Mapping[str, str]
+    environment: Mapping[str, str]
+    workers: int = 4
+    stall_seconds: float = 60.0
+
+
+def fetch(
+    hub: Hub,
+    manifest: Manifest,
+    shelf: Shelf,
+    files: Sequence[File],
+    arrived: Callable[[Incoming], None],
+) -> None:
+    """Fetch files in their order; each is on the shelf once it is what the hub has a digest of.
+
+    Raises WeightsError in the program's words, Failure for a file that comes wrong again.
+    """
+    left = list(files)
+    for _ in range(TRIES):
+        left = _once(hub, manifest, shelf, left, arrived)
+        if not left:
+            return
+    raise Failure(
+        f"{left[0].name} of {manifest.model} is not what the hub says it is",
+        expected=f"sha256 {left[0].sha256}" if left[0].sha256 else f"git blob {left[0].git}",
+        found=f"other content, {TRIES} times",
+        where=manifest.model,
+        fix="check what lies between: a proxy, or the mirror that HF_ENDPOINT names",
+    )
+
+
+def _once(
+    hub: Hub,
+    manifest: Manifest,
+    shelf: Shelf,
+    files: Sequence[File],
+    arrived: Callable[[Incoming], None],
+) -> list[File]:
+    """Fetch files once and return those that came wrong."""
+    followers = {one.name: Follower(shelf, one, arrived) for one in files}
+    request = os.path.join(shelf.store, "request.json")
+    with open(request, "w", encoding="utf-8") as handle:
+        json.dump(_request(hub, manifest, shelf, files), handle)
+    main = write(os.path.join(shelf.store, "program"), hub.program)
+    program = Program([hub.python, main, request], hub.environment)
+    written: set[str] = set()
+    failed: dict[str, Any] = {}
+    wrong, ended = [], False
+    try:
+        with ThreadPoolExecutor(max(1, hub.workers)) as pool:
+            while not ended or (followers and not failed):
+                ended = program.wait(0 if ended else LOOK_SECONDS)
+                for message in program.news():
+                    written |= {message["file"]} if "file" in message else set()
+                    failed = message if "failed" in message else failed
+                if ended and not failed and followers.keys() - written:
+                    failed = {"failed": ""}
+                looks = pool.map(_look, followers.values(), itertools.repeat(written))
+                looked = dict(zip(list(followers), looks))  # noqa: B905  hosts have Python 3.9
+                for name in [name for name, whole in looked.items() if whole and name in written]:
+                    follower = followers.pop(name)
+                    wrong += [] if follower.right() else [follower.file]
+    finally:
+        if not ended:
+            program.kill()
+    what = f"{manifest.model} cannot be fetched from the hub"
+    program.judge(what, manifest.model, failed if failed.get("failed") else None)
+    return wrong
+
+
+def _look(follower: Follower, written: set[str]) -> bool:
+    return follower.look(follower.file.name in written)
+
+
+def _request(hub: Hub, manifest: Manifest, shelf: Shelf, files: Sequence[File]) -> dict[str, Any]:
+    """Return what the program is asked for."""
+    return {
+        "action": "fetch",
+        "model": manifest.model,
+        "revision": manifest.revision,
+        "directory": shelf.partial,
+        "files": [one.name for one in files],
+        "bytes": {one.name: one.bytes for one in files},
+        "workers": hub.workers,
+        "stall_seconds": hub.stall_seconds,
+    }

@@ -1,0 +1,1 @@
+"""Which host takes which weights from whom; computed on the controller."""
