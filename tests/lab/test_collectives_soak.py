@@ -33,7 +33,7 @@ def lab(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def ranks(lab: Lab) -> Iterator[Ranks]:
-    with Ranks(lab, HOSTS, wishes=Wishes(iterations=2)) as started:
+    with Ranks(lab, HOSTS, wishes=Wishes(iterations=3)) as started:
         yield started
 
 
