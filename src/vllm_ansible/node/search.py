@@ -10,7 +10,7 @@ from .pairing import rounds
 
 # How often slow pairs are measured again, as long as they stay slow.
 REPEATS = 3
-# Below this part of the usual rate one more measurement is enough: no noise reaches so far. Healthy
+# Below this part of the usual rate two more are enough: no noise reaches so far twice. Healthy
 # links that vary by 20 % either way came to 0.5 in short measurements, and to 0.59 in long ones.
 SURE = 0.42
 # Rates of pairs that share no end, measured at the same time; 0 is a pair that carried nothing.
@@ -63,7 +63,7 @@ def _repeat(found: Search, pairs: Sequence[Pair], measure: Measure, least: float
     """Measure the slow pairs of a round again, until they are not slow or it was often enough."""
     for times in range(1, REPEATS + 1):
         slow, usual = slow_pairs(found.rates, least)
-        near = SURE * usual if times > 1 else 0.0
+        near = SURE * usual if times > 2 else 0.0
         doubtful = [pair for pair in slow if pair in pairs and found.rates[pair] >= near]
         if not doubtful:
             return
