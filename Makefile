@@ -57,7 +57,7 @@ lint: .venv/dev ## Check style and types, nothing skipped
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline
 
 test: .venv/dev lint ## Lint, then every test that CI runs
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 3 -m "not soak" $(ARGS)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 -m "not soak" $(ARGS)
 
 soak: .venv/dev ## Repetition and scaling; results go to docs/soak.md
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m soak $(ARGS)

@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[1]
 # What `module_utils = src` in ansible.cfg does for a play.
 ansible.module_utils.__path__.append(str(ROOT / "src"))
 
-# Tests that take minutes, most of them spent waiting: three rows of them at once, the others after.
-ROWS = {"engine": "engines", "flows": "engines", "lab": "lab", "test_molecule.py": "molecule"}
+# Tests that take minutes, most of them spent waiting: two rows of them at once, all others beside.
+ROWS = {"engine": "engines", "flows": "engines", "lab": "hosts", "test_molecule.py": "hosts"}
 
 
 class Rows(LoadScopeScheduling):
