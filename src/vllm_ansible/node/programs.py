@@ -21,9 +21,12 @@ class Program:
     """One program; each line of its output that is an object of JSON is a message."""
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], script: str = ""
+        self, command: Sequence[str], environment: Mapping[str, str], script: Optional[str] = None
     ) -> None:
-        """Start it; script is its text, where command says that it comes over standard input."""
+        """Start it; script is its text, where command says that it comes over standard input.
+
+        Without a script its standard input stays open, and ends when this process does, however.
+        """
         self.command = list(command)
         self._process = subprocess.Popen(  # noqa: S603  argv built by the caller, no shell
             self.command,
@@ -43,7 +46,7 @@ class Program:
         ]
         for reader in self._readers:
             reader.start()
-        if self._process.stdin:
+        if self._process.stdin and script is not None:
             with suppress(BrokenPipeError):
                 self._process.stdin.write(script)
                 self._process.stdin.close()

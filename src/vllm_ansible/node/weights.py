@@ -113,7 +113,7 @@ def _run(
     out: str,
     report: Report,
     what: str,
-    script: str = "",
+    script: Optional[str] = None,
 ) -> dict[str, Any]:
     program = Program(command, environment(wanted), script)
     last: dict[str, dict[str, Any]] = {}

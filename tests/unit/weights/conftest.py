@@ -83,7 +83,9 @@ class Program:
         (self.directory / "token").write_text(token)
         self.variables["HF_TOKEN_PATH"] = str(self.directory / "token")
 
-    def start(self, request: dict[str, Any]) -> subprocess.Popen[str]:
+    def start(
+        self, request: dict[str, Any], stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[str]:
         """Start it on a request."""
         (self.directory / "request.json").write_text(json.dumps(request))
         variables = {
@@ -97,6 +99,7 @@ class Program:
         return subprocess.Popen(
             [sys.executable, main, self.directory / "request.json"],
             env=variables,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

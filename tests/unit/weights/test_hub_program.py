@@ -206,6 +206,20 @@ def test_a_download_over_xet_ends_with_the_program(
         time.sleep(0.02)
 
 
+def test_it_ends_with_the_input_of_who_asked(
+    hub: Hub, program: Program, request_all: dict[str, Any]
+) -> None:
+    hub.stall(SHARDS[0], after=BLOCK, seconds=60)
+    request = {**request_all, "stall_seconds": 60, "ends_with_input": True}
+    with program.start(request, stdin=subprocess.PIPE) as process:
+        while not hub.sent[SHARDS[0]]:
+            assert process.poll() is None
+            time.sleep(0.01)
+        assert process.stdin
+        process.stdin.close()
+        assert process.wait(10) == 1
+
+
 def pauses(hub: Hub, status: int) -> list[float]:
     """Return how many seconds after each refusal the next request came."""
     asked = [one for one in hub.asked if one.side == "hub" and "agent" not in one.path]

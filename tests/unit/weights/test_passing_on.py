@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import errno
+import dataclasses
 import hashlib
 import http.client
 import os
 import random
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -291,26 +291,37 @@ def test_a_converged_host_asks_nobody(make_nodes: Callable[..., Nodes], hub: Hub
     assert len(hub.asked) == asked
 
 
-def test_a_full_disk_is_told_and_keeps_what_came(
-    make_nodes: Callable[..., Nodes], tree: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """Give the host b a file system of its own, or another size of it."""
+    place = tmp_path / "b"
+    place.mkdir()
+
+    def mount(options: str) -> None:
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+            pytest.skip("a small file system needs a root that may mount")
+
+    yield mount
+    subprocess.run(["umount", str(place)], capture_output=True)
+
+
+def test_a_full_disk_is_told_and_what_came_stays(
+    small_disk: Callable[[str], None], make_nodes: Callable[..., Nodes], hub: Hub, tree: Path
 ) -> None:
     nodes = make_nodes("a", "b")
     nodes.gather(only=["a"], among=["a"])
-    take, room = Incoming.take, [4]
-
-    def full(self: Incoming, *arguments: Any) -> None:
-        room[0] -= 1
-        if room[0] < 0:
-            raise OSError(errno.ENOSPC, "No space left on device", self.path)
-        take(self, *arguments)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Incoming, "take", full)
-        nodes.gather(only=["b"], streams=1)
+    small_disk("size=1500k")
+    nodes.gather(only=["b"], streams=1)
     error = nodes.all["b"].error
     assert isinstance(error, Failure) and "the disk is full" in str(error)
+    came = nodes.all["b"].has()
+    assert came
+    small_disk("remount,size=16m")
     nodes.gather(only=["b"])
     whole_on(nodes, tree)
+    assert came <= nodes.all["b"].has()
+    assert sent(hub) == SHARDS
 
 
 @pytest.mark.parametrize("key", [b"another", None])
@@ -339,6 +350,23 @@ def test_only_files_of_the_models_are_given(make_nodes: Callable[..., Nodes], pa
 def test_a_name_that_leaves_the_directory_is_refused() -> None:
     with pytest.raises(Failure, match="cannot be a file of a model"):
         parse(SLUG, MODEL, {"revision": "a", "files": [{"name": "../../x", "bytes": 1}]})
+
+
+def test_what_belongs_to_another_revision_goes_and_what_somebody_put_there_stays(
+    make_nodes: Callable[..., Nodes], hub: Hub, manifest: Manifest
+) -> None:
+    nodes = make_nodes("a")
+    nodes.gather()
+    node = nodes.all["a"]
+    final = Path(node.shelf.final)
+    (final / "notes.txt").write_text("ours")
+    gone = next(iter(SHARDS))
+    left = tuple(file for file in manifest.files if file.name != gone)
+    node.manifest = dataclasses.replace(manifest, files=left)
+    nodes.gather()
+    assert node.error is None
+    assert not (final / gone).exists() and gone not in node.shelf.stock()
+    assert (final / "notes.txt").exists()
 
 
 def test_two_runs_at_once_wait_for_each_other(tmp_path: Path) -> None:

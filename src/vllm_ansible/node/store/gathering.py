@@ -14,7 +14,7 @@ from ..failure import Failure
 from . import hub as the_hub
 from .follower import adopt
 from .hub import Hub
-from .incoming import Incoming
+from .incoming import DiskError, Incoming
 from .manifest import File, Manifest
 from .receiver import Line, Peer, receive
 from .shelf import Shelf
@@ -178,6 +178,8 @@ class Gathering:
 
 def _told_of(error: Exception, parts: Sequence[Part]) -> Exception:
     """Return an error in words that a person can act on."""
+    if isinstance(error, DiskError):
+        error = error.args[0]
     if not isinstance(error, OSError):
         return error
     where = parts[0].shelf.store

@@ -112,4 +112,5 @@ def _request(hub: Hub, manifest: Manifest, shelf: Shelf, files: Sequence[File]) 
         "bytes": {one.name: one.bytes for one in files},
         "workers": hub.workers,
         "stall_seconds": hub.stall_seconds,
+        "ends_with_input": True,
     }

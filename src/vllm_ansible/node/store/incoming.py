@@ -14,6 +14,10 @@ class PeerError(Exception):
     """A peer did not send what it should."""
 
 
+class DiskError(Exception):
+    """This host could not write, whoever sent; its first argument is the error itself."""
+
+
 class Wrong(PeerError):
     """A piece is not what its digest says."""
 
@@ -73,9 +77,12 @@ class Incoming:
         """Write a piece, and say that it is there; the last one only when the whole is right."""
         if self.beginning.after(piece) != digest:
             raise Wrong(f"piece {self.beginning.pieces} is not what its digest says")
-        self._content.seek(self.beginning.pieces * PIECE)
-        self._content.write(piece)
-        self._content.flush()
+        try:
+            self._content.seek(self.beginning.pieces * PIECE)
+            self._content.write(piece)
+            self._content.flush()
+        except OSError as error:
+            raise DiskError(error) from error
         self.beginning.take(piece)
         if self.beginning.pieces == self.file.pieces:
             if not self.beginning.right():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import http.client
 import os
 import time
@@ -95,8 +94,6 @@ def _whole_from(peer: Peer, incoming: Incoming, line: Line) -> bool:
             incoming.restart()
             return False
         except (OSError, http.client.HTTPException, PeerError) as error:
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                raise
             if time.monotonic() - line.began < JOIN_SECONDS:
                 time.sleep(RETRY_SECONDS)
                 continue

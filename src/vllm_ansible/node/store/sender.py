@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from ..cluster_key import derived
 from .manifest import File, Manifest
-from .shelf import Shelf
+from .shelf import DIGEST_BYTES, Shelf
 from .signing import DOMAIN, refusal
 
 PIECE, WAIT, AGAIN = b"P", b"W", b"A"
@@ -83,7 +83,10 @@ class Handler(BaseHTTPRequestHandler):
                     time.sleep(LOOK_SECONDS)
                     continue
                 content = content or opened.enter_context(open(shelf.source(file), "rb"))
-                self.connection.sendall(PIECE + proofs.read(number))
+                digest = proofs.read(number)
+                if len(digest) < DIGEST_BYTES:  # withdrawn since it was counted
+                    continue
+                self.connection.sendall(PIECE + digest)
                 # By the kernel, without a copy in this process.
                 self.connection.sendfile(content, number * file.length(0), file.length(number))
                 self.server.used = said = time.monotonic()

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Callable, Optional
@@ -23,6 +24,7 @@ STORE = ".store"
 # Of the hub's library, which goes by it where a local directory is filled.
 GROWING = ".cache/huggingface/download"
 DIGEST_BYTES = 32
+WAIT_SECONDS = 0.5
 
 
 class Proofs:
@@ -81,6 +83,7 @@ class Shelf:
         with open(self._lock_path, "a", encoding="utf-8") as handle:
             while not _locked(handle):
                 waits()
+                time.sleep(WAIT_SECONDS)
             yield
 
     def tended(self) -> bool:
@@ -157,11 +160,18 @@ class Shelf:
 
     def forget(self, file: File) -> None:
         """Remember a file as missing."""
-        with self._lock:
-            self._write({name: one for name, one in self.stock().items() if name != file.name})
+        self._forget(file.name)
 
     def close(self, manifest: Manifest) -> None:
-        """Give the model its name: every file is verified. A name it has already is kept."""
+        """Give the model its name: every file is verified. A name it has already is kept.
+
+        What was verified for a revision that no longer counts goes: shards of another name would
+        stand beside those of this one.
+        """
+        for name in self.stock().keys() - {file.name for file in manifest.files}:
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.final, name))
+            self._forget(name)
         if not os.path.isdir(self.final):
             os.replace(self.partial, self.final)
         for file in manifest.files:
@@ -171,6 +181,10 @@ class Shelf:
                 os.replace(fresh, place)
         shutil.rmtree(self.partial, ignore_errors=True)
         shutil.rmtree(os.path.join(self.final, GROWING.partition("/")[0]), ignore_errors=True)
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            self._write({one: known for one, known in self.stock().items() if one != name})
 
     def _write(self, stock: Mapping[str, Any]) -> None:
         """Keep the stock; a reader sees the old or the new one."""
