@@ -98,7 +98,9 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node import background, verify_links
+from ansible.module_utils.vllm_ansible.node.cluster_key import secret
 from ansible.module_utils.vllm_ansible.node.collectives import Wishes
+from ansible.module_utils.vllm_ansible.node.failure import Failure
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
 
 TASK = "collective-check"
@@ -133,14 +135,10 @@ def main() -> None:
             found=wanted["hosts"],
             fix="measure over several hosts, or several accelerators of one",
         )
-    if not os.path.exists(wanted["key_file"]):
-        module.fail_json(
-            msg="the ranks need the cluster's key",
-            expected="a key that the stage prepare has put there",
-            found=f"nothing at {wanted['key_file']}",
-            where=wanted["cluster_dir"],
-            fix="run the stage prepare first",
-        )
+    try:
+        secret(wanted["key_file"])
+    except Failure as error:
+        module.fail_json(msg=str(error), **error.details)
     if module.check_mode:
         module.exit_json(changed=False, task=TASK)
     wishes = Wishes(

@@ -10,14 +10,19 @@ from .failure import Failure
 
 def derived(path: str, domain: bytes) -> bytes:
     """Return the key that a cluster's secret file gives for the purpose of this name alone."""
+    return hmac.new(secret(path), domain, hashlib.sha256).digest()
+
+
+def secret(path: str) -> bytes:
+    """Return what a cluster's secret file holds; raise Failure where there is nothing to read."""
     try:
         with open(path, "rb") as handle:
-            secret = handle.read().strip()
+            found = handle.read().strip()
     except OSError as error:
         raise _no_key(path, error.strerror or str(error)) from error
-    if not secret:
+    if not found:
         raise _no_key(path, "an empty file")
-    return hmac.new(secret, domain, hashlib.sha256).digest()
+    return found
 
 
 def _no_key(path: str, found: str) -> Failure:

@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Any
 
 from .channel import key_of
+from .cluster_key import secret
 from .collectives import Operations, Report, Wishes
 from .coordinator import Coordinator
 from .exchanges import Exchanges
@@ -53,10 +54,9 @@ def check(
     """Wait at a place, an address and a port, until all ranks are there, and measure with them.
 
     hosts: the number of ranks by host, the one with this address first. seconds: how long to wait
-    for ranks. Raises CollectiveError.
+    for ranks. Raises CollectiveError, and Failure where the cluster's key is not to be read.
     """
-    with open(key_file, "rb") as handle:
-        key = key_of(handle.read())
+    key = key_of(secret(key_file))
     lead = Coordinator(hosts)
     with socket.create_server(place, backlog=4096) as listener, closing(lead):
         lead.gather(

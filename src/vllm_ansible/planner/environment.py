@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vllm_ansible.node import process
-from vllm_ansible.planner.plan import PlannedEngine
+from vllm_ansible.planner.planned_engine import PlannedEngine
 
 # vLLM's Ray executor hands the driver's whole environment to every worker that lacks a name
 # (vllm/v1/executor/ray_env_utils.py), the older one overwrites (vllm/ray/ray_env.py). Names in

@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vllm_ansible.models.model import Model
 from vllm_ansible.planner.advice import Advice, advise
 from vllm_ansible.planner.arguments import command_line, with_defaults
-from vllm_ansible.planner.engines import Engine, Layout, Probe
-from vllm_ansible.planner.layout import Capacity, Rank, place
+from vllm_ansible.planner.engines import Engine
+from vllm_ansible.planner.layout import Capacity, place
+from vllm_ansible.planner.planned_engine import PlannedEngine
 from vllm_ansible.planner.ports import (
-    BLOCK,
     INTERNAL_BASE,
-    Ports,
     base_of,
     blocks_from,
     indices_of,
@@ -27,38 +26,6 @@ from vllm_ansible.planner.problem import PlanError, Problem
 
 VERSION = 1
 KEPT_PLACE = "plan.json in the cluster's directory on the first host"
-
-
-@dataclass(frozen=True)
-class PlannedEngine:
-    """One engine with nothing left to decide."""
-
-    name: str
-    index: int
-    model: str
-    served_name: str
-    model_source: str
-    executor: str
-    role: str
-    layout: Layout
-    hosts: tuple[str, ...]
-    ranks: tuple[Rank, ...]
-    ports: Ports
-    arguments: tuple[str, ...]
-    environment: Mapping[str, str]
-    probe: Probe
-    request: str
-    reasons: tuple[str, ...]
-    # What the planner expects of it, by stage and rank; empty where nothing was known.
-    estimate: Mapping[str, Any] = field(default_factory=dict)
-
-    def devices(self, host: str) -> tuple[int, ...]:
-        """Return the devices this engine has on a host."""
-        return tuple(rank.device for rank in self.ranks if rank.host == host)
-
-    def ray_processes(self) -> bool:
-        """Tell whether this engine runs on a Ray cluster."""
-        return self.executor == "ray"
 
 
 @dataclass(frozen=True)
@@ -127,7 +94,7 @@ class Plan:
                 )
             )
         try:
-            return cls(value["cluster"], tuple(_planned(engine) for engine in value["engines"]))
+            return cls(value["cluster"], tuple(map(PlannedEngine.from_dict, value["engines"])))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise PlanError(
                 Problem(
@@ -284,21 +251,3 @@ def _port_problems(planned: Sequence[PlannedEngine], port_base: int) -> list[Pro
                     )
                 )
     return problems
-
-
-def _planned(value: Mapping[str, Any]) -> PlannedEngine:
-    """Return one engine of plan.json as it was before it was written."""
-    base = int(value["ports"].get("gcs", INTERNAL_BASE)) - BLOCK * value["index"]
-    return PlannedEngine(
-        **{
-            **value,
-            "layout": Layout(**value["layout"]),
-            "hosts": tuple(value["hosts"]),
-            "ranks": tuple(Rank(**rank) for rank in value["ranks"]),
-            # A plan that an earlier release kept may lack a port; its engine keeps those it has.
-            "ports": Ports(**{**asdict(ports_for(value["index"], base=base)), **value["ports"]}),
-            "arguments": tuple(value["arguments"]),
-            "probe": Probe(**value["probe"]),
-            "reasons": tuple(value["reasons"]),
-        }
-    )

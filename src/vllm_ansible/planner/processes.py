@@ -12,7 +12,8 @@ from vllm_ansible.planner.environment import (
     node_environment,
     ray_environment,
 )
-from vllm_ansible.planner.plan import Plan, PlannedEngine
+from vllm_ansible.planner.plan import Plan
+from vllm_ansible.planner.planned_engine import PlannedEngine
 from vllm_ansible.planner.problem import PlanError, Problem
 
 HEAD, WORKER, SERVE = "head", "worker", "serve"

@@ -14,7 +14,8 @@ from vllm_ansible.models.model import Model
 from vllm_ansible.models.understand import understand
 from vllm_ansible.planner.engines import Layout, parse_engines
 from vllm_ansible.planner.layout import Capacity
-from vllm_ansible.planner.plan import Plan, PlannedEngine, make_plan
+from vllm_ansible.planner.plan import Plan, make_plan
+from vllm_ansible.planner.planned_engine import PlannedEngine
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from .. import network
-from .files import number, text
+from ..kernel_files import number, text
 
 # linux/rtnetlink.h
 RTM_GETROUTE, NLM_F_REQUEST, NLMSG_ERROR = 26, 1, 2

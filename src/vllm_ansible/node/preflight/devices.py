@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from .. import nvml, xid
+from ..kernel_files import text
 from . import ours
-from .files import text
 
 NOT_SUPPORTED_MEMORY = 0xFFFFFFFFFFFFFFFF
 MOST_PROCESSES = 256

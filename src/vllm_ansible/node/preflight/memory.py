@@ -7,8 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from ..kernel_files import names, number, text
 from . import ours
-from .files import names, number, text
 
 # The largest strangers are named: whoever frees memory begins there.
 NAMED = 3

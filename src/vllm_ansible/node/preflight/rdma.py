@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .files import names, number, text
+from ..kernel_files import names, number, text
 
 TOP = "sys/class/infiniband"
 # Amazon's vendor number; every EFA card's device number begins alike.

@@ -10,7 +10,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any, Optional
 
-from .files import text
+from ..kernel_files import text
 
 # What container runtimes leave in the root of what they start; systemd writes the first one.
 CONTAINER_MARKS = ("run/systemd/container", "run/.containerenv", ".dockerenv")

@@ -7,7 +7,7 @@ import ctypes.util
 from pathlib import Path
 from typing import Any
 
-from .tool import text
+from ..kernel_files import text
 
 DAEMONS = ("chronyd", "systemd-timesyn", "ntpd", "openntpd", "phc2sys", "ptp4l")
 CAP_SYS_TIME = 25  # include/uapi/linux/capability.h

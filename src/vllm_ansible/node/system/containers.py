@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .tool import Tools, text
+from ..kernel_files import text
+from .tool import Tools
 
 DAEMON = "etc/docker/daemon.json"
 

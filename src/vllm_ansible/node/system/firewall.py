@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..kernel_files import text
 from .extensions import extended
 from .ruleset import Rules
-from .tool import Tools, text
+from .tool import Tools
 
 WRITERS = ("iptables", "nft")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from .. import network
+from ..kernel_files import number, text
 from .pci import bridges_that_redirect
-from .tool import number, text
 
 SYSCTLS = ("net.core.rmem_max", "net.core.wmem_max", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem")
 MODULES = ("ib_uverbs", "rdma_ucm")

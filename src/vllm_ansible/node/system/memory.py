@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .tool import number, text
+from ..kernel_files import number, text
 
 
 def look(root: Path = Path("/")) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from .tool import text
+from ..kernel_files import text
 
 
 def look(root: Path = Path("/")) -> dict[str, Any]:

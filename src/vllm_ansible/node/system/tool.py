@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
 
@@ -27,19 +26,3 @@ class Tools(NamedTuple):
             return json.loads(self.ask(name, *arguments) or "")
         except ValueError:
             return None
-
-
-def text(path: Path) -> str:
-    """Return the stripped text of a file of the kernel; empty where it is not to be read."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def number(path: Path) -> Optional[int]:
-    """Return the number in a file of the kernel, or None."""
-    try:
-        return int(text(path))
-    except ValueError:
-        return None
