@@ -9,7 +9,8 @@ import pytest
 from testinfra.host import Host
 
 RUNS = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "runs"
-PLANNED = {8000, *range(20000, 20012), *range(20020, 20100)}
+# One engine's ports; of the cluster: the coordinator's, the store's and the weights'.
+PLANNED = {8000, *range(20000, 20012), 20012, 20013, 20014, *range(20020, 20100)}
 
 
 def evidence() -> list[dict[str, Any]]:
