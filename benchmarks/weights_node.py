@@ -7,7 +7,9 @@ No network but the loopback, no hub. One line of JSON: seconds and GB/s of
 - dd: reading all files from a cold cache, one after another;
 - prove: reading and hashing them, cold, by four threads, as a run with weights_rehash does;
 - dd_copy: copying them by dd, cold, to the disk's end (fsync);
-- take: a peer on this host sends them, they are hashed, written and on the disk.
+- take: a peer on this host sends them, they are hashed, written and on the disk;
+
+and `look_seconds`, what a converged run needs to know a model of 163 files again.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from vllm_ansible.node.models import Model, look, write_record
 from vllm_ansible.node.store.gathering import Gathering, Part
 from vllm_ansible.node.store.manifest import Manifest, parse
 from vllm_ansible.node.store.receiver import Peer
@@ -100,6 +103,23 @@ def gather(manifest: Manifest, shelf: Shelf, peers: list[Peer], rehash: bool = F
     Gathering([part], KEY, LOOPBACK, None, 4, rehash).run(silent)
 
 
+def look_again(directory: Path) -> float:
+    """Return the seconds that a model of as many files as DeepSeek-R1's takes to be known again."""
+    model = Model("hub", "org/many")
+    place = Path(model.place(str(directory)))
+    place.mkdir(parents=True)
+    files = []
+    for number in range(163):
+        path = place / f"model-{number + 1:05}-of-000163.safetensors"
+        path.write_bytes(b"x")
+        files.append({"name": path.name, "bytes": 1, "mtime_ns": path.stat().st_mtime_ns})
+    write_record(model, str(directory), {"path": str(place), "files": files})
+    started = time.monotonic()
+    if look(model, str(directory)) is None:
+        raise SystemExit("a model that is there was not known again")
+    return round(time.monotonic() - started, 4)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -128,6 +148,7 @@ def main() -> None:
             "prove_of_dd": round(found["prove"]["seconds"] / found["dd"]["seconds"], 2),
             "take_of_dd_copy": round(found["take"]["seconds"] / found["dd_copy"]["seconds"], 2),
         }
+        ratios["look_seconds"] = look_again(Path(place, "many"))
         print(json.dumps({"bytes": size, "processors": os.cpu_count(), **ratios, **found}))
 
 

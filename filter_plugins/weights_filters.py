@@ -79,6 +79,14 @@ def weights_upstream(
     }
 
 
+def pruned_text(pruned: Mapping[str, Sequence[Mapping[str, Any]]], check: bool) -> str:
+    """Return in words what model_removal removed, or would remove, and what stays."""
+    gone = [f"{one['name']} ({one['bytes'] / 2**20:.0f} MiB)" for one in pruned["removed"]]
+    stays = [f"{one['name']} stays: {one['why']}" for one in pruned["stays"]]
+    verb = "would remove" if check else "removed"
+    return "; ".join([f"{verb} {', '.join(gone)}" if gone else "nothing to remove", *stays])
+
+
 class FilterModule:
     """What Ansible looks for in this file."""
 
@@ -86,6 +94,7 @@ class FilterModule:
         """Return the filters by name."""
         return {
             "cluster_ports": cluster_ports,
+            "pruned_text": pruned_text,
             "weights_asks_hub": weights_asks_hub,
             "weights_needs": weights_needs,
             "weights_of_hub": weights_of_hub,

@@ -6,7 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.emulators.hub import CHUNK, Hub, Repository
 
-from .clone import Clone, wait_until
+from .clone import Clone, Ran, wait_until
 from .hub_model import MAKE, MODEL
 from .processes import end_all, of_cluster
 
@@ -24,34 +24,32 @@ RATE = SIZE / 120
 HERE = {"here": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}}
 
 
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where everything of these tests lies."""
+    return tmp_path_factory.mktemp("early")
+
+
+@pytest.fixture(scope="module")
+def hub(directory: Path) -> Iterator[Hub]:
     """Serve a model of four shards, slowly."""
-    subprocess.run([sys.executable, "-c", MAKE, tmp_path / "hub", ""], check=True)
-    with Hub({MODEL: Repository(tmp_path / "hub/tree")}) as made:
+    subprocess.run([sys.executable, "-c", MAKE, directory / "hub", ""], check=True)
+    with Hub({MODEL: Repository(directory / "hub/tree")}) as made:
         made.throttle(RATE)
         yield made
 
 
-@pytest.fixture
-def cluster_dir(tmp_path: Path) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def cluster_dir(directory: Path) -> Iterator[Path]:
     """Name a directory of a cluster; no process of it stays behind."""
-    yield tmp_path / "cluster"
-    end_all(tmp_path / "cluster")
+    yield directory / "cluster"
+    end_all(directory / "cluster")
 
 
-def digests(directory: Path) -> dict[str, str]:
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in directory.iterdir()
-        if path.is_file()
-    }
-
-
-def test_weights_arrive_beside_other_work_and_not_while_links_are_measured(
-    hub: Hub, cluster_dir: Path, tmp_path: Path
-) -> None:
-    clone = Clone(tmp_path / "clone")
+@pytest.fixture(scope="module")
+def run(hub: Hub, cluster_dir: Path, directory: Path) -> Callable[..., Ran]:
+    """Run a playbook for an engine with a model of the hub."""
+    clone = Clone(directory / "clone")
     inventory = clone.inventory(
         "early",
         HERE,
@@ -64,16 +62,33 @@ def test_weights_arrive_beside_other_work_and_not_while_links_are_measured(
         sources_environment={"HF_ENDPOINT": hub.url},
     )
 
+    def play(playbook: str, *arguments: str) -> Ran:
+        ran = clone.run(inventory, *arguments, playbook=f"playbooks/{playbook}.yml")
+        assert ran.status == 0, ran.output
+        return ran
+
+    return play
+
+
+def digests(directory: Path) -> dict[str, str]:
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in directory.iterdir()
+        if path.is_file()
+    }
+
+
+def test_weights_arrive_beside_other_work_and_not_while_links_are_measured(
+    hub: Hub, cluster_dir: Path, directory: Path, run: Callable[..., Ran]
+) -> None:
     def fetching() -> Any:
         return json.loads((cluster_dir / "tasks/weights.json").read_text())
 
-    prepared = clone.run(inventory, playbook="playbooks/prepare.yml")
-    assert prepared.status == 0, prepared.output
+    run("prepare")
     assert fetching()["state"] == "running", "prepare waited for the weights, or began none"
     wait_until(lambda: sum(hub.sent.values()) > 1 << 20, 60, "the first bytes")
 
-    verified = clone.run(inventory, playbook="playbooks/verify.yml")
-    assert verified.status == 0, verified.output
+    run("verify")
     assert (fetching()["state"], fetching()["message"]) == ("failed", "it was stopped")
     sent = sum(hub.sent.values())
     assert sent < SIZE, "nothing was left to stand still"
@@ -81,8 +96,19 @@ def test_weights_arrive_beside_other_work_and_not_while_links_are_measured(
     assert sum(hub.sent.values()) == sent
 
     hub.throttle(0)
-    fetched = clone.run(inventory, playbook="playbooks/weights.yml")
-    assert fetched.status == 0, fetched.output
-    assert digests(cluster_dir / "models/org--tiny") == digests(tmp_path / "hub/tree")
+    run("weights")
+    assert digests(cluster_dir / "models/org--tiny") == digests(directory / "hub/tree")
     # What was on its way when it was stopped is asked for again, of each file that was open.
     assert sum(hub.sent.values()) - SIZE < 4 * (CHUNK + (1 << 20))
+
+
+def test_a_model_goes_when_no_engine_needs_it_any_more(
+    cluster_dir: Path, run: Callable[..., Ran]
+) -> None:
+    place = cluster_dir / "models/org--tiny"
+    without = ("-e", json.dumps({"engines": []}))
+    announced = run("prune", "--check", *without)
+    assert "would remove org--tiny (24 MiB)" in " ".join(announced.output.split())
+    assert place.exists()
+    assert "removed org--tiny (24 MiB)" in " ".join(run("prune", *without).output.split())
+    assert not place.exists()
