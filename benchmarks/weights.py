@@ -6,7 +6,8 @@ Needs root: makes a lab whose hosts have links of --rate (bits a second, each di
 on this machine that gives --outside bytes a second in all. One line of JSON for each number of
 hosts:
 seconds from the first byte to the last host verified, the bound max(size / outside, size / link),
-and their ratio, for
+their ratio, and `busy`, the share of this machine's processors that worked (above 0.7 it is they
+that are measured), for
 
 - ours: each file enters at one host in turn and goes from host to host;
 - hub: every host takes all of it from the hub;
@@ -36,7 +37,7 @@ from vllm_ansible.lab.cache import MOUNT
 from vllm_ansible.lab.commands import run
 from vllm_ansible.lab.keys import ssh_options
 from vllm_ansible.lab.paths import REPOSITORY
-from vllm_ansible.weights.spread import upstream
+from vllm_ansible.weights.spread import upstream, width
 
 PORT = 20014
 FILES = 32
@@ -90,6 +91,11 @@ class Side:
             return {} if host == first else dict.fromkeys(names, way)
         return upstream(host, names, self.hosts, {}, self.hosts)
 
+    def width(self, side: str) -> dict[str, int]:
+        """Return how many files a host takes at once."""
+        workers, streams = width(1 if side == "star" else len(self.hosts))
+        return {"workers": workers, "streams": streams}
+
     def request(self, side: str, host: str, packages: Path) -> dict[str, Any]:
         """Return what one host is asked for."""
         return {
@@ -103,8 +109,7 @@ class Side:
             "hub": self.hub,
             "site_packages": str(packages),
             "program": {path.name: path.read_text() for path in PROGRAM.glob("*.py")},
-            "workers": 4,
-            "streams": 4,
+            **self.width(side),
         }
 
     def measure(self, side: str) -> dict[str, float]:
@@ -123,11 +128,12 @@ class Side:
                 stack.callback(processes[-1].kill)
             for process in processes:
                 said(process)
-            started = time.monotonic()
+            started, before = time.monotonic(), busy_seconds()
             for process in processes:
                 go_on(process)
             ended = [said(process) for process in processes]
             seconds = time.monotonic() - started
+            busy = (busy_seconds() - before) / seconds / (os.cpu_count() or 1)
             for process in processes:
                 go_on(process)
             used = sum(said(process)["processor_seconds"] for process in processes)
@@ -136,7 +142,11 @@ class Side:
         troubles = [one for end in ended for one in end["troubles"]]
         if troubles:
             print(f"{side}: {troubles[:3]}", file=sys.stderr)
-        return {"seconds": round(seconds, 2), "processor_seconds": round(used, 1)}
+        return {
+            "seconds": round(seconds, 2),
+            "processor_seconds": round(used, 1),
+            "busy": round(busy, 2),
+        }
 
     def start(self, host: str, packages: Path, request: str) -> subprocess.Popen[str]:
         """Start a host's part."""
@@ -151,6 +161,13 @@ class Side:
             stdout=subprocess.PIPE,
             text=True,
         )
+
+
+def busy_seconds() -> float:
+    """Return how long this machine's processors have worked, all of them together."""
+    first = Path("/proc/stat").read_text().partition("\n")[0].split()
+    user, nice, system, _, _, interrupts, soft = map(int, first[1:8])
+    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
 
 
 def said(process: subprocess.Popen[str]) -> dict[str, Any]:

@@ -59,6 +59,12 @@ def _of(read: Callable[..., Any], *arguments: Any) -> Any:
         raise AnsibleFilterError(f"{error}: {error.details}") from error
 
 
+def weights_width(outside: Sequence[str], workers: int, streams: int) -> dict[str, int]:
+    """Return how many files a host takes at once: hub_workers from the hub, streams from peers."""
+    found = spread.width(len(outside), int(workers), int(streams))
+    return dict(zip(("hub_workers", "streams"), found, strict=True))
+
+
 def weights_upstream(
     host: str,
     manifests: Mapping[str, Mapping[str, Any]],
@@ -99,4 +105,5 @@ class FilterModule:
             "weights_needs": weights_needs,
             "weights_of_hub": weights_of_hub,
             "weights_upstream": weights_upstream,
+            "weights_width": weights_width,
         }

@@ -171,7 +171,14 @@ def test_the_likeliest_tokens_are_the_same_each_time(
     assert "Paris" in again["chat"]["text"]
 
 
-@pytest.mark.parametrize("with_state", [True, False], ids=["with state", "without state"])
+# A minute and a half each: the one that has to fetch the keys, the other in make soak.
+@pytest.mark.parametrize(
+    "with_state",
+    [
+        pytest.param(True, id="with state", marks=pytest.mark.soak),
+        pytest.param(False, id="without state"),
+    ],
+)
 def test_another_clone_takes_over(served: Site, tmp_path: Path, with_state: bool) -> None:
     shutil.rmtree(served.clone.directory / "runs", ignore_errors=True)
     before = identities(served.cluster_dir)

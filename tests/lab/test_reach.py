@@ -1,4 +1,7 @@
-"""Every fault between three real hosts is named by the role reach, and health is no fault."""
+"""Every fault between three real hosts is named by the role reach, and health is no fault.
+
+Each takes half a minute: one of each kind, the others in make soak; tests/unit/reach has them all.
+"""
 
 from __future__ import annotations
 
@@ -197,6 +200,7 @@ def test_a_dropped_port_is_named_with_the_host_that_drops_it(three: Lab, measure
     assert "on lab2: " in found["fix"] and "nft list ruleset" in found["fix"]
 
 
+@pytest.mark.soak
 def test_a_firewall_open_for_planned_ports_only_is_found_by_the_kernels_own(
     three: Lab, measure: Measure
 ) -> None:
@@ -208,6 +212,7 @@ def test_a_firewall_open_for_planned_ports_only_is_found_by_the_kernels_own(
     assert "the kernel's own range: gloo, NCCL" in found["expected"]
 
 
+@pytest.mark.soak
 def test_a_rejecting_rule_is_told_from_a_port_where_nobody_listens(
     three: Lab, measure: Measure
 ) -> None:
@@ -236,6 +241,7 @@ def test_a_cut_pair_is_named_and_no_host_is(three: Lab, measure: Measure) -> Non
         assert three.address(host) in found["found"]
 
 
+@pytest.mark.soak
 def test_a_host_that_is_cut_off_is_named_alone(three: Lab, measure: Measure) -> None:
     three.cut("lab2")
     (found,) = missed(measure(), "reach_ports")
@@ -249,18 +255,21 @@ def test_loss_is_blamed_on_the_host_whose_link_has_it(three: Lab, measure: Measu
     assert "lab1 -> lab2" in found["found"] and "lab2 -> lab3" in found["found"]
 
 
+@pytest.mark.soak
 def test_loss_of_one_pair_is_blamed_on_the_pair(three: Lab, measure: Measure) -> None:
     three.link("lab1", "lab2").limit(loss=2)
     (found,) = missed(measure(), "reach_loss")
     assert found["what"].startswith("the path between lab1 and lab2 loses up to")
 
 
+@pytest.mark.soak
 def test_a_slow_link_is_no_loss(three: Lab, measure: Measure) -> None:
     three.link("lab1").limit(rate="10mbit")
     result = measure()
     assert result["evidence"]["values"]["loss_worst_percent"] < 0.5
 
 
+@pytest.mark.soak
 def test_a_firewall_without_udp_leaves_loss_unmeasured_and_says_so(
     three: Lab, measure: Measure
 ) -> None:
@@ -293,6 +302,7 @@ def test_another_key_gets_no_answer(three: Lab, measure: Measure) -> None:
     assert found["where"] == "lab3"
 
 
+@pytest.mark.soak
 def test_a_delayed_pair_is_slow_but_no_failure(three: Lab, measure: Measure) -> None:
     three.link("lab1", "lab2").limit(delay="30ms")
     values = measure()["evidence"]["values"]

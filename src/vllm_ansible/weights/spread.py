@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+# Files that arrive at once from outside, over all hosts: enough to fill a line with connections.
+AT_ONCE = 16
+# Threads of one host that wait for a piece; they cost little while they wait.
+MOST_STREAMS = 64
+
 
 def chain(
     number: int,
@@ -52,3 +57,14 @@ def upstream(
         later = [other for other in order[place + 1 :] if name in has.get(other, ())]
         found[name] = {"before": order[:place][::-1], "beside": later}
     return found
+
+
+def width(outside: int, workers: int = 0, streams: int = 0) -> tuple[int, int]:
+    """Return how many files each host takes at once from the hub, and how many from its peers.
+
+    outside: number of hosts that ask the hub. workers, streams: what was asked for, if anything.
+    A host has to take part in every file that is arriving somewhere: what it leaves for later, its
+    line has to make up for when the line from outside is idle.
+    """
+    workers = workers or max(1, -(-AT_ONCE // max(1, outside)))
+    return workers, streams or min(MOST_STREAMS, max(4, workers * outside))

@@ -16,7 +16,7 @@ from vllm_ansible.node import hub_manifest, models, weights
 from vllm_ansible.node.models import Model
 from vllm_ansible.node.safetensors import WeightsError
 
-from .nodes import LOOPBACK, silent
+from .passing.nodes import LOOPBACK, silent
 from .program import PROGRAM
 
 MODEL = Model("hub", "org/tiny")

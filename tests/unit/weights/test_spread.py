@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from vllm_ansible.weights.spread import chain, upstream
+from vllm_ansible.weights.spread import chain, upstream, width
 
 HOSTS = ["a", "b", "c", "d"]
 NAMES = [f"shard-{number}" for number in range(8)]
@@ -46,3 +46,21 @@ def test_holders_are_asked_in_turn_and_stand_in_for_each_other() -> None:
     assert {way[-2] for way in first} == {"a", "b"}
     mends = upstream("a", NAMES, HOSTS, has, HOSTS)
     assert all([*way["before"], *way["beside"]] == ["b"] for way in mends.values())
+
+
+@pytest.mark.parametrize(
+    ("outside", "asked", "expected"),
+    [
+        (1, (0, 0), (16, 16)),
+        (3, (0, 0), (6, 18)),
+        (16, (0, 0), (1, 16)),
+        (128, (0, 0), (1, 64)),
+        (0, (0, 0), (16, 4)),
+        (4, (8, 0), (8, 32)),
+        (4, (0, 5), (4, 5)),
+    ],
+)
+def test_a_host_takes_part_in_every_file_that_arrives_anywhere(
+    outside: int, asked: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    assert width(outside, *asked) == expected

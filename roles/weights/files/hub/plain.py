@@ -15,7 +15,8 @@ from huggingface_hub import get_session
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 from words import Failure, route
 
-BLOCK = 2**20
+# Written in steps of a piece: what is held back here, no peer gets either.
+BLOCK = 2**18
 
 
 def other_size(name: str, wanted: int, found: int) -> Failure:

@@ -84,8 +84,13 @@ def _once(
                     failed = message if "failed" in message else failed
                 if ended and not failed and followers.keys() - written:
                     failed = {"failed": ""}
-                looks = pool.map(_look, followers.values(), itertools.repeat(written))
-                looked = dict(zip(list(followers), looks))  # noqa: B905  hosts have Python 3.9
+                # The program goes by their order: of those it has not written, the first are open.
+                unwritten = [name for name in followers if name not in written][: hub.workers]
+                open_now = [name for name in followers if name in written or name in unwritten]
+                looks = pool.map(
+                    _look, map(followers.__getitem__, open_now), itertools.repeat(written)
+                )
+                looked = dict(zip(open_now, looks))  # noqa: B905  hosts have Python 3.9
                 for name in [name for name, whole in looked.items() if whole and name in written]:
                     follower = followers.pop(name)
                     wrong += [] if follower.right() else [follower.file]

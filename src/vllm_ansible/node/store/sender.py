@@ -24,7 +24,9 @@ from .shelf import DIGEST_BYTES, Shelf
 from .signing import DOMAIN, refusal
 
 PIECE, WAIT, AGAIN = b"P", b"W", b"A"
-LOOK_SECONDS = 0.01
+# How long to wait for the next piece before looking again: on a slow line longer each time, so that
+# many streams that wait cost little.
+LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.005, 0.05
 WAIT_SECONDS = 1.0
 # A peer that takes nothing for so long is gone.
 SEND_SECONDS = 60.0
@@ -65,7 +67,7 @@ class Handler(BaseHTTPRequestHandler):
         """Send piece after piece as they come."""
         number, most, proofs = first, 0, shelf.proofs(file)
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        said = time.monotonic()
+        said, pause = time.monotonic(), LOOK_SECONDS
         with ExitStack() as opened:
             content: Optional[IO[bytes]] = None
             while number < file.pieces:
@@ -80,8 +82,10 @@ class Handler(BaseHTTPRequestHandler):
                             return
                         self.connection.sendall(WAIT)
                         self.server.used = said = time.monotonic()
-                    time.sleep(LOOK_SECONDS)
+                    time.sleep(pause)
+                    pause = min(2 * pause, LONGEST_LOOK_SECONDS)
                     continue
+                pause = LOOK_SECONDS
                 content = content or opened.enter_context(open(shelf.source(file), "rb"))
                 digest = proofs.read(number)
                 if len(digest) < DIGEST_BYTES:  # withdrawn since it was counted

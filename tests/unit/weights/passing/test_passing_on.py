@@ -3,98 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import http.client
 import os
-import random
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.emulators.hub import Hub, Repository
+from tests.emulators.hub import Hub
 from vllm_ansible.node.failure import Failure
-from vllm_ansible.node.store import receiver, sender
+from vllm_ansible.node.store import receiver
 from vllm_ansible.node.store.incoming import Incoming
 from vllm_ansible.node.store.manifest import PIECE, Manifest, parse
 from vllm_ansible.node.store.shelf import Shelf
 from vllm_ansible.node.store.signing import header
 
+from .model import MODEL, SHARDS, SLUG, sent, whole_on
 from .nodes import LOOPBACK, Nodes
-
-MODEL, SLUG = "org/tiny", "org--tiny"
-SHARDS = {f"model-{number:05}-of-00004.safetensors": 3 * PIECE + 17 * number for number in range(4)}
-CHANCE = random.Random(5)  # noqa: S311  content, no secret
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiver, "JOIN_SECONDS", 1.0)
-    monkeypatch.setattr(receiver, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(sender, "WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(receiver, "SILENCE_SECONDS", 3.0)
-
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("tree")
-    for name, size in SHARDS.items():
-        (made / name).write_bytes(CHANCE.randbytes(size))
-    (made / "config.json").write_text("{}")
-    (made / "empty.txt").write_text("")
-    return made
-
-
-@pytest.fixture
-def hub(tree: Path) -> Iterator[Hub]:
-    with Hub({MODEL: Repository(tree)}) as served:
-        yield served
-
-
-@pytest.fixture
-def manifest(tree: Path, hub: Hub) -> Manifest:
-    files = []
-    for path in sorted(tree.iterdir()):
-        content = path.read_bytes()
-        large = path.suffix == ".safetensors"
-        git = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
-        files.append(
-            {
-                "name": path.name,
-                "bytes": len(content),
-                "sha256": hashlib.sha256(content).hexdigest() if large else None,
-                "git": git.hexdigest(),
-            }
-        )
-    commit = hub.repositories[MODEL].commit("main")
-    return parse(SLUG, MODEL, {"revision": commit, "files": files})
-
-
-@pytest.fixture
-def make_nodes(tmp_path: Path, manifest: Manifest, hub: Hub) -> Iterator[Callable[..., Nodes]]:
-    made: list[Nodes] = []
-
-    def make(*names: str) -> Nodes:
-        made.append(Nodes(names, tmp_path, manifest, hub.url))
-        return made[-1]
-
-    yield make
-    for nodes in made:
-        nodes.close()
-
-
-def whole_on(nodes: Nodes, tree: Path, *names: str) -> None:
-    for name in names or nodes.all:
-        node = nodes.all[name]
-        assert node.error is None, node.error
-        for path in tree.iterdir():
-            assert node.content(path.name) == path.read_bytes(), (name, path.name)
-        assert not os.path.exists(node.shelf.partial)
-
-
-def sent(hub: Hub) -> dict[str, int]:
-    return {name: hub.sent[name] for name in SHARDS}
 
 
 def test_each_byte_comes_from_the_hub_once_and_reaches_every_host(

@@ -19,7 +19,7 @@ from vllm_ansible.node.store.shelf import Shelf
 from vllm_ansible.node.store.signing import DOMAIN
 from vllm_ansible.weights.spread import upstream
 
-from .program import PROGRAM
+from ..program import PROGRAM
 
 LOOPBACK = "127.0.0.1"
 
