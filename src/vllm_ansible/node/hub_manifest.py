@@ -12,6 +12,7 @@ from typing import Any
 
 from .models import Model
 from .programs import Program, write
+from .store.disk_failure import disk_errors_told
 from .store.shelf import Shelf
 from .weights import environment
 
@@ -23,7 +24,7 @@ def ask(model: Model, wanted: Mapping[str, Any], check: bool = False) -> dict[st
     """Return model, revision and files; asks the hub unless the revision is a commit it asked for.
 
     wanted: models_dir, python, program, include, exclude, token_path, environment.
-    Raises WeightsError in the hub program's words.
+    Raises WeightsError in the hub program's words, Failure where the disk refuses.
     """
     request = {
         "action": "manifest",
@@ -38,11 +39,16 @@ def ask(model: Model, wanted: Mapping[str, Any], check: bool = False) -> dict[st
         return dict(kept["manifest"])
     manifest = {"model": model.name, **_asked(request, wanted)}
     if not check:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(f"{path}.partial", "w", encoding="utf-8") as handle:
-            json.dump({"request": request, "manifest": manifest}, handle)
-        os.replace(f"{path}.partial", path)
+        with disk_errors_told(wanted["models_dir"]):
+            _write(path, {"request": request, "manifest": manifest})
     return manifest
+
+
+def _write(path: str, content: Mapping[str, Any]) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(f"{path}.partial", "w", encoding="utf-8") as handle:
+        json.dump(content, handle)
+    os.replace(f"{path}.partial", path)
 
 
 def _asked(request: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, Optional
 from . import hub_models
 from .models import PACKAGES, Model, make_record, write_record
 from .programs import Program
+from .store.disk_failure import disk_errors_told
 
 Report = Callable[..., None]
 LOOK_SECONDS = 0.5
@@ -21,6 +22,13 @@ UNPACKED = ".package-"
 def fetch_all(models: Sequence[Model], wanted: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """Put every model in place, and return their fingerprints and what was found damaged."""
     os.umask(0o022)
+    with disk_errors_told(wanted["models_dir"]):
+        return _fetch_all(models, wanted, report)
+
+
+def _fetch_all(
+    models: Sequence[Model], wanted: Mapping[str, Any], report: Report
+) -> dict[str, Any]:
     of_hub = [model for model in models if model.source == "hub"]
     made = [model for model in models if model.source != "hub"]
     done = {}

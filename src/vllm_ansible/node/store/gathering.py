@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import queue
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 from ..failure import Failure
 from . import hub as the_hub
+from .disk_failure import disk_failure
 from .follower import adopt
 from .hub import Hub
 from .incoming import DiskError, Incoming
@@ -180,20 +180,4 @@ def _told_of(error: Exception, parts: Sequence[Part]) -> Exception:
     """Return an error in words that a person can act on."""
     if isinstance(error, DiskError):
         error = error.args[0]
-    if not isinstance(error, OSError):
-        return error
-    where = parts[0].shelf.store
-    details: dict[str, Any] = {"found": str(error), "where": error.filename or where}
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Failure(
-            "the disk is full while weights arrive",
-            expected="room for every file of the models",
-            fix="free some space, or set models_dir to a larger disk; what is there is kept",
-            **details,
-        )
-    return Failure(
-        f"weights cannot be written: {error.strerror or error}",
-        expected="a directory that the service user may write to",
-        fix="see that the directory belongs to the service user, also for root on a shared disk",
-        **details,
-    )
+    return disk_failure(error, parts[0].shelf.place) if isinstance(error, OSError) else error

@@ -64,6 +64,7 @@ class Shelf:
     """One model on this host."""
 
     def __init__(self, models_dir: str, slug: str) -> None:
+        self.place = models_dir
         self.final = os.path.join(models_dir, slug)
         self.partial = f"{self.final}.partial"
         self.store = os.path.join(models_dir, STORE, slug)

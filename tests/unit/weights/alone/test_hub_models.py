@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,67 +13,8 @@ from vllm_ansible.node import hub_manifest, models, weights
 from vllm_ansible.node.models import Model
 from vllm_ansible.node.safetensors import WeightsError
 
-from .passing.nodes import LOOPBACK, silent
-from .program import PROGRAM
-
-MODEL = Model("hub", "org/tiny")
-
-
-def shard(tensor: str) -> bytes:
-    """Return a weights file that holds one tensor of eight bytes."""
-    header = {tensor: {"dtype": "U8", "shape": [8], "data_offsets": [0, 8]}}
-    raw = json.dumps(header).encode()
-    return struct.pack("<Q", len(raw)) + raw + tensor.encode().ljust(8)[:8]
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    made = tmp_path / "tree"
-    made.mkdir()
-    (made / "config.json").write_text("{}")
-    names = {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}
-    for tensor, name in names.items():
-        (made / name).write_bytes(shard(tensor))
-    (made / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
-    (made / "pytorch_model.bin").write_bytes(b"the same in another format")
-    return made
-
-
-@pytest.fixture
-def hub(tree: Path) -> Iterator[Hub]:
-    with Hub({"org/tiny": Repository(tree)}) as served:
-        yield served
-
-
-@pytest.fixture
-def wanted(tmp_path: Path, hub: Hub) -> dict[str, Any]:
-    """Give what the module hands over for a host that is alone."""
-    key = tmp_path / "key"
-    key.write_text("k" * 32)
-    given: dict[str, Any] = {
-        "models_dir": str(tmp_path / "models"),
-        "python": sys.executable,
-        "environment": {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"},
-        "program": PROGRAM,
-        "scripts": {"hub": PROGRAM},
-        "include": [],
-        "exclude": [],
-    }
-    given["store"] = {
-        "manifests": {MODEL.slug(): hub_manifest.ask(MODEL, given)},
-        "upstream": {},
-        "addresses": {},
-        "address": LOOPBACK,
-        "port": 1,
-        "outside": True,
-        "key_file": str(key),
-        "python": sys.executable,
-        "hub_workers": 2,
-        "streams": 2,
-        "stall_seconds": 5,
-        "rehash": False,
-    }
-    return given
+from ..passing.nodes import silent
+from .model import MODEL, shard
 
 
 def test_a_model_is_recorded_once_it_is_proven(wanted: dict[str, Any], hub: Hub) -> None:

@@ -1,0 +1,68 @@
+"""One host alone, and a hub with a model of two shards."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.emulators.hub import Hub, Repository
+from vllm_ansible.node import hub_manifest
+
+from ..passing.nodes import LOOPBACK
+from ..program import PROGRAM
+from .model import MODEL, shard
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    made = tmp_path / "tree"
+    made.mkdir()
+    (made / "config.json").write_text("{}")
+    names = {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}
+    for tensor, name in names.items():
+        (made / name).write_bytes(shard(tensor))
+    (made / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    (made / "pytorch_model.bin").write_bytes(b"the same in another format")
+    return made
+
+
+@pytest.fixture
+def hub(tree: Path) -> Iterator[Hub]:
+    with Hub({"org/tiny": Repository(tree)}) as served:
+        yield served
+
+
+@pytest.fixture
+def wanted(tmp_path: Path, hub: Hub) -> dict[str, Any]:
+    """Give what the module hands over for a host that is alone."""
+    key = tmp_path / "key"
+    key.write_text("k" * 32)
+    given: dict[str, Any] = {
+        "models_dir": str(tmp_path / "models"),
+        "python": sys.executable,
+        "environment": {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"},
+        "program": PROGRAM,
+        "scripts": {"hub": PROGRAM},
+        "include": [],
+        "exclude": [],
+    }
+    given["store"] = {
+        "manifests": {MODEL.slug(): hub_manifest.ask(MODEL, given)},
+        "upstream": {},
+        "addresses": {},
+        "address": LOOPBACK,
+        "port": 1,
+        "outside": True,
+        "key_file": str(key),
+        "python": sys.executable,
+        "hub_workers": 2,
+        "streams": 2,
+        "stall_seconds": 5,
+        "rehash": False,
+    }
+    return given
