@@ -41,28 +41,29 @@ def hub(directory: Path) -> Iterator[Hub]:
 
 @pytest.fixture(scope="module")
 def cluster_dir(directory: Path) -> Iterator[Path]:
-    """Name a directory of a cluster; no process of it stays behind."""
+    """Name a directory for clusters; no process of them stays behind."""
     yield directory / "cluster"
     end_all(directory / "cluster")
 
 
 @pytest.fixture(scope="module")
 def run(hub: Hub, cluster_dir: Path, directory: Path) -> Callable[..., Ran]:
-    """Run a playbook for an engine with a model of the hub."""
+    """Run a playbook for an engine with a model of the hub, which lies on a volume."""
     clone = Clone(directory / "clone")
-    inventory = clone.inventory(
-        "early",
-        HERE,
-        cluster_name="early",
-        cluster_dir=str(cluster_dir),
-        accelerator="cpu",
-        privileges="none",
-        port_base=28000,
-        engines=[{"name": "chat", "model": MODEL}],
-        sources_environment={"HF_ENDPOINT": hub.url},
-    )
 
-    def play(playbook: str, *arguments: str) -> Ran:
+    def play(playbook: str, *arguments: str, cluster: str = "early") -> Ran:
+        inventory = clone.inventory(
+            cluster,
+            HERE,
+            cluster_name=cluster,
+            cluster_dir=str(cluster_dir / cluster),
+            models_dir=str(directory / "volume"),
+            accelerator="cpu",
+            privileges="none",
+            port_base=28000,
+            engines=[{"name": "chat", "model": MODEL}],
+            sources_environment={"HF_ENDPOINT": hub.url},
+        )
         ran = clone.run(inventory, *arguments, playbook=f"playbooks/{playbook}.yml")
         assert ran.status == 0, ran.output
         return ran
@@ -82,7 +83,7 @@ def test_weights_arrive_beside_other_work_and_not_while_links_are_measured(
     hub: Hub, cluster_dir: Path, directory: Path, run: Callable[..., Ran]
 ) -> None:
     def fetching() -> Any:
-        return json.loads((cluster_dir / "tasks/weights.json").read_text())
+        return json.loads((cluster_dir / "early/tasks/weights.json").read_text())
 
     run("prepare")
     assert fetching()["state"] == "running", "prepare waited for the weights, or began none"
@@ -97,16 +98,27 @@ def test_weights_arrive_beside_other_work_and_not_while_links_are_measured(
 
     hub.throttle(0)
     run("weights")
-    assert digests(cluster_dir / "models/org--tiny") == digests(directory / "hub/tree")
+    assert digests(directory / "volume/org--tiny") == digests(directory / "hub/tree")
     # What was on its way when it was stopped is asked for again, of each file that was open.
     assert sum(hub.sent.values()) - SIZE < 4 * (CHUNK + (1 << 20))
 
 
-def test_a_model_goes_when_no_engine_needs_it_any_more(
-    cluster_dir: Path, run: Callable[..., Ran]
+def test_another_cluster_finds_on_the_volume_what_the_first_one_brought(
+    hub: Hub, cluster_dir: Path, run: Callable[..., Ran]
 ) -> None:
-    place = cluster_dir / "models/org--tiny"
-    without = ("-e", json.dumps({"engines": []}))
+    asked = len(hub.asked)
+    run("prepare", cluster="later")
+    found = run("weights", cluster="later")
+    assert found.changed == []
+    assert len(hub.asked) == asked
+    assert not (cluster_dir / "later/tasks/weights.json").exists()
+
+
+def test_a_model_goes_when_it_is_named_and_no_engine_needs_it_any_more(
+    directory: Path, run: Callable[..., Ran]
+) -> None:
+    place = directory / "volume/org--tiny"
+    without = ("-e", json.dumps({"engines": [], "weights_prune": ["org--tiny"]}))
     announced = run("prune", "--check", *without)
     assert "would remove org--tiny (24 MiB)" in " ".join(announced.output.split())
     assert place.exists()
