@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -26,6 +27,8 @@ JOIN_SECONDS = 45.0
 RETRY_SECONDS = 0.5
 # A file that came whole and wrong is taken anew so often, before the hub itself is asked.
 ROUNDS = 2
+# The kernel gathers so many bytes before it wakes the reader, where as many are to come.
+TOGETHER = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -113,14 +116,16 @@ def _take(peer: Peer, incoming: Incoming, line: Line) -> None:
     )
     with closing(connection):
         connection.request("GET", path, headers={"Authorization": header(line.key, path)})
-        with connection.getresponse() as answer:
+        # Of its own, since the response closes the connection's once its headers are there.
+        with closing(connection.sock.dup()) as wire, connection.getresponse() as answer:
             if answer.status != 200:
                 raise PeerError(f"answers {answer.status} {answer.reason}")
+            frames = Frames(wire, answer.fp.peek())
             buffer = memoryview(bytearray(PIECE))
             last = time.monotonic()
             while incoming.beginning.pieces < file.pieces:
                 piece = buffer[: file.length(incoming.beginning.pieces)]
-                digest = _next(answer, piece)
+                digest = frames.next(piece)
                 if digest:
                     incoming.take(piece, digest)
                     line.arrived(incoming)
@@ -129,26 +134,35 @@ def _take(peer: Peer, incoming: Incoming, line: Line) -> None:
                     raise PeerError("has nothing")
 
 
-def _next(answer: http.client.HTTPResponse, piece: memoryview) -> bytes:
-    """Read a frame; a piece is read into its place and its digest returned."""
-    tag = answer.read(1)
-    if tag == sender.WAIT:
-        return b""
-    if tag == sender.AGAIN:
-        raise Withdrawn("it begins anew")
-    if tag != sender.PIECE:
-        raise PeerError("ends in the middle" if not tag else "sends what nobody knows")
-    digest = _read(answer, memoryview(bytearray(DIGEST_BYTES)))
-    _read(answer, piece)
-    return bytes(digest)
+class Frames:
+    """What a peer sends, read so that a piece that comes packet by packet wakes nobody for each."""
 
+    def __init__(self, wire: socket.socket, begun: bytes) -> None:
+        """Go on after the bytes that came with the headers."""
+        self._wire, self._begun = wire, memoryview(begun)
 
-def _read(answer: http.client.HTTPResponse, into: memoryview) -> memoryview:
-    """Fill a buffer."""
-    filled = 0
-    while filled < len(into):
-        count = answer.readinto(into[filled:])
-        if not count:
-            raise PeerError("ends in the middle")
-        filled += count
-    return into
+    def next(self, piece: memoryview) -> bytes:
+        """Read a frame; a piece is read into its place and its digest returned."""
+        tag = self._read(memoryview(bytearray(1)))
+        if tag == sender.WAIT:
+            return b""
+        if tag == sender.AGAIN:
+            raise Withdrawn("it begins anew")
+        if tag != sender.PIECE:
+            raise PeerError("sends what nobody knows")
+        digest = self._read(memoryview(bytearray(DIGEST_BYTES)))
+        self._read(piece)
+        return bytes(digest)
+
+    def _read(self, into: memoryview) -> memoryview:
+        """Fill a buffer, with nothing of what follows it."""
+        filled = min(len(self._begun), len(into))
+        into[:filled], self._begun = self._begun[:filled], self._begun[filled:]
+        while filled < len(into):
+            together = min(len(into) - filled, TOGETHER)
+            self._wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, together)
+            count = self._wire.recv_into(into[filled:])
+            if not count:
+                raise PeerError("ends in the middle")
+            filled += count
+        return into
