@@ -30,15 +30,23 @@ def weights_of_hub(engines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
     return [one for one in plain(engines) if _of(model_of, one).source == "hub"]
 
 
+def weights_writers(
+    hosts: Sequence[str], marks: Mapping[str, str], outside: Sequence[str]
+) -> dict[str, str]:
+    """Return for each host who brings its models."""
+    return spread.writers(plain(hosts), plain(marks), plain(outside))
+
+
 def weights_needs(
-    hosts: Sequence[str], engines: Sequence[Mapping[str, Any]]
+    writers: Mapping[str, str], engines: Sequence[Mapping[str, Any]]
 ) -> dict[str, list[str]]:
-    """Return the directories of the hub's models that each host needs."""
-    found = {host: _of(wanted_models, plain(engines), host).values() for host in hosts}
-    return {
-        host: sorted({model.slug() for model in models if model.source == "hub"})
-        for host, models in found.items()
-    }
+    """Return the directories of the hub's models that each host brings, for itself and others."""
+    found: dict[str, set[str]] = {}
+    for host, writer in writers.items():
+        models = _of(wanted_models, plain(engines), host).values()
+        slugs = {model.slug() for model in models if model.source == "hub"}
+        found[writer] = found.get(writer, set()) | slugs
+    return {host: sorted(slugs) for host, slugs in found.items()}
 
 
 def weights_asks_hub(host: str, needs: Mapping[str, Sequence[str]], outside: Sequence[str]) -> bool:
@@ -106,4 +114,5 @@ class FilterModule:
             "weights_of_hub": weights_of_hub,
             "weights_upstream": weights_upstream,
             "weights_width": weights_width,
+            "weights_writers": weights_writers,
         }

@@ -33,6 +33,11 @@ options:
     description: Name of this host, as C(hosts) of an engine lists it.
     type: str
     required: true
+  sharing:
+    description: Hosts that see the same directory of models; what they need is brought, too.
+    type: list
+    elements: str
+    default: []
   state:
     description: Whether to fetch what is missing, or only to look.
     type: str
@@ -125,6 +130,7 @@ def main() -> None:
             "models_dir": {"type": "path"},
             "engines": {"type": "list", "elements": "dict", "required": True},
             "host": {"type": "str", "required": True},
+            "sharing": {"type": "list", "elements": "str", "default": []},
             "state": {"choices": ["present", "look"], "default": "present"},
             "python": {"type": "path"},
             "scripts": {"type": "dict", "default": {}},
@@ -139,7 +145,11 @@ def main() -> None:
     wanted["models_dir"] = wanted["models_dir"] or os.path.join(wanted["cluster_dir"], "models")
     wanted["uv"] = wanted["uv"] or os.path.join(wanted["cluster_dir"], "tools/bin/uv")
     try:
-        needed = models.wanted_models(wanted["engines"], wanted["host"])
+        needed = {
+            engine: model
+            for host in [wanted["host"], *wanted["sharing"]]
+            for engine, model in models.wanted_models(wanted["engines"], host).items()
+        }
         records = {
             engine: record(model, wanted, module.check_mode) for engine, model in needed.items()
         }

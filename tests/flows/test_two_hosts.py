@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from vllm_ansible.lab.cache import MOUNT
+
 from .clone import Ran
 from .greedy import ASK
 from .hub_model import DIRECTORY, MODEL, digests, hub_on
@@ -193,6 +195,34 @@ def test_hosts_bring_each_other_a_model_of_the_hub_and_mend_it(
     knock = "import socket, sys; socket.create_connection((sys.argv[1], 20014), timeout=5)"
     knocked = lab.run("lab1", ["python3", "-c", knock, lab.address("lab2")], check=False)
     assert "ConnectionRefusedError" in knocked.stderr, "what passes weights on is still there"
+
+
+def test_hosts_that_share_a_directory_bring_a_model_once(two_hosts_served: TwoHosts) -> None:
+    lab = two_hosts_served.lab
+    shared = f"{MOUNT}/models-{lab.record.token}"
+    with hub_on(lab, "lab1") as url:
+        variables = {
+            "weights_engines": [
+                {"name": "tiny", "model": MODEL},
+                {"name": "other", "model": "random:llama", "hosts": ["lab2"]},
+            ],
+            "models_dir": shared,
+            "sources_environment": {"HF_ENDPOINT": url},
+        }
+        told = ("-e", json.dumps(variables))
+        try:
+            first = two_hosts_served.run(*told, playbook="playbooks/weights.yml")
+            assert first.status == 0, first.output
+            fetched = [one for one in first.changed if "Start to fetch" in one]
+            assert len(fetched) == 1 and fetched[0].endswith("Start to fetch (lab1)")
+            wanted = digests(lab, "lab1", f"{DIRECTORY}/tree")
+            assert digests(lab, "lab2", f"{shared}/org--tiny") == wanted
+            # What the other host alone needs was brought as well.
+            assert "config.json" in digests(lab, "lab2", f"{shared}/random--llama")
+            again = two_hosts_served.run(*told, playbook="playbooks/weights.yml")
+            assert again.status == 0 and again.changed == [], again.output
+        finally:
+            lab.run("lab1", ["rm", "-rf", shared])
 
 
 # Without a trace in size or time, as a bad disk does.

@@ -101,6 +101,8 @@ def wanted_models(engines: list[dict[str, Any]], host: str) -> dict[str, Model]:
 def look(model: Model, models_dir: str) -> Optional[dict[str, Any]]:
     """Return the record of a model whose files are as they were checked; one stat a file."""
     try:
+        # On NFS a name that was missing a moment ago stays so until its directory is read again.
+        os.listdir(models_dir)
         with open(model.record(models_dir), encoding="utf-8") as record_file:
             record: dict[str, Any] = json.load(record_file)
         place = model.place(models_dir)

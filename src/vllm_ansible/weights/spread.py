@@ -15,6 +15,22 @@ AT_ONCE = 16
 MOST_STREAMS = 64
 
 
+def writers(
+    hosts: Sequence[str], marks: Mapping[str, str], outside: Collection[str]
+) -> dict[str, str]:
+    """Return for each host who brings its models: of those that share a directory, one for all.
+
+    marks: of each host's directory of models; a host without a mark has one of its own. Two that
+    write to the same directory would each wait for what the other one is to bring.
+    """
+    found = {}
+    for host in hosts:
+        mark = marks.get(host, "")
+        sharing = [other for other in hosts if mark and marks.get(other) == mark] or [host]
+        found[host] = next((other for other in sharing if other in outside), sharing[0])
+    return found
+
+
 def chain(
     number: int,
     name: str,

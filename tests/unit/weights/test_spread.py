@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from vllm_ansible.weights.spread import chain, upstream, width
+from vllm_ansible.weights.spread import chain, upstream, width, writers
 
 HOSTS = ["a", "b", "c", "d"]
 NAMES = [f"shard-{number}" for number in range(8)]
@@ -64,3 +64,18 @@ def test_a_host_takes_part_in_every_file_that_arrives_anywhere(
     outside: int, asked: tuple[int, int], expected: tuple[int, int]
 ) -> None:
     assert width(outside, *asked) == expected
+
+
+def test_of_hosts_that_share_a_directory_one_brings_all() -> None:
+    marks = {"a": "x", "b": "y", "c": "x", "d": ""}
+    found = writers(["a", "b", "c", "d"], marks, ["a", "b", "c", "d"])
+    assert found == {"a": "a", "b": "b", "c": "a", "d": "d"}
+
+
+def test_of_hosts_that_share_a_directory_one_that_may_go_outside_brings_all() -> None:
+    assert set(writers(["a", "b", "c"], dict.fromkeys("abc", "x"), ["c"]).values()) == {"c"}
+    assert set(writers(["a", "b"], dict.fromkeys("ab", "x"), ["elsewhere"]).values()) == {"a"}
+
+
+def test_hosts_without_a_mark_share_nothing() -> None:
+    assert writers(["a", "b"], {}, []) == {"a": "a", "b": "b"}
