@@ -136,6 +136,8 @@ def test_a_picture_of_many_nodes_stays_small(config: str, tmp_path: Path) -> Non
 START, SECONDS = "import argparse, dataclasses, json, pathlib, re, typing", 0.031
 
 
+# In make soak, on a quiet machine: beside other work it measures the other work.
+@pytest.mark.soak
 @pytest.mark.parametrize(("line", "seconds"), [("4x8 H100-80", 0.100), ("128x8 H100-80", 1.0)])
 def test_a_plan_takes_no_longer_than_it_may(
     config: str, tmp_path: Path, line: str, seconds: float
