@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
-from . import environment, launcher, process
+from . import environment, process
+from .in_use import users_of
 
 
 def removable(cluster_dir: str, digest: str) -> list[Path]:
@@ -39,8 +39,8 @@ def removable(cluster_dir: str, digest: str) -> list[Path]:
 
 def remove(places: list[Path]) -> list[Path]:
     """Remove environments with their locks, but for those that a process runs from."""
-    used = _in_use(places)
-    gone = [place for place in places if place not in used]
+    used = users_of([str(place) for place in places])
+    gone = [place for place in places if str(place) not in used]
     for place in gone:
         shutil.rmtree(place)
         lock = Path(f"{place}.txt")
@@ -55,26 +55,3 @@ def _age(place: Path) -> float:
         return -(place / environment.MANIFEST).stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _in_use(places: list[Path]) -> set[Path]:
-    """Return the environments that some process runs from, has its programs or libraries from."""
-    used: set[Path] = set()
-    for pid in launcher.process_table():
-        text = _files_of(pid)
-        used.update(place for place in places if f"{place}/" in text)
-    return used
-
-
-def _files_of(pid: int) -> str:
-    """Return command and mapped files of a process; what belongs to others may stay hidden."""
-    text = ""
-    for name in ("cmdline", "maps"):
-        try:
-            text += Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace") + "\n"
-        except OSError:
-            continue
-    try:
-        return text + os.readlink(f"/proc/{pid}/cwd") + "/"
-    except OSError:
-        return text

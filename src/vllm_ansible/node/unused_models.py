@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from . import launcher
+from .in_use import users_of
 from .models import model_of
 from .store.shelf import STORE, Shelf
 
@@ -36,12 +36,13 @@ def look(models_dir: str, engines: Sequence[Mapping[str, Any]]) -> list[Kept]:
     """
     slugs = _made(models_dir)
     needed = {model_of(one).slug(): str(one["name"]) for one in engines}
-    users = _users([os.path.join(models_dir, slug) for slug in slugs])
+    users = users_of([os.path.join(models_dir, slug) for slug in slugs])
     found = []
     for slug in slugs:
         shelf = Shelf(models_dir, slug)
         why = f"engine {needed[slug]} serves it" if slug in needed else ""
-        why = why or users.get(shelf.final, "")
+        if not why and shelf.final in users:
+            why = f"process {users[shelf.final]} uses it"
         why = why or ("a run is completing it" if shelf.tended() else "")
         found.append(Kept(slug, sum(map(_size, _places(models_dir, slug))), why))
     return found
@@ -100,26 +101,3 @@ def _size(place: str) -> int:
                 with suppress(FileNotFoundError):
                     total += os.lstat(os.path.join(folder, name)).st_size
     return total
-
-
-def _users(places: Sequence[str]) -> dict[str, str]:
-    """Return of each directory a process that names it or has a file of it mapped, in words."""
-    users: dict[str, str] = {}
-    for pid in launcher.process_table() if places else ():
-        if pid == os.getpid():
-            continue
-        text = _text_of(pid)
-        for place in places:
-            # Not the beginning of a longer name.
-            if any(f"{place}{end}" in text for end in ("/", "\0", "\n")):
-                users.setdefault(place, f"process {pid} uses it")
-    return users
-
-
-def _text_of(pid: int) -> str:
-    """Return command and mapped files of a process; what belongs to others may stay hidden."""
-    text = ""
-    for name in ("cmdline", "maps"):
-        with suppress(OSError), open(f"/proc/{pid}/{name}", "rb") as content:
-            text += content.read().decode(errors="replace") + "\n"
-    return text
