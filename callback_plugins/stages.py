@@ -51,7 +51,7 @@ class CallbackModule(DefaultCallback):
         self._stage: str | None = None
         self._pending: tuple[str, str] | None = None
         self._began = 0.0
-        self._evidence: list[tuple[str, str]] = []
+        self._evidence: list[tuple[str, str, str]] = []
         self._would_change: dict[str, list[str]] = {}
         self._failures: dict[tuple[str, outcome.Failure], list[str]] = {}
         self._failed = False
@@ -101,7 +101,7 @@ class CallbackModule(DefaultCallback):
         """Keep the evidence and, in check mode, what would change."""
         host = result.host.get_name()
         for found in outcome.evidence(result.result):
-            self._evidence.append((host, found["summary"]))
+            self._evidence.append((result.task._uuid, host, found["summary"]))
         if result.is_changed() and result.task.check_mode:
             self._would_change.setdefault(result.task_name, []).append(host)
         if self._verbose:
@@ -230,9 +230,12 @@ class CallbackModule(DefaultCallback):
     def _findings(self) -> list[str]:
         """Return the evidence, once where hosts agree, and what check mode would change."""
         hosts: dict[str, list[str]] = {}
-        for host, summary in self._evidence:
+        tasks = list(dict.fromkeys(task for task, _, _ in self._evidence))
+        for _, host, summary in sorted(
+            self._evidence, key=lambda found: (tasks.index(found[0]), plays.by_number(found[1]))
+        ):
             hosts.setdefault(summary, []).append(host)
-        alone = len(hosts) == 1 or len({host for host, _ in self._evidence}) == 1
+        alone = len(hosts) == 1 or len({host for _, host, _ in self._evidence}) == 1
         lines = [
             summary if alone or len(names) > 1 else f"{names[0]}: {summary}"
             for summary, names in hosts.items()
@@ -272,7 +275,8 @@ class CallbackModule(DefaultCallback):
 
 
 def _hosts(names: list[str]) -> str:
-    """Return some hosts as a person would list them."""
+    """Return some hosts as a person would list them: by name and number, not by who was first."""
+    names = sorted(names, key=plays.by_number)
     if len(names) <= 4:
         return ", ".join(names)
     return f"{', '.join(names[:3])} and {len(names) - 3} more"

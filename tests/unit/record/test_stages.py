@@ -52,6 +52,17 @@ def test_a_failure_says_what_was_expected_what_was_found_and_what_to_do(project:
     assert "report.html" in text
 
 
+def test_hosts_stand_in_their_order_whoever_was_first(project: Project) -> None:
+    project.hosts({"node10": {"after": 0}, "node2": {"after": 1}})
+    late = {
+        "name": "Wait",
+        "ansible.builtin.command": {"argv": ["sh", "-c", "sleep $AFTER; exit 1"]},
+        "environment": {"AFTER": "{{ after }}"},
+    }
+    project.play({"tags": ["cluster"], "tasks": [late]})
+    assert "node2, node10: " in project.run().output
+
+
 def test_the_words_of_a_debug_task_are_shown_and_nothing_of_a_quiet_one(project: Project) -> None:
     project.play({"tags": ["status"], "tasks": [QUIET, DEBUG]})
     output = project.run("--limit", "a").output
