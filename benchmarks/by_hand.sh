@@ -12,7 +12,7 @@ step() { echo "step $SECONDS $*"; }
 
 step install
 "$uv" venv --quiet --python 3.11 engine
-"$uv" pip sync --quiet --python engine/bin/python --require-hashes --compile-bytecode \
+"$uv" pip sync --quiet --python engine/bin/python --require-hashes \
   "$repository/requirements/engine-cpu.txt"
 # Copies, since a build writes beside the sources.
 cp -r "$repository/packages/vllm_cpu_ray" "$repository/packages/vllm_name" .

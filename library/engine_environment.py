@@ -58,7 +58,7 @@ options:
     default: ""
   compile_bytecode:
     description:
-      - Compile everything at once. Without it, only what the check of imports touches.
+      - Compile all of vLLM and Ray at once. Without it, only what the check of imports touches.
     type: bool
     default: true
   environment:

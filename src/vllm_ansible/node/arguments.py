@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .environment import last_lines
+from .build_command import last_lines
 from .failure import Failure
 from .launcher import write_json
 

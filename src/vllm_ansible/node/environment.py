@@ -8,18 +8,28 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import wheel
-from .failure import Failure
+from .build_command import (
+    BuildError,
+    Report,
+    bytes_of,
+    expect_success,
+    last_lines,
+    run,
+    text_of,
+    watch,
+    worker,
+)
 
 MANIFEST = "manifest.json"
-Report = Callable[..., None]
+# Of what engines run, the check of imports loads less than half of these, and most of all else.
+COMPILED = ("ray", "vllm")
 
 # Run by the environment's own Python. It also loads what every process of an engine loads, so that
 # the bytecode exists before a service user who may not write here starts one.
@@ -33,10 +43,6 @@ print("\\n" + json.dumps({
     "torch": torch.__version__, "platform": type(current_platform).__name__,
 }))
 """
-
-
-class BuildError(Failure):
-    """The environment cannot be built."""
 
 
 def directory(cluster_dir: str, digest: str) -> Path:
@@ -155,18 +161,17 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
     environment = build_environment(wanted)
     if not python(place).exists():
         version = interpreter(wanted["python"])
-        _run([wanted["uv"], "venv", "--quiet", "--python", version, str(place)], environment)
+        run([wanted["uv"], "venv", "--quiet", "--python", version, str(place)], environment)
 
     requirements = Path(wanted["requirements"])
     names = [str(requirements), str(write_packages(place, wanted["packages"]))]
     total = locked(requirements.read_text()) + len(wanted["packages"])
     links = find_links(wanted["find_links"], environment)
     command = sync_command(wanted["uv"], place, names, links, wanted["torch_backend"])
-    if wanted["compile_bytecode"]:
-        command.append("--compile-bytecode")
-    _watch(command, environment, place, total, report)
-
+    install(command, environment, place, total, report)
     versions = check_imports(place, environment, report)
+    if wanted["compile_bytecode"]:
+        compile_bytecode(place, environment, report)
     installed = distributions(place)
     manifest = {
         "digest": wanted["digest"],
@@ -208,55 +213,59 @@ def write_packages(place: Path, packages: Sequence[dict[str, Any]]) -> Path:
     return folder / "packages.txt"
 
 
+def install(
+    command: Sequence[str], environment: Mapping[str, str], place: Path, total: int, report: Report
+) -> None:
+    """Run uv, which reports nothing without a terminal: what it has written tells that it moves."""
+
+    def look(pid: int) -> None:
+        done = min(len(distributions(place)), total)
+        report(done, total, "packages", f"{bytes_of(pid, 'wchar') >> 20} MiB written")
+
+    log = place / "install.log"
+    with log.open("wb") as output:
+        status = watch(command, environment, output, output, look)
+    if status != 0:
+        raise BuildError(
+            "uv could not install the locked packages",
+            expected=f"{total} packages from {Path(command[-1]).name} and its lock",
+            found=last_lines(log.read_text(errors="replace")),
+            where=str(place),
+            command=" ".join(command),
+            fix="make the package index reachable from this host, or name a directory of wheels in "
+            "environment_find_links",
+        )
+
+
 def check_imports(place: Path, environment: Mapping[str, str], report: Report) -> dict[str, str]:
     """Import the engine once and return the versions it reports.
 
     It takes seconds, and minutes on an overloaded machine: what it has done so far is its progress.
     """
     command = [str(python(place)), "-c", IMPORT_CHECK]
-    what = "importing vllm, ray and torch"
-    report(None, None, "", what)
+    look = worker("importing vllm, ray and torch", report)
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(  # noqa: S603  argv built here, no shell
-            command, env=dict(environment), cwd="/", stdout=output, stderr=errors
-        )
-        while True:
-            try:
-                process.wait(timeout=0.5)
-                break
-            except subprocess.TimeoutExpired:
-                report(None, None, "", f"{what}{_work_of(process.pid)}")
-        said, complained = _text(output), _text(errors)
-    _expect_success(process.returncode, command, complained or said, "the engine does not import")
+        status = watch(command, environment, output, errors, look)
+        said, complained = text_of(output), text_of(errors)
+    expect_success(status, command, complained or said, "the engine does not import")
     versions = json.loads(said.strip().splitlines()[-1])
     return {name: str(version) for name, version in versions.items()}
 
 
-def _work_of(pid: int) -> str:
-    """Return what a process has done so far, which stands still only when it hangs."""
-    try:
-        # The command name may hold spaces and brackets: only what follows it is fixed.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    seconds = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return f", {seconds:.0f} s of work, {_bytes_of(pid, 'rchar') >> 20} MiB read"
+def compile_bytecode(place: Path, environment: Mapping[str, str], report: Report) -> None:
+    """Compile what the check of imports did not load and engines do.
 
-
-def _bytes_of(pid: int, counter: str) -> int:
-    """Return how much a process has read (rchar) or written (wchar)."""
-    try:
-        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith(f"{counter}:"))
-
-
-def _text(stream: Any) -> str:
-    """Return all that was written to a temporary file."""
-    stream.seek(0)
-    content: bytes = stream.read()
-    return content.decode(errors="replace")
+    All of an environment is ten times as much, most of which nobody ever imports. A file that does
+    not compile is no failure here: there are some for another Python, which nothing loads.
+    """
+    folders = [
+        str(folder)
+        for name in COMPILED
+        for folder in sorted(place.glob(f"lib/python3.*/site-packages/{name}"))
+    ]
+    command = [str(python(place)), "-m", "compileall", "-q", *folders]
+    with tempfile.TemporaryFile() as output:
+        watch(command, environment, output, output, worker("compiling vllm and ray", report))
 
 
 def same_everywhere(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -275,56 +284,3 @@ def same_everywhere(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
         text = "; ".join(lines[:5]) + (f"; and {len(lines) - 5} more" if len(lines) > 5 else "")
         problems.append(f"{host} against {hosts[0]}: {text or 'no manifest'}")
     return problems
-
-
-def _run(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    result = subprocess.run(  # noqa: S603  argv built here, no shell
-        list(command), env=dict(environment), cwd="/", capture_output=True, text=True, check=False
-    )
-    _expect_success(result.returncode, command, result.stderr or result.stdout, "a command failed")
-
-
-def _expect_success(status: int, command: Sequence[str], said: str, msg: str) -> None:
-    if status != 0:
-        raise BuildError(
-            msg,
-            expected="exit status 0",
-            found=last_lines(said),
-            command=" ".join(command[:2]) + " ..." if "-c" in command else " ".join(command),
-        )
-
-
-def _watch(
-    command: Sequence[str], environment: Mapping[str, str], place: Path, total: int, report: Report
-) -> None:
-    log = place / "install.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(  # noqa: S603  argv built here, no shell
-            list(command), env=dict(environment), cwd="/", stdout=output, stderr=output
-        )
-        while True:
-            try:
-                process.wait(timeout=0.5)
-                break
-            except subprocess.TimeoutExpired:
-                done = len(distributions(place))
-                # uv reports nothing without a terminal; what it has written tells that it moves.
-                written = f"{_bytes_of(process.pid, 'wchar') >> 20} MiB written"
-                text = written if done < total else "compiling"
-                report(min(done, total), total, "packages", text)
-    if process.returncode != 0:
-        raise BuildError(
-            "uv could not install the locked packages",
-            expected=f"{total} packages from {Path(command[-1]).name} and its lock",
-            found=last_lines(log.read_text(errors="replace")),
-            where=str(place),
-            command=" ".join(command),
-            fix="make the package index reachable from this host, or name a directory of wheels in "
-            "environment_find_links",
-        )
-
-
-def last_lines(text: str, count: int = 4) -> str:
-    """Return the end of a tool's output on one line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " | ".join(lines[-count:])

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Optional
 
-from .environment import last_lines
+from .build_command import last_lines
 from .safetensors import WeightsError
 
 # Of a program in several files, the one that is run.

@@ -6,7 +6,7 @@ import hashlib
 import os
 from typing import Optional
 
-from .environment import last_lines
+from .build_command import last_lines
 
 __all__ = ["QUIET", "advice", "commands", "complete", "last_lines", "mark", "write_lock"]
 

