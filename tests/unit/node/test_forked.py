@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -12,15 +13,16 @@ from vllm_ansible.node.forked import Tell, run_each
 
 
 def test_each_tells_its_own_and_all_run_at_once() -> None:
+    # Nobody gets past it alone.
+    meeting = multiprocessing.Barrier(4)
+
     def work(number: int, tell: Tell) -> None:
-        tell("stage", "sleep")
-        time.sleep(0.3)
+        tell("stage", "meet")
+        meeting.wait(15)
         tell("number", number)
 
-    began = time.monotonic()
     told = run_each([lambda tell, n=n: work(n, tell) for n in range(4)], 20, OSError)
     assert told == [{"number": n} for n in range(4)]
-    assert time.monotonic() - began < 1.1
 
 
 def test_one_that_hangs_is_ended_and_what_it_told_is_kept() -> None:
@@ -29,11 +31,11 @@ def test_one_that_hangs_is_ended_and_what_it_told_is_kept() -> None:
         tell("stage", "matmul")
         time.sleep(60)
 
-    (told,) = run_each([work], 0.3, OSError)
+    (told,) = run_each([work], 1.5, OSError)
     assert told == {
         "memory": {"wrong_words": 0},
         "stage": "matmul",
-        "error": "no answer within 0.3 seconds at matmul; it was ended",
+        "error": "no answer within 1.5 seconds at matmul; it was ended",
     }
 
 
