@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -21,6 +20,7 @@ from .layouts.command import main as plan
 from .live_view import LiveView
 from .runner import Outcome, RefusedInput, RunFailure, run
 from .runner.request import Request, check_request
+from .runner.stop import Stop, stop
 
 OK, FAILED, REFUSED = 0, 1, 2
 _PLAYBOOKS = {
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _show_once(request, options, cancel)
 
 
-def _show_once(request: Request, options: argparse.Namespace, cancel: threading.Event) -> int:
+def _show_once(request: Request, options: argparse.Namespace, cancel: Stop) -> int:
     """Run, with a live view or one document at the end."""
     if options.json:
         result = _result(request, cancel)
@@ -77,7 +77,7 @@ def _show_once(request: Request, options: argparse.Namespace, cancel: threading.
     return _exit_status(result)
 
 
-def _watch(request: Request, options: argparse.Namespace, cancel: threading.Event) -> int:
+def _watch(request: Request, options: argparse.Namespace, cancel: Stop) -> int:
     """Show the state of the cluster, again and again while somebody is looking."""
     looking = sys.stdout.isatty() and not options.once and not options.json
     result = _result(request, cancel)
@@ -100,9 +100,7 @@ def _watch(request: Request, options: argparse.Namespace, cancel: threading.Even
         result = latest
 
 
-def _result(
-    request: Request, cancel: threading.Event, view: LiveView | None = None
-) -> Outcome | RunFailure:
+def _result(request: Request, cancel: Stop, view: LiveView | None = None) -> Outcome | RunFailure:
     try:
         return run(
             request.inventory,
@@ -185,18 +183,18 @@ def _mapping(text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _stopped_by_signals() -> Iterator[threading.Event]:
-    """Give an event that Ctrl-C and a polite kill set, so that a run ends in order."""
-    cancel = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: cancel.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield cancel
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _stopped_by_signals() -> Iterator[Stop]:
+    """Give what Ctrl-C and a polite kill set, so that a run ends in order."""
+    with stop() as cancel:
+        before = {
+            number: signal.signal(number, lambda *_: cancel.set())
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield cancel
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from .follow import follow
 from .outcome import Collector, Endpoint, Outcome, RefusedInput, RunFailure, conclude
 from .process import AnsibleRun
 from .request import Request, check_request
+from .stop import Cancel
 
 __all__ = [
     "AnyEvent",
@@ -56,7 +56,7 @@ def run(
     extra_vars: Mapping[str, Any] | None = None,
     check: bool = False,
     on_event: Callable[[AnyEvent], object] | None = None,
-    cancel: threading.Event | None = None,
+    cancel: Cancel | None = None,
     checkout: str | Path | None = None,
 ) -> Outcome:
     """Run a playbook to its end and return its outcome.
@@ -94,7 +94,7 @@ def stream(
     limit: str | None = None,
     extra_vars: Mapping[str, Any] | None = None,
     check: bool = False,
-    cancel: threading.Event | None = None,
+    cancel: Cancel | None = None,
     checkout: str | Path | None = None,
 ) -> Generator[AnyEvent, None, Outcome]:
     """Yield the events of a run as they happen; the generator's value is the outcome.
@@ -113,7 +113,7 @@ def stream(
     return _stream(request, cancel)
 
 
-def _stream(request: Request, cancel: threading.Event | None) -> Generator[AnyEvent, None, Outcome]:
+def _stream(request: Request, cancel: Cancel | None) -> Generator[AnyEvent, None, Outcome]:
     collector = Collector()
     with tempfile.TemporaryDirectory(prefix="vllm-ansible-") as data_dir:
         ansible = AnsibleRun(request, Path(data_dir))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from .events import AnyEvent, RunStarted, parse
 from .process import AnsibleRun
+from .stop import Cancel
 
 # How long an event may wait in the record before the caller sees it.
 LOOK_SECONDS = 0.1
@@ -34,7 +34,7 @@ class Follower:
         return [line.decode("utf-8", "replace") for line in whole if line.strip()]
 
 
-def follow(ansible: AnsibleRun, cancel: threading.Event | None) -> Iterator[AnyEvent]:
+def follow(ansible: AnsibleRun, cancel: Cancel | None) -> Iterator[AnyEvent]:
     """Yield the events of a run until it is over, and interrupt it when it is cancelled."""
     record: Follower | None = None
     finished = False
