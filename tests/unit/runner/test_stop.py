@@ -9,14 +9,14 @@ import time
 
 from vllm_ansible.runner.stop import stop
 
-# A timer interrupts ever shorter waits, thousands of times; with a lock in them, it hangs.
+# A timer interrupts waits at any of their steps; with a lock in one of them, this hangs.
 STORM = """
 import signal
 from vllm_ansible.runner.stop import stop
 
 with stop() as wish:
     signal.signal(signal.SIGALRM, lambda *_: wish.set())
-    signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
     for _ in range(20000):
         wish.wait(0.001)
     signal.setitimer(signal.ITIMER_REAL, 0)
