@@ -18,6 +18,7 @@ import atexit
 import os
 import sys
 import time
+from collections.abc import Iterable
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, cast
@@ -51,7 +52,8 @@ class CallbackModule(DefaultCallback):
         self._stage: str | None = None
         self._pending: tuple[str, str] | None = None
         self._began = 0.0
-        self._evidence: list[tuple[str, str, str]] = []
+        # By task, since its hosts answer in any order.
+        self._evidence: dict[str, list[tuple[str, str]]] = {}
         self._would_change: dict[str, list[str]] = {}
         self._failures: dict[tuple[str, outcome.Failure], list[str]] = {}
         self._failed = False
@@ -101,7 +103,7 @@ class CallbackModule(DefaultCallback):
         """Keep the evidence and, in check mode, what would change."""
         host = result.host.get_name()
         for found in outcome.evidence(result.result):
-            self._evidence.append((result.task._uuid, host, found["summary"]))
+            self._evidence.setdefault(result.task._uuid, []).append((host, found["summary"]))
         if result.is_changed() and result.task.check_mode:
             self._would_change.setdefault(result.task_name, []).append(host)
         if self._verbose:
@@ -169,7 +171,7 @@ class CallbackModule(DefaultCallback):
         self._end_stage()
         if self._verbose:
             super().v2_playbook_on_stats(stats)
-        hosts = {host: stats.summarize(host) for host in sorted(stats.processed)}
+        hosts = {host: stats.summarize(host) for host in _in_order(stats.processed)}
         failed = sum(host["failures"] + host["unreachable"] for host in hosts.values())
         changed = sum(host["changed"] for host in hosts.values())
         counts = [
@@ -225,17 +227,15 @@ class CallbackModule(DefaultCallback):
             for line in findings:
                 self._show(console.stage_line("", line))
         self._stage, self._failed = None, False
-        self._evidence, self._would_change = [], {}
+        self._evidence, self._would_change = {}, {}
 
     def _findings(self) -> list[str]:
         """Return the evidence, once where hosts agree, and what check mode would change."""
         hosts: dict[str, list[str]] = {}
-        tasks = list(dict.fromkeys(task for task, _, _ in self._evidence))
-        for _, host, summary in sorted(
-            self._evidence, key=lambda found: (tasks.index(found[0]), plays.by_number(found[1]))
-        ):
-            hosts.setdefault(summary, []).append(host)
-        alone = len(hosts) == 1 or len({host for _, host, _ in self._evidence}) == 1
+        for found in self._evidence.values():
+            for host, summary in sorted(found, key=lambda one: console.by_number(one[0])):
+                hosts.setdefault(summary, []).append(host)
+        alone = len(hosts) == 1 or len({name for names in hosts.values() for name in names}) == 1
         lines = [
             summary if alone or len(names) > 1 else f"{names[0]}: {summary}"
             for summary, names in hosts.items()
@@ -276,7 +276,11 @@ class CallbackModule(DefaultCallback):
 
 def _hosts(names: list[str]) -> str:
     """Return some hosts as a person would list them: by name and number, not by who was first."""
-    names = sorted(names, key=plays.by_number)
+    names = _in_order(names)
     if len(names) <= 4:
         return ", ".join(names)
     return f"{', '.join(names[:3])} and {len(names) - 3} more"
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=console.by_number)

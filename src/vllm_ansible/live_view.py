@@ -93,7 +93,7 @@ class LiveView:
             ("expected", failure.expected),
             ("found", failure.found),
             ("where", failure.where),
-            ("others", ", ".join(sorted(str(name) for name in others))),
+            ("others", ", ".join(sorted(map(str, others), key=console.by_number))),
             ("cause", failure.cause),
             ("fix", failure.fix),
             ("command", failure.command),

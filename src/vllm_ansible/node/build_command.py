@@ -55,7 +55,7 @@ def expect_success(status: int, command: Sequence[str], said: str, msg: str) -> 
         )
 
 
-def worker(what: str, report: Report) -> Callable[[int], None]:
+def working(what: str, report: Report) -> Callable[[int], None]:
     """Say that something begins; return what tells how much a process has done of it."""
     report(None, None, "", what)
     return lambda pid: report(None, None, "", f"{what}{_work_of(pid)}")

@@ -24,11 +24,11 @@ from .build_command import (
     run,
     text_of,
     watch,
-    worker,
+    working,
 )
 
 MANIFEST = "manifest.json"
-# Of what engines run, the check of imports loads less than half of these, and most of all else.
+# What engines load beyond the check of imports lies mostly here.
 COMPILED = ("ray", "vllm")
 
 # Run by the environment's own Python. It also loads what every process of an engine loads, so that
@@ -243,7 +243,7 @@ def check_imports(place: Path, environment: Mapping[str, str], report: Report) -
     It takes seconds, and minutes on an overloaded machine: what it has done so far is its progress.
     """
     command = [str(python(place)), "-c", IMPORT_CHECK]
-    look = worker("importing vllm, ray and torch", report)
+    look = working("importing vllm, ray and torch", report)
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         status = watch(command, environment, output, errors, look)
         said, complained = text_of(output), text_of(errors)
@@ -255,7 +255,7 @@ def check_imports(place: Path, environment: Mapping[str, str], report: Report) -
 def compile_bytecode(place: Path, environment: Mapping[str, str], report: Report) -> None:
     """Compile what the check of imports did not load and engines do.
 
-    All of an environment is ten times as much, most of which nobody ever imports. A file that does
+    All of an environment is five times as many files; most of them nobody imports. A file that does
     not compile is no failure here: there are some for another Python, which nothing loads.
     """
     folders = [
@@ -265,7 +265,7 @@ def compile_bytecode(place: Path, environment: Mapping[str, str], report: Report
     ]
     command = [str(python(place)), "-m", "compileall", "-q", *folders]
     with tempfile.TemporaryFile() as output:
-        watch(command, environment, output, output, worker("compiling vllm and ray", report))
+        watch(command, environment, output, output, working("compiling vllm and ray", report))
 
 
 def same_everywhere(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:

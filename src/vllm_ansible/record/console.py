@@ -77,6 +77,13 @@ def progress_line(stage: str, text: str, done: float | None, total: float | None
     return line[: width() - 1] if is_terminal() else line
 
 
+def by_number(name: str) -> list[str | int]:
+    """Return a key that sorts `host2` before `host10`."""
+    # Words and numbers take turns, so that two keys never compare one with the other.
+    parts = re.split(r"([0-9]+)", name)
+    return [int(part) if index % 2 else part for index, part in enumerate(parts)]
+
+
 def amount(value: float, unit: str = "") -> str:
     """Return a number with its unit, bytes in the size that reads best."""
     if unit == "bytes":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,13 +57,6 @@ def is_rescued(task: Any) -> bool:
 def host(result: Any) -> str:
     """Return the host that a task ran on: not the one that delegated it."""
     return str(result.task_fields.get("delegate_to") or result.host.get_name())
-
-
-def by_number(name: str) -> list[str | int]:
-    """Return a key that sorts `host2` before `host10`."""
-    # Words and numbers take turns, so that two keys never compare one with the other.
-    parts = re.split(r"([0-9]+)", name)
-    return [int(part) if index % 2 else part for index, part in enumerate(parts)]
 
 
 def address(result: Any) -> str:

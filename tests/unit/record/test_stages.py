@@ -63,6 +63,17 @@ def test_hosts_stand_in_their_order_whoever_was_first(project: Project) -> None:
     assert "node2, node10: " in project.run().output
 
 
+def test_findings_and_changes_stand_in_the_order_of_hosts_too(project: Project) -> None:
+    # One after the other, the later name first.
+    project.hosts({"node10": {}, "node2": {}})
+    found = gate("{{ inventory_hostname }} has 1 card")
+    tasks = [{**found, "throttle": 1}, CHANGE]
+    project.play({"tags": ["prepare"], "tasks": tasks, "order": "inventory"})
+    output = project.run().output
+    assert output.index("node2 has 1 card") < output.index("node10 has 1 card")
+    assert "changed=2 (node2 1, node10 1)" in output
+
+
 def test_the_words_of_a_debug_task_are_shown_and_nothing_of_a_quiet_one(project: Project) -> None:
     project.play({"tags": ["status"], "tasks": [QUIET, DEBUG]})
     output = project.run("--limit", "a").output

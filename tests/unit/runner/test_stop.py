@@ -9,7 +9,8 @@ import time
 
 from vllm_ansible.runner.stop import stop
 
-# A timer interrupts waits at any of their steps; with a lock in one of them, this hangs.
+# A timer interrupts waits at any of their steps. With a lock in one of them, handlers wait for it
+# and are interrupted in turn, until there is no more room for calls.
 STORM = """
 import signal
 from vllm_ansible.runner.stop import stop

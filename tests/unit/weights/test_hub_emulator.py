@@ -213,8 +213,7 @@ def test_the_rate_is_that_of_all_connections(hub: Hub) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    # A rate for each of them would have taken half as long.
-    assert time.monotonic() - begun >= 0.6
+    assert 0.6 <= time.monotonic() - begun < 2
 
 
 def test_it_runs_alone_with_the_standard_library(tree: Path) -> None:
