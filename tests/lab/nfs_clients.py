@@ -5,6 +5,7 @@ a network namespace with a host name of its own, for by that an NFS server tells
 mounts of one client would share its locks and delegations.
 """
 
+import hashlib
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "src
 from vllm_ansible.node import directory_mark
 from vllm_ansible.node.failure import Failure
 from vllm_ansible.node.store.disk_failure import disk_errors_told
+from vllm_ansible.node.store.manifest import File
 from vllm_ansible.node.store.shelf import Shelf
 
 EXPORTS = (("open", "no_root_squash", 1), ("squashed", "root_squash", 2))
@@ -86,14 +88,20 @@ def locks():
     return {"seen": seen, "steps": sorted(set(steps), key=steps.index), "after": first.tended()}
 
 
-def stock():
-    """Return the seconds until what one client has verified is known to the other."""
+def verified():
+    """Return the seconds until one client knows, by its own look, what the other verified."""
     first, second = (Shelf(f"/mnt/{number}/models", "org--model") for number in (1, 2))
     seconds = []
-    for name in ("one", "two"):
-        first._write({name: {}})
+    for name in ("one.safetensors", "two.safetensors"):
+        content = os.urandom(1 << 20)
+        file = File(name, len(content), hashlib.sha256(content).hexdigest())
+        arrived = os.path.join(first.store, name)
+        with open(arrived, "wb") as handle:
+            handle.write(content)
+        assert not second.whole(file)
+        first.add(file, arrived, file.sha256)
         began = time.monotonic()
-        while list(second.stock()) != [name]:
+        while not second.whole(file):
             time.sleep(0.05)
         seconds.append(time.monotonic() - began)
     return seconds
@@ -112,4 +120,5 @@ if __name__ == "__main__":
     serve()
     for one in (1, 2):
         client(one)
-    print(json.dumps({"marks": marks(), "locks": locks(), "stock": stock(), "refusal": refusal()}))
+    found = {"marks": marks(), "locks": locks(), "verified": verified(), "refusal": refusal()}
+    print(json.dumps(found))

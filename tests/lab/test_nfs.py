@@ -42,5 +42,5 @@ def test_hosts_that_share_models_over_nfs_agree_and_take_turns(tmp_path: Path) -
     assert found["locks"]["seen"], "a lock of one client has to be known to the other"
     assert found["locks"]["steps"] == ["waits", "first is done", "tends"]
     assert not found["locks"]["after"]
-    assert max(found["stock"]) < 5
+    assert max(found["verified"]) < 5
     assert "root_squash" in found["refusal"]
