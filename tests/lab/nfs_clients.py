@@ -98,6 +98,7 @@ def verified():
         arrived = os.path.join(first.store, name)
         with open(arrived, "wb") as handle:
             handle.write(content)
+        # The second client remembers that there was nothing.
         assert not second.whole(file)
         first.add(file, arrived, file.sha256)
         began = time.monotonic()

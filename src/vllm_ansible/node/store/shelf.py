@@ -85,6 +85,7 @@ class Shelf:
             while not _locked(handle):
                 waits()
                 time.sleep(WAIT_SECONDS)
+            self._ask_anew()
             yield
 
     def tended(self) -> bool:
@@ -116,6 +117,8 @@ class Shelf:
 
     def stock(self) -> dict[str, dict[str, Any]]:
         """Return what was verified, by file."""
+        if not os.path.exists(self._stock):
+            self._ask_anew()
         try:
             with open(self._stock, encoding="utf-8") as stock:
                 return dict(json.load(stock))
@@ -127,6 +130,8 @@ class Shelf:
         known = (self.stock() if stock is None else stock).get(file.name)
         if not known or known["mark"] != [file.bytes, file.sha256, file.git]:
             return None
+        if not any(map(os.path.exists, self._places(file))):
+            self._ask_anew()
         for path in self._places(file):
             with suppress(OSError):
                 if _shape(path) == known["shape"]:
@@ -182,6 +187,15 @@ class Shelf:
                 os.replace(fresh, place)
         shutil.rmtree(self.partial, ignore_errors=True)
         shutil.rmtree(os.path.join(self.final, GROWING.partition("/")[0]), ignore_errors=True)
+
+    def _ask_anew(self) -> None:
+        """See what other hosts have put here since: for a minute, NFS remembers a name as missing.
+
+        Who lists a directory asks the server.
+        """
+        for one in (self.store, self.partial, self.final):
+            with suppress(OSError):
+                os.listdir(one)
 
     def _forget(self, name: str) -> None:
         with self._lock:
