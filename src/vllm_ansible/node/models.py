@@ -121,11 +121,13 @@ def look(model: Model, models_dir: str) -> Optional[dict[str, Any]]:
 
 
 def names(place: str) -> list[str]:
-    """Return the files of a model, hidden ones and folders left out."""
-    with os.scandir(place) as entries:
-        return sorted(
-            entry.name for entry in entries if entry.is_file() and not entry.name.startswith(".")
-        )
+    """Return the files of a model and of its folders, hidden ones left out."""
+    found = []
+    for folder, folders, files in os.walk(place):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = [os.path.join(folder, name) for name in files if not name.startswith(".")]
+        found += [os.path.relpath(path, place) for path in paths if os.path.isfile(path)]
+    return sorted(found)
 
 
 def make_record(

@@ -68,6 +68,9 @@ def kept(tmp_path: Path) -> tuple[Model, str, Path]:
     model = Model("random", "llama")
     models_dir = str(tmp_path / "models")
     place = make_model(Path(model.place(models_dir)))
+    # As models that embed text have it.
+    (place / "1_Pooling").mkdir()
+    (place / "1_Pooling" / "config.json").write_text("{}")
     models.write_record(model, models_dir, models.make_record(model, str(place), str(place)))
     return model, models_dir, place
 
@@ -82,7 +85,7 @@ def test_what_was_checked_is_known_again_without_reading_it(
     assert record["bytes"] > 0
 
 
-@pytest.mark.parametrize("change", ["touched", "longer", "removed", "added"])
+@pytest.mark.parametrize("change", ["touched", "longer", "removed", "added", "folder"])
 def test_a_changed_file_is_noticed(kept: tuple[Model, str, Path], change: str) -> None:
     model, models_dir, place = kept
     weights_file = place / "model.safetensors"
@@ -94,6 +97,8 @@ def test_a_changed_file_is_noticed(kept: tuple[Model, str, Path], change: str) -
         os.utime(weights_file, ns=(found.st_atime_ns, found.st_mtime_ns))
     elif change == "removed":
         weights_file.unlink()
+    elif change == "folder":
+        (place / "1_Pooling" / "config.json").write_text("{ }")
     else:
         (place / "model.safetensors.index.json").write_text("{}")
     assert models.look(model, models_dir) is None

@@ -27,6 +27,8 @@ def tree(tmp_path: Path) -> Path:
     for tensor, name in names.items():
         (made / name).write_bytes(shard(tensor))
     (made / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    (made / "1_Pooling").mkdir()
+    (made / "1_Pooling" / "config.json").write_text("{}")
     (made / "pytorch_model.bin").write_bytes(b"the same in another format")
     return made
 

@@ -26,7 +26,16 @@ def test_a_model_is_recorded_once_it_is_proven(wanted: dict[str, Any], hub: Hub)
     assert result == {"fingerprints": {MODEL.slug(): record["fingerprint"]}, "defects": []}
     assert record["revision"] == hub.repositories["org/tiny"].commit("main")
     names = [one["name"] for one in record["files"]]
-    assert "pytorch_model.bin" not in names and len(names) == 4
+    assert "pytorch_model.bin" not in names and len(names) == 5
+
+
+@pytest.mark.parametrize("lost", ["model-2-of-2.safetensors", "1_Pooling/config.json"])
+def test_one_lost_file_is_missed(wanted: dict[str, Any], lost: str) -> None:
+    weights.fetch_all([MODEL], wanted, silent)
+    Path(MODEL.place(wanted["models_dir"]), lost).unlink()
+    assert models.look(MODEL, wanted["models_dir"]) is None
+    weights.fetch_all([MODEL], wanted, silent)
+    assert models.look(MODEL, wanted["models_dir"]) is not None
 
 
 def test_a_lost_file_alone_is_fetched_again(wanted: dict[str, Any], hub: Hub) -> None:
