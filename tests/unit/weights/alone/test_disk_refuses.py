@@ -73,7 +73,7 @@ def test_what_the_hub_says_cannot_be_kept_there_either(
 def test_root_takes_over_what_belongs_to_somebody_else(wanted: dict[str, Any], hub: Hub) -> None:
     weights.fetch_all([MODEL], wanted, silent)
     place = Path(MODEL.place(wanted["models_dir"]))
-    for path in [place, *place.iterdir()]:
+    for path in [place, *place.rglob("*")]:
         os.chown(path, NOBODY, NOBODY)
         path.chmod(0o700 if path.is_dir() else 0o600)
     lost = place / "model-2-of-2.safetensors"
@@ -81,8 +81,9 @@ def test_root_takes_over_what_belongs_to_somebody_else(wanted: dict[str, Any], h
     weights.fetch_all([MODEL], wanted, silent)
     assert models.look(MODEL, wanted["models_dir"]) is not None
     assert hub.sent["model-1-of-2.safetensors"] == len(shard("a")), "fetched again"
-    for path in place.iterdir():
-        assert stat.S_IMODE(path.stat().st_mode) == 0o644, "the service could not read it"
+    for path in place.rglob("*"):
+        readable = 0o755 if path.is_dir() else 0o644
+        assert stat.S_IMODE(path.stat().st_mode) == readable, "the service could not read it"
     assert stat.S_IMODE(place.stat().st_mode) == 0o755
 
 
