@@ -25,9 +25,9 @@ def cluster_ports(port_base: int) -> dict[str, int]:
     return asdict(ports.cluster_ports(int(port_base)))
 
 
-def weights_of_hub(engines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the engines whose models come from the hub."""
-    return [one for one in plain(engines) if _of(model_of, one).source == "hub"]
+def weights_from_outside(engines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the engines whose models come from the hub or from object storage."""
+    return [one for one in plain(engines) if _of(model_of, one).from_outside]
 
 
 def weights_writers(
@@ -40,11 +40,11 @@ def weights_writers(
 def weights_needs(
     writers: Mapping[str, str], engines: Sequence[Mapping[str, Any]]
 ) -> dict[str, list[str]]:
-    """Return the directories of the hub's models that each host brings, for itself and others."""
+    """Return the directories of outside models that each host brings, for itself and others."""
     found: dict[str, set[str]] = {}
     for host, writer in writers.items():
         models = _of(wanted_models, plain(engines), host).values()
-        slugs = {model.slug() for model in models if model.source == "hub"}
+        slugs = {model.slug() for model in models if model.from_outside}
         found[writer] = found.get(writer, set()) | slugs
     return {host: sorted(slugs) for host, slugs in found.items()}
 
@@ -110,8 +110,8 @@ class FilterModule:
             "cluster_ports": cluster_ports,
             "pruned_text": pruned_text,
             "weights_asks_hub": weights_asks_hub,
+            "weights_from_outside": weights_from_outside,
             "weights_needs": weights_needs,
-            "weights_of_hub": weights_of_hub,
             "weights_upstream": weights_upstream,
             "weights_width": weights_width,
             "weights_writers": weights_writers,

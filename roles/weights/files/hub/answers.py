@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import email.utils
-import re
 import sys
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
-from huggingface_hub import get_session
+from growing import ShortAnswer
+from huggingface_hub import constants, get_session
 from huggingface_hub.errors import HfHubHTTPError
+from patience import TRANSIENT
+from words import route_to
 
-TRANSIENT = (408, 429, 500, 502, 503, 504)
 # The library changed its client (httpx, httpx2), and so what it raises.
 BROKEN: Any = sys.modules[type(get_session()).__module__.partition(".")[0]].TransportError
 
 
-class ShortAnswer(Exception):
-    """An answer that ended well, and before the file did."""
+def route() -> str:
+    """Return the hub's address and the proxy before it."""
+    return route_to(constants.ENDPOINT)
 
 
 def status_of(error: Any) -> int:
     """Return the status of an answer, 0 where an error is none."""
     return int(getattr(getattr(error, "response", None), "status_code", 0))
+
+
+def headers_of(error: Any) -> Mapping[str, str]:
+    """Return the headers of an answer, none where an error is none."""
+    return error.response.headers if status_of(error) else {}
 
 
 def transient(error: BaseException) -> bool:
@@ -36,15 +40,6 @@ def transient(error: BaseException) -> bool:
     return isinstance(error, (BROKEN, ShortAnswer))
 
 
-def asked_delay(headers: Mapping[str, str]) -> float | None:
-    """Return for how many seconds a server wants to be left alone, None where it does not say."""
-    wanted, delays = headers.get("retry-after", ""), []
-    if wanted.strip().isdigit():
-        delays.append(float(wanted))
-    elif wanted:
-        with suppress(ValueError, TypeError):
-            delays.append(email.utils.parsedate_to_datetime(wanted).timestamp() - time.time())
-    spent = re.search(r'"\s*;\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)', headers.get("ratelimit", ""))
-    if spent:
-        delays.append(float(spent.group(1)))
-    return max(0.0, *delays) if delays else None
+def ends_early(error: BaseException) -> bool:
+    """Return whether an error says that there is no more of a file."""
+    return isinstance(error, (ShortAnswer, HfHubHTTPError)) and status_of(error) in (0, 416)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from answers import BROKEN, TRANSIENT, asked_delay, status_of
+from answers import BROKEN, headers_of, route, status_of
+from folder import full_disk
 from huggingface_hub import constants, get_token
 from huggingface_hub.errors import (
     EntryNotFoundError,
@@ -17,8 +17,8 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from patience import ATTEMPTS
-from words import Failure, gib, route
+from patience import ATTEMPTS, TRANSIENT, asked_delay
+from words import Failure
 
 
 def explain(error: Any, request: Mapping[str, Any]) -> Failure:
@@ -95,7 +95,7 @@ def explain(error: Any, request: Mapping[str, Any]) -> Failure:
             fix="give the token that permission on the hub, or make one that has it",
         )
     if status in TRANSIENT:
-        asked = asked_delay(error.response.headers)
+        asked = asked_delay(headers_of(error))
         return Failure(
             "the hub takes no more requests for now" if status == 429 else "the hub is not well",
             expected=f"an answer within {request.get('attempts', ATTEMPTS)} attempts",
@@ -113,15 +113,9 @@ def explain(error: Any, request: Mapping[str, Any]) -> Failure:
             fix="set a proxy, HF_ENDPOINT or SSL_CERT_FILE in sources_environment, "
             "or name a directory instead",
         )
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        disk = os.statvfs(request["directory"])
-        return Failure(
-            f"the disk was full before {model} was whole",
-            expected="the space that was free when the download began",
-            found=f"{gib(disk.f_bavail * disk.f_frsize)} and {disk.f_favail} inodes free",
-            where=request["directory"],
-            fix="free some space or raise the quota, and run the stage weights again: it goes on",
-        )
+    full = full_disk(error, request)
+    if full:
+        return full
     return Failure(
         f"{model} cannot be downloaded",
         expected="the model hub's answers, and a directory that can be written",

@@ -5,30 +5,53 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
-from answers import ShortAnswer, status_of
 from folder import Folder, size_of
-from huggingface_hub import get_hf_file_metadata, hf_hub_url
-from huggingface_hub.errors import HfHubHTTPError
+from growing import Answer, grow, other_size
 from messages import say
-from patience import ATTEMPTS, Patience
-from plain import other_size, stream
-from words import Failure, route
-from xet import Xet
+from patience import Patience
+
+
+class Source(Protocol):
+    """Where the files of one model are outside."""
+
+    name: str
+    patience: Patience
+
+    def clean(self) -> None:
+        """Remove what an earlier run left that nobody can go on with."""
+
+    def mark(self, name: str) -> str:
+        """Return what tells this content of a file from another; raise where it is another."""
+
+    def brought(self, name: str, mark: str) -> bool:
+        """Return whether a file came in the source's own way, whole and in its place."""
+
+    def answer(self, name: str, have: int) -> AbstractContextManager[Answer]:
+        """Ask for a file from an offset on."""
+
+    def route(self) -> str:
+        """Return its address and the proxy before it."""
+
+    def words(self) -> str:
+        """Return what happens while nothing waits."""
 
 
 class Fetch:
     """One run of downloads into one directory."""
 
-    def __init__(self, request: Mapping[str, Any]) -> None:
-        self.folder = Folder(request)
-        self.workers, self.stall = int(request["workers"]), float(request["stall_seconds"])
-        self.patience = Patience(request.get("attempts", ATTEMPTS))
-        self.xet = Xet(self.folder, self.workers, self.stall, self.stopped)
+    def __init__(
+        self,
+        request: Mapping[str, Any],
+        source: Callable[[Mapping[str, Any], Folder, Callable[[], bool]], Source],
+    ) -> None:
+        self.folder, self.workers = Folder(request), int(request["workers"])
         self.waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.errors: list[BaseException] = []
+        self.source = source(request, self.folder, self.stopped)
 
     def stopped(self) -> bool:
         """Return whether a file failed, so that none is to go on."""
@@ -38,7 +61,7 @@ class Fetch:
         """Download what is missing, and say every second how far that is."""
         folder = self.folder
         folder.directory.mkdir(parents=True, exist_ok=True)
-        self.xet.clean()
+        self.source.clean()
         missing = []
         for name in folder.sizes:
             if folder.whole(name):
@@ -57,22 +80,20 @@ class Fetch:
             if time.monotonic() - looked >= 1:
                 looked = time.monotonic()
                 self.tell()
-        # What they hold goes to the disk, so that the next run has it; some may wait for the hub.
+        # What they hold goes to the disk, so that the next run has it; some may be waiting.
         for thread in threads:
             thread.join(max(0.0, looked + 2 - time.monotonic()) if self.errors else None)
         self.tell()
         if self.errors:
             raise self.errors[0]
-        self.xet.clean()
+        self.source.clean()
         return {"revision": folder.commit, "files": len(folder.sizes), "bytes": folder.total()}
 
     def tell(self) -> None:
         """Say how much is on the disk."""
-        pause, text = self.patience.until - time.monotonic(), "downloading"
+        pause, text = self.source.patience.until - time.monotonic(), self.source.words()
         if pause > 0:
-            text = f"the hub asks to wait {pause:.0f} s"
-        elif self.xet.gave_nothing:
-            text = "downloading over plain HTTPS, since xet gave nothing"
+            text = f"{self.source.name} asks to wait {pause:.0f} s"
         done = sum(map(self.folder.on_disk, self.folder.sizes))
         say(progress=[done, self.folder.total(), "bytes", text])
 
@@ -90,44 +111,32 @@ class Fetch:
                 self.errors.append(error)
 
     def fetch(self, name: str) -> None:
-        """Fetch one file: over xet where the hub has it there, or else over plain HTTPS."""
-        folder, size = self.folder, self.folder.sizes[name]
-        url = hf_hub_url(folder.model, name, revision=folder.commit)
-        found = self.patience(lambda: get_hf_file_metadata(url))
-        if found.commit_hash != folder.commit or not found.etag:
-            raise Failure(
-                "what answers is not the model hub",
-                expected=f"the commit {folder.commit}",
-                found=f"the commit {found.commit_hash}" if found.commit_hash else "no commit",
-                where=route(),
-                fix="check HF_ENDPOINT, and whether a proxy answers in the hub's place",
-            )
-        if found.size not in (None, size):
-            raise other_size(name, size, found.size)
-        part = folder.part(name, found.etag)
+        """Fetch one file, in the source's own way or by appending to its part."""
+        folder, source, size = self.folder, self.source, self.folder.sizes[name]
+        mark = source.mark(name)
+        part = folder.part(name, mark)
         for other in folder.parts(name):
             if other != part:
                 other.unlink()
-        if folder.whole(name, found.etag):
-            folder.keep(name, folder.directory / name, found.etag)
+        if folder.whole(name, mark):
+            folder.keep(name, folder.directory / name, mark)
             return
         part.parent.mkdir(parents=True, exist_ok=True)
-        # What was begun over plain HTTPS goes on there: xet begins anew.
-        if (
-            self.xet.usable
-            and found.xet_file_data
-            and not part.exists()
-            and self.xet.fetch(name, found.etag)
-        ):
+        # What was begun by appending goes on so: any other way begins anew.
+        if not part.exists() and source.brought(name, mark):
             return
+
+        def answer(have: int) -> AbstractContextManager[Answer]:
+            return source.answer(name, have)
+
         try:
-            self.patience(
-                lambda: stream(name, size, url, part, self.stall, self.stopped),
+            source.patience(
+                lambda: grow(name, size, part, answer, self.stopped, source.route()),
                 lambda: size_of(part),
             )
-        except (ShortAnswer, HfHubHTTPError) as error:
-            if status_of(error) not in (0, 416):
+        except Exception as error:
+            if not source.patience.answers.ends_early(error):
                 raise
-            raise other_size(name, size, size_of(part)) from error
+            raise other_size(name, size, size_of(part), source.route()) from error
         if not self.errors:
-            folder.keep(name, part, found.etag)
+            folder.keep(name, part, mark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
@@ -48,7 +49,7 @@ class Folder:
                     expected="a path inside the model's directory",
                     found=name,
                     where=f"{self.model} at {self.commit}",
-                    fix="name another model: this one was not made by the hub's tools",
+                    fix="name another model, or leave that file out with weights_exclude",
                 )
 
     def total(self) -> int:
@@ -122,3 +123,17 @@ class Folder:
                 where=str(self.directory),
                 fix="remove files that nobody needs, or set models_dir to another file system",
             )
+
+
+def full_disk(error: Any, request: Mapping[str, Any]) -> Failure | None:
+    """Return what to say of a disk that became full, None where an error is another."""
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return None
+    disk = os.statvfs(request["directory"])
+    return Failure(
+        f"the disk was full before {request['model']} was whole",
+        expected="the space that was free when the download began",
+        found=f"{gib(disk.f_bavail * disk.f_frsize)} and {disk.f_favail} inodes free",
+        where=request["directory"],
+        fix="free some space or raise the quota, and run the stage weights again: it goes on",
+    )

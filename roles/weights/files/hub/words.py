@@ -6,8 +6,6 @@ import re
 import urllib.request
 from urllib.parse import urlsplit
 
-from huggingface_hub import constants
-
 
 class Failure(Exception):
     """What went wrong, in a sentence, with what was expected, found, where, and a fix."""
@@ -22,14 +20,14 @@ def bare(url: str) -> str:
     return re.sub(r"//[^/@]*@", "//", url)
 
 
-def route() -> str:
-    """Return the hub's address and the proxy before it."""
-    address = urlsplit(constants.ENDPOINT)
+def route_to(url: str) -> str:
+    """Return an address and the proxy before it."""
+    address = urlsplit(url)
     proxies = urllib.request.getproxies()
     proxy = proxies.get(address.scheme) or proxies.get("all") or ""
     if not proxy or urllib.request.proxy_bypass(address.netloc.rpartition("@")[2]):
-        return f"{bare(constants.ENDPOINT)}, without a proxy"
-    return f"{bare(constants.ENDPOINT)}, through the proxy {bare(proxy)}"
+        return f"{bare(url)}, without a proxy"
+    return f"{bare(url)}, through the proxy {bare(proxy)}"
 
 
 def gib(size: float) -> str:

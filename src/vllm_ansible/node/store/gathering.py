@@ -137,7 +137,7 @@ class Gathering:
             return False
         if adopt(part.shelf, file, path, self._arrived):
             return True
-        self.defects.append(f"{path} was not what the hub says it is")
+        self.defects.append(f"{path} was not what {part.manifest.keeper} says it is")
         return False
 
     def _from_hub(self) -> None:

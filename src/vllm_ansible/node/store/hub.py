@@ -1,4 +1,4 @@
-"""Take files from the hub, by its own library, and prove them while they come."""
+"""Take files from the hub or object storage, by their libraries, and prove them as they come."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ from .shelf import Shelf
 LOOK_SECONDS = 0.05
 # A file that came wrong is fetched once more: after that, the hub or what lies between is wrong.
 TRIES = 2
+HUB_FIX = "check what lies between: a proxy, or the mirror that HF_ENDPOINT names"
+BUCKET_FIX = (
+    "upload the file again, or correct its line in SHA256SUMS, and check what lies between: a proxy"
+)
 
 
 @dataclass(frozen=True)
 class Hub:
-    """How to reach the hub: a Python with huggingface_hub, the program's files, its variables."""
+    """How to reach what is outside: a Python with the libraries, the program, its variables."""
 
     python: str
     program: Mapping[str, str]
@@ -50,11 +54,11 @@ def fetch(
         if not left:
             return
     raise Failure(
-        f"{left[0].name} of {manifest.model} is not what the hub says it is",
+        f"{left[0].name} of {manifest.model} is not what {manifest.keeper} says it is",
         expected=f"sha256 {left[0].sha256}" if left[0].sha256 else f"git blob {left[0].git}",
         found=f"other content, {TRIES} times",
         where=manifest.model,
-        fix="check what lies between: a proxy, or the mirror that HF_ENDPOINT names",
+        fix=BUCKET_FIX if left[0].etag else HUB_FIX,
     )
 
 
@@ -97,7 +101,7 @@ def _once(
     finally:
         if not ended:
             program.kill()
-    what = f"{manifest.model} cannot be fetched from the hub"
+    what = f"{manifest.model} cannot be fetched from {manifest.keeper}"
     program.judge(what, manifest.model, failed if failed.get("failed") else None)
     return wrong
 
@@ -115,6 +119,8 @@ def _request(hub: Hub, manifest: Manifest, shelf: Shelf, files: Sequence[File]) 
         "directory": shelf.partial,
         "files": [one.name for one in files],
         "bytes": {one.name: one.bytes for one in files},
+        "digests": {one.name: one.sha256 or one.git for one in files},
+        "etags": {one.name: one.etag for one in files},
         "workers": hub.workers,
         "stall_seconds": hub.stall_seconds,
         "ends_with_input": True,

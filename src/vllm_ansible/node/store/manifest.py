@@ -1,4 +1,4 @@
-"""What a model consists of, by the hub's own record."""
+"""What a model consists of, by the record of the hub or of object storage."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ PIECE = 1 << 18
 
 @dataclass(frozen=True)
 class File:
-    """One file: its length, and the sha256 of its content or, of small ones, git's blob id."""
+    """One file: its length, and the sha256 of its content or, of small ones of the hub, git's id.
+
+    etag is what object storage calls this content, and only it.
+    """
 
     name: str
     bytes: int
     sha256: Optional[str] = None
     git: Optional[str] = None
+    etag: Optional[str] = None
 
     @property
     def key(self) -> str:
@@ -47,13 +51,18 @@ class Manifest:
     files: tuple[File, ...]
 
     @property
+    def keeper(self) -> str:
+        """Return who outside has it, in words."""
+        return "its bucket" if self.model.startswith("s3://") else "the hub"
+
+    @property
     def bytes(self) -> int:
         """Return how many bytes all files have."""
         return sum(one.bytes for one in self.files)
 
 
 def parse(slug: str, model: str, told: Mapping[str, Any]) -> Manifest:
-    """Return a manifest from {revision, files: [{name, bytes, sha256, git}]}.
+    """Return a manifest from {revision, files: [{name, bytes, sha256, git, etag}]}.
 
     Raises Failure for names that would leave the model's directory.
     """
@@ -67,10 +76,10 @@ def _files(told: Iterable[Mapping[str, Any]], model: str) -> Iterable[File]:
         parts = name.split("/")
         if any(part in ("", ".", "..") for part in parts) or "\\" in name:
             raise Failure(
-                f"the hub lists a file of {model} that cannot be a file of a model: {name}",
+                f"{model} lists a file that cannot be a file of a model: {name}",
                 expected="names below the model's directory",
                 found=name,
                 where=model,
                 fix="leave it out with weights_exclude, or check the mirror",
             )
-        yield File(name, int(one["bytes"]), one.get("sha256"), one.get("git"))
+        yield File(name, int(one["bytes"]), one.get("sha256"), one.get("git"), one.get("etag"))
