@@ -30,6 +30,11 @@ def weights_from_outside(engines: Sequence[Mapping[str, Any]]) -> list[dict[str,
     return [one for one in plain(engines) if _of(model_of, one).from_outside]
 
 
+def weights_from_buckets(engines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the engines whose models come from object storage."""
+    return [one for one in plain(engines) if _of(model_of, one).source == "s3"]
+
+
 def weights_writers(
     hosts: Sequence[str], marks: Mapping[str, str], outside: Sequence[str]
 ) -> dict[str, str]:
@@ -110,6 +115,7 @@ class FilterModule:
             "cluster_ports": cluster_ports,
             "pruned_text": pruned_text,
             "weights_asks_hub": weights_asks_hub,
+            "weights_from_buckets": weights_from_buckets,
             "weights_from_outside": weights_from_outside,
             "weights_needs": weights_needs,
             "weights_upstream": weights_upstream,

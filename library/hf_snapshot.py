@@ -1,16 +1,19 @@
 #!/usr/bin/python
-"""Ask the model hub what models consist of."""
+"""Ask the model hub, or object storage, what models consist of."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: hf_snapshot
-short_description: Ask the model hub what models consist of
+short_description: Ask the model hub, or object storage, what models consist of
 description:
   - Returns for each model of the hub that engines name the commit, and every file of it with its
     length and digest, by the hub's own record. Other formats of the same weights are left out.
   - A commit that was asked for before is not asked for again.
-  - huggingface_hub asks, in the Python that O(python) names; nothing of the model is fetched.
+  - Of a model in object storage (C(s3://bucket/prefix)) the digests are those of its C(SHA256SUMS),
+    of the store, or else those that M(object_digests) found, and a digest over names, lengths and
+    ETags stands for the commit. What nobody recorded is warned of.
+  - huggingface_hub or boto3 asks, in the Python that O(python) names.
 author: The vllm-ansible authors
 options:
   engines:
@@ -23,7 +26,7 @@ options:
     type: path
     required: true
   python:
-    description: A Python that has huggingface_hub.
+    description: A Python that has huggingface_hub and boto3.
     type: path
     required: true
   program:
@@ -42,6 +45,9 @@ options:
     default: []
   token_path:
     description: File on the host with a token of the hub.
+    type: path
+  credentials_path:
+    description: File on the host with credentials, as AWS_SHARED_CREDENTIALS_FILE names one.
     type: path
   environment:
     description: Further environment, such as proxies and mirrors.
@@ -62,7 +68,7 @@ EXAMPLES = r"""
 RETURN = r"""
 manifests:
   description: By directory of the model, C(model), C(revision) and C(files), each with C(name),
-    C(bytes), C(sha256) and C(git).
+    C(bytes), C(sha256), C(git) and, in object storage, C(etag).
   type: dict
   returned: success
 """
@@ -72,6 +78,12 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node import hub_manifest, models
 from ansible.module_utils.vllm_ansible.node.failure import Failure
+
+UNRECORDED = (
+    "{0} bytes of {1} were read once more to hash them, since nobody recorded their digests. To "
+    "record them, where the model lies: find * -type f | xargs -d '\\n' sha256sum | "
+    "aws s3 cp - {1}/SHA256SUMS"
+)
 
 
 def main() -> None:
@@ -85,6 +97,7 @@ def main() -> None:
             "include": {"type": "list", "elements": "str", "default": []},
             "exclude": {"type": "list", "elements": "str", "default": []},
             "token_path": {"type": "path", "no_log": False},
+            "credentials_path": {"type": "path", "no_log": False},
             "environment": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
@@ -93,8 +106,12 @@ def main() -> None:
     try:
         for engine in module.params["engines"]:
             model = models.model_of(engine)
-            if model.source == "hub" and model.slug() not in manifests:
-                manifests[model.slug()] = hub_manifest.ask(model, module.params, module.check_mode)
+            if model.from_outside and model.slug() not in manifests:
+                manifest = hub_manifest.ask(model, module.params, module.check_mode)
+                read = manifest.pop("read", 0)
+                if read:
+                    module.warn(UNRECORDED.format(read, model.name))
+                manifests[model.slug()] = manifest
     except (models.WeightsError, Failure) as error:
         module.fail_json(msg=str(error), **error.details)
     module.exit_json(changed=False, manifests=manifests)

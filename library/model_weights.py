@@ -7,8 +7,8 @@ DOCUMENTATION = r"""
 module: model_weights
 short_description: Put the models of a host's engines where they are served from, detached
 description:
-  - Sources are the model hub, a directory that exists already, a model that a Python package
-    carries, and a tiny model of random numbers.
+  - Sources are the model hub, object storage, a directory that exists already, a model that a
+    Python package carries, and a tiny model of random numbers.
   - A model is made beside its place and gets its name when every header, size and shard has been
     checked. From then on one stat a file tells whether it is still the same.
   - A directory that was only named (C(path)) is checked and never written to.
@@ -44,7 +44,7 @@ options:
     choices: [present, look]
     default: present
   python:
-    description: Python of the engine's environment. Models of the hub do without.
+    description: Python of the engine's environment. Models from outside do without.
     type: path
   scripts:
     description:
@@ -58,19 +58,22 @@ options:
   token_path:
     description: File on the host with a token of the hub.
     type: path
+  credentials_path:
+    description: File on the host with credentials, as AWS_SHARED_CREDENTIALS_FILE names one.
+    type: path
   environment:
     description: Further environment of what fetches, such as proxies and mirrors.
     type: dict
     default: {}
   store:
     description:
-      - How models of the hub come here. C(manifests), what each consists of, as M(hf_snapshot)
-        returns it; C(upstream), for each model and file the hosts that get it C(before), nearest
-        first, and those C(beside) that have it as well; C(addresses) and C(port) where they pass it
-        on; C(address) of this host; C(outside), whether this host may ask the hub; C(key_file) with
-        the cluster's key; C(python) that has huggingface_hub; C(hub_workers) and C(streams), how
-        many files come at once from the hub and from peers; C(stall_seconds); C(rehash), whether
-        files that were verified before are read again.
+      - How models of the hub and of object storage come here. C(manifests), what each consists of,
+        as M(hf_snapshot) returns it; C(upstream), for each model and file the hosts that get it
+        C(before), nearest first, and those C(beside) that have it as well; C(addresses) and C(port)
+        where they pass it on; C(address) of this host; C(outside), whether this host may ask there;
+        C(key_file) with the cluster's key; C(python) that has huggingface_hub and boto3;
+        C(hub_workers) and C(streams), how many files come at once from outside and from peers;
+        C(stall_seconds); C(rehash), whether files that were verified before are read again.
     type: dict
     default: {}
 """
@@ -136,6 +139,7 @@ def main() -> None:
             "scripts": {"type": "dict", "default": {}},
             "uv": {"type": "path"},
             "token_path": {"type": "path", "no_log": False},
+            "credentials_path": {"type": "path", "no_log": False},
             "environment": {"type": "dict", "default": {}},
             "store": {"type": "dict", "default": {}},
         },

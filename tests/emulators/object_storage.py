@@ -18,6 +18,7 @@ import logging
 import re
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -78,6 +79,9 @@ class ObjectStorage:
     def __enter__(self) -> ObjectStorage:
         self.moto.start()
         self.behind = self.moto.get_host_and_port()
+        # All servers of a process share their buckets.
+        reset = f"http://{LOOPBACK}:{self.behind[1]}/moto-api/reset"
+        urllib.request.urlopen(urllib.request.Request(reset, method="POST")).close()
         self.client = boto3.client(
             "s3",
             endpoint_url="http://{}:{}".format(*self.behind),
@@ -208,7 +212,7 @@ class Front(BaseHTTPRequestHandler):
             self.storage.wait_for(stop - place)
             self.wfile.write(body[place - offset : stop - offset])
             with self.storage.lock:
-                self.storage.sent[key] += stop - place
+                self.storage.sent[key] += stop - place if self.asked.status < 300 and key else 0
             place = stop
             if event and event[1]():
                 self.close_connection = True

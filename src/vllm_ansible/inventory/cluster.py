@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -28,10 +29,12 @@ EQUAL = (
     "engine_python",
     "engines",
     "huggingface_token_file",
+    "object_storage_credentials_file",
+    "object_storage_endpoint",
+    "object_storage_region",
     "port_base",
     "vllm_api_key_file",
 )
-SECRET_FILES = ("vllm_api_key_file", "huggingface_token_file")
 # No host has as many: stands in where an inventory does not say how many it has.
 UNDECLARED = 1024
 
@@ -101,33 +104,55 @@ def missing_hosts(gpu: Sequence[str], groups: Mapping[str, Sequence[str]]) -> li
 def missing_secrets(variables: Mapping[str, Any], where: Where) -> list[Problem]:
     """Return one problem for each file with a secret that is named but cannot be used."""
     problems = []
-    for name in SECRET_FILES:
+    for name, (holds, fault_of) in SECRET_FILES.items():
         value = variables.get(name)
         if not value or not isinstance(value, str):
             continue
         path = Path(value).expanduser()
-        fault = _secret_fault(path)
+        fault = _file_fault(path) or fault_of(path.read_text(encoding="utf-8", errors="replace"))
         if fault:
             problems.append(
                 Problem(
                     f"{name} names {value}, which {fault}",
-                    expected="a file on this machine with one line, the secret",
+                    expected=f"a file on this machine with {holds}",
                     found=f"{path}: {fault}",
                     where=where(name, []),
-                    fix=f"write the secret into {value}, mode 0600, or leave {name} out",
+                    fix=f"write {holds} into {value}, mode 0600, or leave {name} out",
                 )
             )
     return problems
 
 
-def _secret_fault(path: Path) -> str:
-    """Return what keeps a file from being used as a secret."""
+def _file_fault(path: Path) -> str:
+    """Return what keeps a file from being read."""
     if not path.exists():
         return "does not exist"
-    if not path.is_file() or not os.access(path, os.R_OK):
-        return "is not a readable file"
-    lines = path.read_text(encoding="utf-8", errors="replace").split()
-    return "" if len(lines) == 1 else f"holds {len(lines)} words instead of one"
+    readable = path.is_file() and os.access(path, os.R_OK)
+    return "" if readable else "is not a readable file"
+
+
+def _word_fault(text: str) -> str:
+    """Return what keeps a text from being one secret."""
+    words = text.split()
+    return "" if len(words) == 1 else f"holds {len(words)} words instead of one"
+
+
+def _credentials_fault(text: str) -> str:
+    """Return what keeps a text from being credentials for object storage; quotes nothing of it."""
+    found = configparser.RawConfigParser()
+    try:
+        found.read_string(text)
+    except configparser.Error:
+        return "is not written as ~/.aws/credentials is"
+    return "" if found.sections() else "holds no section such as [default]"
+
+
+# By the variable that names it: what a file holds, and what is wrong with another text.
+SECRET_FILES = {
+    "vllm_api_key_file": ("one line, the secret", _word_fault),
+    "huggingface_token_file": ("one line, the secret", _word_fault),
+    "object_storage_credentials_file": ("[default] and its two keys", _credentials_fault),
+}
 
 
 def estimate(
@@ -183,10 +208,15 @@ def _unknown_models(engines: Sequence[Engine]) -> list[Problem]:
             model_of(asdict(engine))
         except WeightsError as error:
             known = ", ".join(sorted((*PACKAGES, *RANDOM)))
+            if engine.model_source == "s3":
+                told = error.details
+                message = f"engine {engine.name}: {error}"
+                problems.append(Problem(message, told["expected"], told["found"], fix=told["fix"]))
+                continue
             problems.append(
                 Problem(
                     f"engine {engine.name}: {error}",
-                    expected=f"one of {known}, a model of the hub or a directory",
+                    expected=f"one of {known}, org/name, s3://bucket/prefix or a directory",
                     found=engine.model,
                     fix=close_match(engine.model, (*PACKAGES, *RANDOM)) or f"there are {known}",
                 )

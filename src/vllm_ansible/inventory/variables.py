@@ -54,6 +54,12 @@ PATTERNS = {
     "data_plane_interface": (r"|[^\s/]{1,15}", "the name of an interface", "see `ip address`"),
     "cluster_dir": (r"|[/~][^\s'\"]*", "an absolute path without spaces", "write /srv/..."),
     "models_dir": (r"|[/~][^\s'\"]*", "an absolute path without spaces", "write /srv/..."),
+    "object_storage_endpoint": (
+        r"|https?://[^\s/?#@]+(/[^\s?#]*)?",
+        "an address such as https://minio.example:9000, without credentials",
+        "correct it; credentials go into object_storage_credentials_file",
+    ),
+    "object_storage_region": (r"|[a-z0-9-]{1,40}", "the name of a region", "write eu-central-1"),
 }
 WORDS = {
     "bool": "yes or no (true or false)",
@@ -208,7 +214,8 @@ def _not(option: Option, value: Any, expected: str, fix: str) -> Problem:
     """Return the refusal of a value."""
     kind = {"AnsibleUnicode": "str"}.get(type(value).__name__, type(value).__name__.lstrip("_"))
     kind = kind.removeprefix("AnsibleTagged").lower()
-    shown = f"{value!r} ({kind})"
+    # Who writes a password into an address is not to find it in a log.
+    shown = re.sub(r"//[^/@\s]*@", "//***@", f"{value!r} ({kind})")
     return Problem(
         f"{option.name} must be {expected}, not {shown}",
         expected=expected,

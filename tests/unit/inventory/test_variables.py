@@ -145,6 +145,56 @@ def test_a_secret_that_cannot_be_used_is_refused(
     assert fault in told
 
 
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (None, "does not exist"),
+        ("", "holds no section"),
+        ("aws_secret_access_key = hunter2", "is not written as"),
+        ("[default]\nhunter2", "is not written as"),
+    ],
+)
+def test_credentials_that_cannot_be_used_are_refused_and_not_quoted(
+    tmp_path: Path, content: str | None, fault: str
+) -> None:
+    file = tmp_path / "credentials"
+    if content is not None:
+        file.write_text(content)
+    verdict = judge({"object_storage_credentials_file": str(file)})
+    (told,) = sentences(verdict)
+    assert fault in told
+    assert "hunter2" not in repr(verdict)
+    file.write_text("[default]\naws_access_key_id = a\naws_secret_access_key = hunter2\n")
+    assert sentences(judge({"object_storage_credentials_file": str(file)})) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("object_storage_endpoint", "minio.example:9000"),
+        ("object_storage_endpoint", "https://ann:hunter2@minio.example"),
+        ("object_storage_region", "eu central"),
+    ],
+)
+def test_where_object_storage_is_must_be_an_address_without_credentials(
+    name: str, value: str
+) -> None:
+    verdict = judge({name: value})
+    (told,) = sentences(verdict)
+    assert told.startswith(f"{name} must be")
+    assert "hunter2" not in repr(verdict)
+
+
+def test_a_model_in_object_storage_is_named_by_bucket_and_prefix_alone() -> None:
+    engine = {**ENGINE, "model": "s3://models/tiny"}
+    assert sentences(judge({}, engines=[engine])) == []
+    (told,) = sentences(judge({}, engines=[{**engine, "model": "s3:/models/tiny"}]))
+    assert "does not name a model in object storage" in told
+    (problem,) = judge({}, engines=[{**engine, "vllm_args": {"revision": "v1"}}]).problems
+    assert "has no revision" in problem.message
+    assert all((problem.expected, problem.found, problem.where, problem.fix))
+
+
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "hidden_size": 8192,

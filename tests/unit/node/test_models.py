@@ -39,11 +39,65 @@ def make_model(directory: Path) -> Path:
             "/m/package--smollm2-135m-instruct",
         ),
         ({"model": "random:llama"}, Model("random", "llama"), "/m/random--llama"),
+        (
+            {"model": "s3://models/team/tiny/"},
+            Model("s3", "s3://models/team/tiny"),
+            "/m/s3--models--team--tiny--513376fc3937",
+        ),
+        (
+            {"model": "s3://models/team/tiny", "model_source": "s3"},
+            Model("s3", "s3://models/team/tiny"),
+            "/m/s3--models--team--tiny--513376fc3937",
+        ),
     ],
 )
 def test_an_engine_names_its_model(engine: dict[str, Any], model: Model, place: str) -> None:
     assert model_of({"name": "e", **engine}) == model
     assert model.place("/m") == place
+
+
+def test_two_prefixes_never_share_a_directory() -> None:
+    names = [
+        "s3://models/a/b",
+        "s3://models/a--b",
+        "s3://models/a+b",
+        "s3://models/a=b",
+        "s3://models-a/b",
+        "s3://models",
+        *(f"s3://models/{'long/' * 150}{end}" for end in "ab"),
+        *(f"s3://models/{end}{'/long' * 150}" for end in "ab"),
+    ]
+    slugs = {model_of({"name": "e", "model": name}).slug() for name in names}
+    assert len({slug.lower() for slug in slugs}) == len(names)
+    for slug in slugs:
+        assert len(f"{slug}.json.partial") < 255
+        assert "/" not in slug and not slug.startswith(".")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "s3://",
+        "s3:/models/tiny",
+        "S3://models/tiny",
+        "s3://models/../other",
+        "s3://models//tiny",
+        "s3://models/ti ny",
+        "s3://AKIA:secret@models/tiny",
+        "s3://models/tiny?versionId=1",
+    ],
+)
+def test_what_names_no_bucket_is_refused(name: str) -> None:
+    with pytest.raises(WeightsError, match="does not name a model in object storage") as error:
+        model_of({"name": "e", "model": name})
+    assert "secret" not in f"{error.value} {error.value.details}"
+
+
+def test_a_revision_of_a_bucket_is_refused() -> None:
+    engine = {"name": "e", "model": "s3://models/tiny", "vllm_args": {"revision": "v1"}}
+    with pytest.raises(WeightsError, match="has no revision") as error:
+        model_of(engine)
+    assert error.value.details["where"] == "engine e"
 
 
 def test_an_unknown_random_model_is_refused_with_those_there_are() -> None:
@@ -194,6 +248,16 @@ def test_a_script_can_choose_its_words_and_report_progress(wanted: dict[str, Any
         weights.fetch(Model("random", "llama"), wanted, lambda *report: said.append(report))
     assert error.value.details == {"fix": "ask"}
     assert (5, 10, "bytes", "downloading") in said
+
+
+def test_credentials_are_named_only_where_there_are_some(
+    wanted: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "object_storage_credentials"
+    given = {**wanted, "credentials_path": str(file)}
+    assert "AWS_SHARED_CREDENTIALS_FILE" not in weights.environment(given)
+    file.write_text("[default]\n")
+    assert weights.environment(given)["AWS_SHARED_CREDENTIALS_FILE"] == str(file)
 
 
 def test_the_token_is_named_only_where_there_is_one(wanted: dict[str, Any], tmp_path: Path) -> None:

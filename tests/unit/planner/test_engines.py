@@ -36,6 +36,7 @@ def test_an_engine_needs_a_name_and_a_model_only() -> None:
         ("/models/R1/", "path", "/models/R1/", "R1"),
         ("package:smollm2", "package", "smollm2", "smollm2"),
         ("random:deepseek-v3", "random", "deepseek-v3", "deepseek-v3"),
+        ("s3://models/team/r1/", "s3", "s3://models/team/r1", "r1"),
     ],
 )
 def test_a_model_says_where_it_comes_from(model: str, source: str, name: str, served: str) -> None:
