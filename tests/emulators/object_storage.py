@@ -62,7 +62,7 @@ class Refusal:
 class ObjectStorage:
     """A running store; keys are the access keys that are good, all of them where none is given."""
 
-    def __init__(self, keys: set[str] | None = None) -> None:
+    def __init__(self, keys: set[str] | None = None, address: str = LOOPBACK) -> None:
         self.keys = keys
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self.moto = ThreadedMotoServer(ip_address=LOOPBACK, port=0, verbose=False)
@@ -73,8 +73,8 @@ class ObjectStorage:
         self.events: dict[str, list[tuple[int, Callable[[], bool]]]] = {}
         self.lock, self.closing = threading.Lock(), threading.Event()
         self.rate, self.free_at = 0.0, 0.0
-        self.server = Server((LOOPBACK, 0), type("Front", (Front,), {"storage": self}))
-        self.url = f"http://{LOOPBACK}:{self.server.server_address[1]}"
+        self.server = Server((address, 0), type("Front", (Front,), {"storage": self}))
+        self.url = f"http://{address}:{self.server.server_address[1]}"
 
     def __enter__(self) -> ObjectStorage:
         self.moto.start()
