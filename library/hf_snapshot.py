@@ -80,9 +80,9 @@ from ansible.module_utils.vllm_ansible.node import hub_manifest, models
 from ansible.module_utils.vllm_ansible.node.failure import Failure
 
 UNRECORDED = (
-    "{0} bytes of {1} were read once more to hash them, since nobody recorded their digests. To "
-    "record them, where the model lies: find * -type f | xargs -d '\\n' sha256sum | "
-    "aws s3 cp - {1}/SHA256SUMS"
+    "nobody recorded digests of {0} bytes of {1}: they were read once more to hash them, and what "
+    "was found is kept on this host. To record it for every host, where the model lies: "
+    "find * -type f | xargs -d '\\n' sha256sum | aws s3 cp - {1}/SHA256SUMS"
 )
 
 

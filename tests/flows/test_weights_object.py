@@ -79,7 +79,7 @@ def test_a_model_arrives_and_who_recorded_nothing_is_told(
 ) -> None:
     prepared = run("prepare")
     told = " ".join(prepared.output.split())
-    assert f"bytes of {URL} were read once more to hash them" in told
+    assert f"bytes of {URL}: they were read once more to hash them" in told
     assert f"aws s3 cp - {URL}/SHA256SUMS" in told
     run("weights")
     tree = directory / "made/tree"
@@ -115,7 +115,7 @@ def test_wrong_credentials_are_one_sentence(
     keys, storage.keys = storage.keys, set()
     ran = run("weights", "-e", "weights_rehash=true", status=2)
     storage.keys = keys
-    assert ran.failure["msg"] == "object storage refused the credentials"
+    assert "object storage refused the credentials" in ran.failure["msg"]
     assert "object_storage_credentials_file" in ran.failure["fix"]
 
 
