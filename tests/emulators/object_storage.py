@@ -71,6 +71,7 @@ class ObjectStorage:
         self.refusals: list[Refusal] = []
         # By key, what happens once that byte would be sent; True cuts the connection.
         self.events: dict[str, list[tuple[int, Callable[[], bool]]]] = {}
+        self.unknown: set[str] = set()  # headers of requests that the store takes no notice of
         self.lock, self.closing = threading.Lock(), threading.Event()
         self.rate, self.free_at = 0.0, 0.0
         self.server = Server((address, 0), type("Front", (Front,), {"storage": self}))
@@ -172,7 +173,10 @@ class Front(BaseHTTPRequestHandler):
                 self.refuse(refusal)
                 return
         behind = http.client.HTTPConnection(*self.storage.behind)
-        behind.request(self.command, self.path, headers=dict(self.headers))
+        sent = {
+            name: text for name, text in self.headers.items() if name not in self.storage.unknown
+        }
+        behind.request(self.command, self.path, headers=sent)
         answer = behind.getresponse()
         body = answer.read()
         behind.close()

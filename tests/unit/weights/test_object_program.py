@@ -253,6 +253,23 @@ def test_an_object_that_changes_midway_is_one_error(
     assert details["found"].startswith("412")
 
 
+def test_a_store_that_knows_no_ranges_and_no_conditions_will_do(
+    storage: ObjectStorage, program: Program, request_all: dict[str, Any], same: Same
+) -> None:
+    storage.unknown = {"Range", "If-Match"}
+    storage.cut(key(SHARDS[0]), after=SHARD // 2)
+    assert program.run(request_all).result
+    assert same()
+    storage.client.delete_object(Bucket=BUCKET, Key=key("SHA256SUMS"))
+    storage.cut(key(SHARDS[0]), after=SHARD // 2)
+    found = {one["name"]: one["sha256"] for one in asks(program).result["files"]}
+    assert found == request_all["digests"]
+    (program.out / SHARDS[1]).unlink()
+    storage.put(BUCKET, key(SHARDS[1]), b"another")
+    sentence, _ = program.run(request_all).failure
+    assert sentence == f"{SHARDS[1]} of {URL} changed while it was fetched"
+
+
 def test_a_store_that_is_too_busy_is_asked_more_slowly(
     storage: ObjectStorage, program: Program, request_all: dict[str, Any], same: Same
 ) -> None:
