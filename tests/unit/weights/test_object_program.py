@@ -152,6 +152,22 @@ def test_a_run_that_is_killed_while_it_reads_keeps_what_it_knows(
     assert {name for name in WANTED if storage.sent[key(name)]} == {SHARDS[3]}
 
 
+def test_an_object_that_may_not_be_read_ends_the_reading_of_others(
+    storage: ObjectStorage, program: Program
+) -> None:
+    storage.client.delete_object(Bucket=BUCKET, Key=key("SHA256SUMS"))
+    storage.stall(key(SHARDS[0]), after=1000, seconds=60)
+
+    def deny() -> bool:
+        storage.refuse(403, "AccessDenied", path=SHARDS[1])
+        return True
+
+    storage.when(key(SHARDS[1]), 1000, deny)
+    begun = time.monotonic()
+    assert asks(program).failure[0] == f"the credentials may not read {URL}"
+    assert time.monotonic() - begun < 30
+
+
 def test_many_objects_are_listed_in_pages(storage: ObjectStorage, program: Program) -> None:
     from moto.s3.models import s3_backends
 

@@ -109,11 +109,12 @@ class Digests:
         left: Collection[Future[str]] = names
         while left:
             ended, left = wait(left, TELL_SECONDS, FIRST_EXCEPTION)
-            if any(one.exception() for one in ended):
+            for error in filter(None, (one.exception() for one in ended)):
+                # Those that read now are not waited for: the program ends.
                 pool.shutdown(wait=False, cancel_futures=True)
-                break
+                raise error
             tell()
-        return {name: future.result() for future, name in names.items() if future.done()}
+        return {name: future.result() for future, name in names.items()}
 
     def _hashed(self, one: Stored) -> str:
         """Return the digest of an object by reading it, and keep it."""
