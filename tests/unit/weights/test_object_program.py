@@ -251,6 +251,19 @@ def test_a_stalled_object_is_asked_for_again(
     assert same()
 
 
+def test_a_connection_that_keeps_breaking_is_given_up_only_after_several_times(
+    storage: ObjectStorage, program: Program, request_all: dict[str, Any]
+) -> None:
+    for _ in range(4):
+        storage.cut(key(SHARDS[0]), after=0)
+    request = {**request_all, "files": SHARDS[:1]}
+    assert program.run(request).result
+    for _ in range(3):
+        storage.cut(key(SHARDS[1]), after=0)
+    sentence, _ = program.run({**request, "files": SHARDS[1:2], "attempts": 3}).failure
+    assert sentence == f"{URL} cannot be read: the connection to object storage fails"
+
+
 def test_an_object_that_changes_midway_is_one_error(
     storage: ObjectStorage, program: Program, request_all: dict[str, Any]
 ) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import object_answers
@@ -90,9 +90,12 @@ class Files:
         """Return False: there is no other way."""
         return False
 
-    def answer(self, name: str, have: int) -> AbstractContextManager[Answer]:
+    @contextmanager
+    def answer(self, name: str, have: int) -> Iterator[Answer]:
         """Ask for a file from an offset on."""
-        return self.bucket.answer(Stored(name, self.sizes[name], self.etags[name]), have)
+        with self.bucket.answer(Stored(name, self.sizes[name], self.etags[name]), have) as found:
+            self.patience.answered = True  # what breaks from here on is a bad moment
+            yield found
 
     def route(self) -> str:
         """Return the store's address and the proxy before it."""
