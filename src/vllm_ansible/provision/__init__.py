@@ -1,0 +1,1 @@
+"""Machines that are rented: what exists, what is wanted, and the steps between the two."""

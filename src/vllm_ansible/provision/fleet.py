@@ -1,0 +1,218 @@
+"""What is done next so that a cluster has its rented machines: pure decisions, one at a time.
+
+A slot is a place in the cluster, counted from 0; the machine in it may be replaced, the slot stays.
+Everything that decides is in what the provider lists (status, tags) and in one note on the
+controller: the launch whose answer has not come. So a run that was killed at any point is repeated
+without a machine that nobody remembers, and without a second one for a slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+# A launch that was carried out is listed within a few seconds; this is for a slow day.
+SETTLED_SECONDS = 60.0
+GONE = frozenset({"terminating", "terminated"})
+BROKEN = {
+    "unhealthy": "the provider calls it unhealthy",
+    "preempted": "the provider took it back",
+}
+READY, BOOTING = "active", "booting"
+# The address of a slot without a machine: says in any message of SSH why it cannot be reached.
+NOWHERE = "not-rented-yet.invalid"
+
+
+class NoCapacity(Exception):
+    """The provider had no machine of this offer left."""
+
+
+class ReplyLost(Exception):
+    """A launch was sent and its answer never came: it may have been carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One rented machine of this cluster, as it is listed."""
+
+    id: str
+    slot: int
+    status: str
+    type: str
+    region: str
+    cents_per_hour: int
+    launch: str
+    since: float
+    address: str = ""
+    private_address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A launch that was sent, or was about to be, and whose answer has not come."""
+
+    slot: int
+    launch: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A type in a region, with its price."""
+
+    type: str
+    region: str
+    cents_per_hour: int
+    available: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the inventory asks for; prices in US cents an hour, times in seconds."""
+
+    count: int
+    spares: int = 0
+    max_cents_per_hour: int | None = None
+    boot_seconds: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End this machine, for this reason."""
+
+    machine: Machine
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Launch a machine for this slot."""
+
+    slot: int
+    offer: Offer
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """Let a spare take this slot, whose machine is gone."""
+
+    machine: Machine
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Look again in a while; `why` is what is waited for."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TooDear:
+    """Stop before anything is launched: all machines together would cost more than may be spent."""
+
+    machines: int
+    cents_per_hour: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Every slot that serves has a machine that is up; `surplus` holds machines of no slot.
+
+    A spare may be lacking where nobody has one to rent: those that serve are not kept waiting.
+    """
+
+    machines: tuple[Machine, ...]
+    surplus: tuple[Machine, ...] = ()
+
+
+Step = End | Launch | TakeOver | Wait | TooDear | Complete
+
+
+def next_step(
+    wish: Wish,
+    machines: Sequence[Machine],
+    offers: Sequence[Offer],
+    pending: Pending | None,
+    rejected: Mapping[str, str],
+    now: float,
+) -> Step:
+    """Return what to do next.
+
+    `offers` come in the order of preference; `rejected` holds the ids of machines that were not
+    accepted, each with its reason; `now` is in seconds since the epoch.
+    """
+    living = [one for one in machines if one.status not in GONE]
+    broken = _broken(wish, living, rejected, now)
+    if broken:
+        return broken
+    if pending and not is_known(pending, machines) and now - pending.at < SETTLED_SECONDS:
+        return Wait(f"the answer to a launch was lost; whether slot {pending.slot} has a machine")
+    by_slot: dict[int, Machine] = {}
+    for one in sorted(living, key=lambda machine: (machine.status != READY, machine.since)):
+        if one.slot in by_slot:
+            return End(one, f"slot {one.slot} has a machine already")
+        by_slot[one.slot] = one
+    slots = range(wish.count + wish.spares)
+    missing = [slot for slot in slots if slot not in by_slot]
+    if missing and missing[0] < wish.count:
+        spare = _ready_spare(by_slot, slots[wish.count :])
+        return TakeOver(spare, missing[0]) if spare else _launch(wish, missing, living, offers)
+    if missing and not isinstance(step := _launch(wish, missing, living, offers), Wait):
+        return step
+    booting = [one for one in by_slot.values() if one.status != READY and one.slot in slots]
+    if booting:
+        up = len(slots) - len(missing) - len(booting)
+        return Wait(f"{up} of {len(slots)} machines are up")
+    surplus = tuple(one for slot, one in sorted(by_slot.items()) if slot not in slots)
+    return Complete(tuple(by_slot[slot] for slot in slots if slot in by_slot), surplus)
+
+
+def is_known(pending: Pending, machines: Collection[Machine]) -> bool:
+    """Tell whether a launch is listed: then it was carried out, and is no longer pending."""
+    return any(one.launch == pending.launch for one in machines)
+
+
+def cents_per_hour(machines: Collection[Machine]) -> int:
+    """Return what these machines cost together: from the accepted launch until they are ending."""
+    return sum(one.cents_per_hour for one in machines if one.status not in GONE)
+
+
+def _broken(
+    wish: Wish, living: Sequence[Machine], rejected: Mapping[str, str], now: float
+) -> End | None:
+    for one in living:
+        if one.id in rejected:
+            return End(one, rejected[one.id])
+        if one.status in BROKEN:
+            return End(one, BROKEN[one.status])
+        if one.status == BOOTING and now - one.since > wish.boot_seconds:
+            return End(one, f"still booting after {wish.boot_seconds / 60:.0f} minutes")
+    return None
+
+
+def _ready_spare(by_slot: Mapping[int, Machine], slots: range) -> Machine | None:
+    return next(
+        (by_slot[one] for one in slots if one in by_slot and by_slot[one].status == READY), None
+    )
+
+
+def _launch(
+    wish: Wish, missing: Sequence[int], living: Sequence[Machine], offers: Sequence[Offer]
+) -> Launch | Wait | TooDear:
+    # One region, since private addresses do not reach further; one type, since ranks are equal.
+    if living:
+        home = living[0]
+        offers = [one for one in offers if (one.type, one.region) == (home.type, home.region)]
+    available = [one for one in offers if one.available]
+    if not available:
+        where = ", ".join(f"{one.type} in {one.region}" for one in offers)
+        return Wait(f"capacity for slot {missing[0]}: none of {where}")
+    # Of all that is lacking, not of the next one: half a cluster is paid for and serves nothing.
+    costs = [cents_per_hour(living) + len(missing) * one.cents_per_hour for one in available]
+    limit = wish.max_cents_per_hour
+    for offer, cost in zip(available, costs, strict=True):
+        if limit is None or cost <= limit:
+            return Launch(missing[0], offer)
+    return TooDear(len(living) + len(missing), min(costs), limit or 0)
