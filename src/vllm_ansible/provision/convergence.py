@@ -1,0 +1,188 @@
+"""Go from the machines that a cluster has to those that it should have, step by step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .fleet import (
+    Complete,
+    End,
+    Launch,
+    Machine,
+    NoCapacity,
+    Offer,
+    Pending,
+    ReplyLost,
+    Step,
+    TakeOver,
+    TooDear,
+    Wait,
+    Wish,
+    cents_per_hour,
+    is_known,
+    next_step,
+)
+
+
+class Fleet(Protocol):
+    """What a provider offers a cluster."""
+
+    @property
+    def pending(self) -> Pending | None:
+        """The launch whose answer has not come."""
+
+    def machines(self) -> list[Machine]:
+        """Return the cluster's machines."""
+
+    def offers(self) -> list[Offer]:
+        """Return what can be had, in order of preference."""
+
+    def launch(self, slot: int, offer: Offer) -> str:
+        """Launch a machine; raise NoCapacity or ReplyLost."""
+
+    def end(self, machines: Sequence[Machine]) -> None:
+        """End machines."""
+
+    def forget(self) -> None:
+        """Let go of the pending launch."""
+
+    def move(self, machine: Machine, slot: int) -> None:
+        """Give a machine another slot."""
+
+
+@dataclass
+class Outcome:
+    """What was done, and where it ended."""
+
+    machines: list[Machine] = field(default_factory=list)
+    surplus: list[Machine] = field(default_factory=list)
+    launched: list[int] = field(default_factory=list)
+    ended: list[tuple[Machine, str]] = field(default_factory=list)
+    # Slots that a spare has taken, each with the slot that it had.
+    taken: list[tuple[int, int]] = field(default_factory=list)
+    # Why it stopped before every slot had its machine; empty when all have.
+    stopped: str = ""
+    cents_per_hour: int = 0
+
+    def add(self, later: Outcome) -> None:
+        """Take over where a later try ended; what was done before was done."""
+        self.launched += later.launched
+        self.ended += later.ended
+        self.taken += later.taken
+        self.machines, self.surplus = later.machines, later.surplus
+        self.stopped, self.cents_per_hour = later.stopped, later.cents_per_hour
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether anything was launched, ended or moved."""
+        return bool(self.launched or self.ended or self.taken)
+
+
+def converge(
+    fleet: Fleet,
+    wish: Wish,
+    rejected: Mapping[str, str],
+    limit_seconds: float,
+    report: Callable[[str], None],
+    replacements: int = 3,
+    now: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+    look_seconds: float = 5.0,
+    spent: Callable[[], str] = lambda: "",
+) -> Outcome:
+    """Launch, wait and replace until every slot has a machine that is up, or a limit is met.
+
+    The limits are a time without any progress, what an hour may cost, and how many machines of one
+    slot may turn out bad: a region that hands out nothing but broken machines is not asked forever.
+    `spent` says why no more may be spent, in time or in money; nothing while more may be.
+    """
+    done = Outcome()
+    lost: dict[int, int] = {}
+    seen, moved = "", now()
+    empty: set[tuple[str, str]] = set()
+    while True:
+        machines = fleet.machines()
+        pending = fleet.pending
+        if pending and is_known(pending, machines):
+            fleet.forget()
+            pending = None
+        offers = [_without(empty, one) for one in fleet.offers()]
+        step = next_step(wish, machines, offers, pending, rejected, now())
+        done.cents_per_hour = cents_per_hour(machines)
+        done.stopped = spent()
+        if isinstance(step, Complete) and not done.stopped:
+            done.machines, done.surplus = list(step.machines), list(step.surplus)
+            return done
+        state = repr((step, sorted((one.id, one.status) for one in machines)))
+        if state != seen:
+            seen, moved = state, now()
+        done.stopped = done.stopped or _stop(step, lost, replacements, now() - moved, limit_seconds)
+        if done.stopped:
+            done.machines = machines
+            return done
+        empty = _take(fleet, step, done, lost, report, empty)
+        if isinstance(step, Wait):
+            report(step.why)
+            sleep(look_seconds)
+            # What was empty is worth another question after a while.
+            empty = set()
+
+
+def too_dear(step: TooDear) -> str:
+    """Return what is asked for, and what it would cost."""
+    return (
+        f"{step.machines} machines would cost ${step.cents_per_hour / 100:.2f} an hour, "
+        f"${step.limit / 100:.2f} are allowed"
+    )
+
+
+def _take(
+    fleet: Fleet,
+    step: Step,
+    done: Outcome,
+    lost: dict[int, int],
+    report: Callable[[str], None],
+    empty: set[tuple[str, str]],
+) -> set[tuple[str, str]]:
+    """Do one step; return the offers that turned out to be empty."""
+    if isinstance(step, End):
+        report(f"ending the machine of slot {step.machine.slot}: {step.why}")
+        fleet.end([step.machine])
+        done.ended.append((step.machine, step.why))
+        lost[step.machine.slot] = lost.get(step.machine.slot, 0) + 1
+    if isinstance(step, TakeOver):
+        report(f"the spare of slot {step.machine.slot} takes slot {step.slot}")
+        fleet.move(step.machine, step.slot)
+        done.taken.append((step.slot, step.machine.slot))
+    if isinstance(step, Launch):
+        report(f"launching slot {step.slot}: {step.offer.type} in {step.offer.region}")
+        try:
+            fleet.launch(step.slot, step.offer)
+            done.launched.append(step.slot)
+        except NoCapacity:
+            return empty | {(step.offer.type, step.offer.region)}
+        except ReplyLost:
+            report(f"the answer to the launch of slot {step.slot} was lost")
+    return empty
+
+
+def _stop(
+    step: Step, lost: Mapping[int, int], replacements: int, silence: float, limit: float
+) -> str:
+    """Return why it is not to go on."""
+    if isinstance(step, TooDear):
+        return too_dear(step)
+    if isinstance(step, Launch) and lost.get(step.slot, 0) > replacements:
+        return f"{lost[step.slot]} machines of slot {step.slot} were bad"
+    if isinstance(step, Wait) and silence > limit:
+        return f"nothing has moved for {limit / 60:.0f} minutes: {step.why}"
+    return ""
+
+
+def _without(empty: set[tuple[str, str]], offer: Offer) -> Offer:
+    if (offer.type, offer.region) not in empty:
+        return offer
+    return Offer(offer.type, offer.region, offer.cents_per_hour, available=False)

@@ -1,0 +1,81 @@
+"""What a cluster's machines have cost: written down as they are seen, since nobody else tells.
+
+Providers list what there is and not what there was. A machine is counted from its accepted launch,
+which its tag holds, until the first list that shows it ending or no longer shows it. That is up to
+one look too much, and too little by what nobody looked at between two runs; it is no invoice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from . import files
+from .fleet import GONE, Machine
+
+HOUR = 3600.0
+FILE = "lambda-ledger.json"
+
+
+@dataclass
+class Entry:
+    """One machine: US cents an hour, times in seconds since the epoch."""
+
+    slot: int
+    type: str
+    cents_per_hour: int
+    since: float
+    until: float | None = None
+
+    def cents(self, now: float) -> float:
+        """Return what it has cost by now."""
+        return self.cents_per_hour * max((self.until or now) - self.since, 0.0) / HOUR
+
+
+class Ledger:
+    """The machines that a cluster has and had since its last end, in a file on the controller."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def see(self, machines: Collection[Machine], now: float) -> None:
+        """Write down what is listed at this time."""
+        entries = self.entries()
+        living = {one.id: one for one in machines if one.status not in GONE}
+        for identity, entry in entries.items():
+            if identity not in living and entry.until is None:
+                entry.until = now
+        for identity, one in living.items():
+            since = one.since or now
+            entries.setdefault(identity, Entry(one.slot, one.type, one.cents_per_hour, since))
+        self._write(entries)
+
+    def cents(self, now: float) -> float:
+        """Return what all of them have cost by now."""
+        return sum(entry.cents(now) for entry in self.entries().values())
+
+    def cents_per_hour(self) -> int:
+        """Return what an hour of those that are still rented costs."""
+        return sum(one.cents_per_hour for one in self.entries().values() if one.until is None)
+
+    def since(self) -> float | None:
+        """Return when the first of them was launched; None where there is none."""
+        return min((one.since for one in self.entries().values()), default=None)
+
+    def close(self) -> None:
+        """Begin anew with the next machine: all are gone, and what they cost was told."""
+        self._file.unlink(missing_ok=True)
+
+    def entries(self) -> dict[str, Entry]:
+        """Return all machines by id."""
+        try:
+            content = json.loads(self._file.read_text())
+            return {str(identity): Entry(**entry) for identity, entry in content.items()}
+        except FileNotFoundError:
+            return {}
+
+    def _write(self, entries: dict[str, Entry]) -> None:
+        content = {identity: asdict(entry) for identity, entry in entries.items()}
+        files.write(self._file, json.dumps(content, indent=1, sort_keys=True))

@@ -1,0 +1,30 @@
+"""What the tests of rented machines share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.emulators.lambda_account import Account
+from tests.emulators.lambda_cloud import Cloud
+from tests.emulators.lambda_parts import Type
+
+from .world import EAST, GH200, H100, WEST, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    types = [
+        Type(GH200, "GH200 (96 GB)", 149, left={EAST: 4, WEST: 9}),
+        Type(H100, "H100 (80 GB)", 399, left={EAST: 9}),
+    ]
+    made: list[World] = []
+    account = Account(types, now=lambda: made[0].now)
+    with Cloud(account, "secret", request_seconds=0, launch_seconds=0) as cloud:
+        made.append(World(cloud, tmp_path))
+        account.add_ssh_key("mine", "ssh-ed25519 A")
+        account.faults.boot_seconds = 200
+        account.faults.terminating_seconds = 60
+        yield made[0]
