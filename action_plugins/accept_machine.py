@@ -1,0 +1,82 @@
+"""Say whether a rented machine is fit to serve; see library/accept_machine.py."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+
+from vllm_ansible.verification.devices import judge, summary
+from vllm_ansible.verification.row import FAIL
+
+ARGUMENTS = {
+    "accelerators": {"type": "dict", "default": {}},
+    "seconds": {"type": "float", "default": 5},
+    "bytes": {"type": "int", "default": 1 << 30},
+    "patience_seconds": {"type": "float", "default": 600},
+}
+LOOK_SECONDS = 5.0
+
+
+class ActionModule(ActionBase):
+    """Wait for an answer over SSH, then probe the accelerators; a refusal is no failure here."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return `accepted`, and `reason` where it is not."""
+        variables = task_vars or {}
+        result = dict(super().run(tmp, variables))
+        _, wanted = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        if self._task.check_mode:
+            return {**result, "skipped": True, "msg": "Check mode: nothing is measured"}
+        reason = self._silence(wanted["patience_seconds"], variables)
+        told = "answers"
+        if not reason and variables.get("accelerator") != "cpu":
+            reason, told = self._probe(wanted, variables)
+        accepted = not reason
+        return {**result, "changed": False, "accepted": accepted, "reason": reason, "told": told}
+
+    def _silence(self, patience: float, variables: dict[str, Any]) -> str:
+        """Return why it cannot be reached, empty once it answers: sshd lags behind the listing."""
+        until = time.monotonic() + patience
+        while True:
+            try:
+                answer = self._execute_module(
+                    module_name="ansible.legacy.ping", module_args={}, task_vars=variables
+                )
+                if answer.get("ping") == "pong":
+                    return ""
+                words = str(answer.get("msg") or answer.get("module_stderr") or "no answer")
+            except AnsibleConnectionFailure as error:
+                words = str(error)
+                self._connection.reset()
+            if time.monotonic() >= until:
+                return f"no answer over SSH for {patience:.0f} s: {words.strip()[-300:]}"
+            time.sleep(LOOK_SECONDS)
+
+    def _probe(self, wanted: Mapping[str, Any], variables: dict[str, Any]) -> tuple[str, str]:
+        """Return why its accelerators are not fit, empty if they are, and what they did."""
+        arguments = {name: wanted[name] for name in ("seconds", "bytes")}
+        answer = self._execute_module(
+            module_name="accelerator_probe", module_args=arguments, task_vars=variables
+        )
+        if answer.get("failed"):
+            return str(answer.get("msg") or "the probe failed"), ""
+        probes = {str(variables["inventory_hostname"]): answer["probe"]}
+        found = len(answer["probe"]["devices"])
+        expected = int(variables.get("accelerator_count") or found)
+        if found != expected:
+            return f"{found} accelerators, {expected} are expected of its type", ""
+        for row in judge(probes, wanted["accelerators"]):
+            if row.verdict == FAIL:
+                return f"{row.what}: {row.found}, expected {row.expected}", ""
+        return "", summary(probes)

@@ -1,0 +1,153 @@
+"""See that every slot of a cluster has a machine at Lambda; see library/lambda_machines.py."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from vllm_ansible.inventory.play_variables import plain
+from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.provision.convergence import Outcome, converge
+from vllm_ansible.provision.ending import end_all
+from vllm_ansible.provision.fleet import Wish, next_step
+from vllm_ansible.provision.host_keys import HostKeys
+from vllm_ansible.provision.lambda_api import ApiError, Unreachable
+from vllm_ansible.provision.lambda_cluster import LambdaCluster
+from vllm_ansible.provision.lambda_settings import READ, Settings, settings
+from vllm_ansible.provision.lambda_words import (
+    announced,
+    ended,
+    refusal,
+    silence,
+    told,
+    would_end,
+)
+from vllm_ansible.provision.limits import seconds_left, spent
+from vllm_ansible.provision.meter import watch
+from vllm_ansible.record import plays
+from vllm_ansible.record.progress import Progress
+
+ENDING_SECONDS = 600.0
+STATE = Path(__file__).resolve().parents[1] / "state"
+ARGUMENTS = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "rejected": {"type": "dict", "default": {}},
+    "silence_seconds": {"type": "float", "default": 3600},
+    "boot_seconds": {"type": "float", "default": 1800},
+    "ssh_seconds": {"type": "float", "default": 600},
+}
+
+
+class ActionModule(ActionBase):
+    """Ask, launch, wait and replace from the controller; no host is touched."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the machines of the slots, what they cost, and what was done."""
+        variables = task_vars or {}
+        result = dict(super().run(tmp, variables))
+        _, asked = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        try:
+            wanted = settings(self._own(variables), "the inventory")
+            cluster = LambdaCluster(wanted, STATE)
+            if asked["state"] == "absent":
+                return {**result, **self._end(cluster)}
+            wish = Wish(
+                wanted.count, wanted.spares, wanted.max_cents_per_hour, asked["boot_seconds"]
+            )
+            if self._task.check_mode:
+                return {**result, **_announce(cluster, wish)}
+            with cluster.alone(self._line.show):
+                self._begin(cluster, variables, wanted)
+                done = self._provide(cluster, wanted, wish, asked)
+                # Again, for it may have found nothing to watch before.
+                watch(cluster.meter, self._own(variables), wanted)
+            left = seconds_left(cluster.ledger, wanted, time.time())
+            return {**result, **told(done, wish, left)}
+        except PlanError as refused:
+            return {**result, "failed": True, **as_result(refused.problems)}
+        except ApiError as refused:
+            return {**result, "failed": True, **refusal(refused)}
+        except Unreachable as failure:
+            return {**result, "failed": True, **silence(failure)}
+
+    @cached_property
+    def _line(self) -> Progress:
+        return Progress(Display(), plays.stage(self._task.play), self._task.get_name())
+
+    def _begin(
+        self, cluster: LambdaCluster, variables: Mapping[str, Any], wanted: Settings
+    ) -> None:
+        """Have the limits watched before there is anything to pay for."""
+        if not cluster.machines() and cluster.fleet().pending is None:
+            # Whoever ended the last ones: what they have cost is no part of this.
+            cluster.ledger.close()
+        watch(cluster.meter, self._own(variables), wanted)
+
+    def _provide(
+        self, cluster: LambdaCluster, wanted: Settings, wish: Wish, asked: Mapping[str, Any]
+    ) -> Outcome:
+        """Bring every slot to a machine that shows its SSH key."""
+        line = self._line
+        rejected = dict(asked["rejected"])
+        fleet, keys = cluster.fleet(), HostKeys(cluster.known_hosts)
+        done = Outcome()
+        while True:
+            silence = asked["silence_seconds"]
+            done.add(
+                converge(
+                    *(fleet, wish, rejected, silence, line.show),
+                    spent=lambda: spent(cluster.ledger, wanted, time.time()),
+                )
+            )
+            cluster.machines()
+            if done.stopped:
+                return done
+            line.show(f"{len(done.machines)} machines are up; waiting for their SSH keys")
+            addresses = {one.id: one.address for one in done.machines}
+            silent = keys.learn(addresses, asked["ssh_seconds"])
+            if not silent:
+                return done
+            why = f"showed no SSH key within {asked['ssh_seconds']:.0f} s"
+            rejected = dict.fromkeys(silent, why)
+
+    def _end(self, cluster: LambdaCluster) -> dict[str, Any]:
+        """End every machine of the cluster, and say what it has cost."""
+        if self._task.check_mode:
+            return would_end(cluster.machines())
+        with cluster.alone(self._line.show):
+            done = end_all(cluster.fleet(), ENDING_SECONDS, self._line.show)
+            left = cluster.machines()
+            cents = cluster.ledger.cents(time.time())
+            if not left:
+                cluster.surroundings.remove()
+                cluster.ledger.close()
+                cluster.meter.unlink(missing_ok=True)
+        return ended(done, cents, left)
+
+    def _own(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the variables that say what is rented, evaluated."""
+        return {
+            name: plain(self._templar.template(variables[name]))
+            for name in READ
+            if name in variables
+        }
+
+
+def _announce(cluster: LambdaCluster, wish: Wish) -> dict[str, Any]:
+    """Say what would be rented; nothing is asked for but lists."""
+    fleet = cluster.fleet()
+    machines = cluster.machines()
+    step = next_step(wish, machines, fleet.offers(), fleet.pending, {}, time.time())
+    return announced(machines, step, wish)

@@ -1,0 +1,71 @@
+"""List instances that this cluster does not claim; see library/lambda_orphans.py."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.plugins.action import ActionBase
+
+from vllm_ansible.planner.problem import PlanError, Problem, as_result
+from vllm_ansible.provision.lambda_api import ApiError, Unreachable
+from vllm_ansible.provision.lambda_cluster import LambdaCluster
+from vllm_ansible.provision.lambda_orphans import orphans, unknown
+from vllm_ansible.provision.lambda_settings import READ, settings
+from vllm_ansible.provision.lambda_words import dollars, refusal, silence
+
+STATE = Path(__file__).resolve().parents[1] / "state"
+
+
+class ActionModule(ActionBase):
+    """Ask from the controller; end only what was named by its id."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the orphans, as lines and as data."""
+        variables = task_vars or {}
+        result = dict(super().run(tmp, variables))
+        _, asked = self.validate_argument_spec(
+            argument_spec={"end": {"type": "list", "elements": "str", "default": []}}
+        )
+        own = {name: self._templar.template(variables[name]) for name in READ if name in variables}
+        try:
+            wanted = settings(own, "the inventory")
+            cluster = LambdaCluster(wanted, STATE)
+            found = orphans(cluster.api.instances(), wanted)
+            if strangers := unknown(asked["end"], found):
+                raise PlanError(_no_orphan(strangers))
+            if asked["end"] and not self._task.check_mode:
+                cluster.api.terminate(asked["end"])
+        except PlanError as refused:
+            return {**result, "failed": True, **as_result(refused.problems)}
+        except ApiError as refused:
+            return {**result, "failed": True, **refusal(refused)}
+        except Unreachable as failure:
+            return {**result, "failed": True, **silence(failure)}
+        cents = sum(one.cents_per_hour for one in found if one.id not in asked["end"])
+        lines = [f"{'ended: ' if one.id in asked['end'] else ''}{one.line()}" for one in found]
+        left = len(found) - len(asked["end"])
+        total = f"{left} instances that this cluster does not claim, {dollars(cents)}"
+        return {
+            **result,
+            "changed": bool(asked["end"]),
+            "orphans": [asdict(one) for one in found],
+            "lines": [*lines, total if left else "this cluster claims every instance that is left"],
+        }
+
+
+def _no_orphan(strangers: list[str]) -> Problem:
+    return Problem(
+        f"{', '.join(strangers)} cannot be ended here",
+        expected="ids of instances that the list of orphans shows",
+        found=", ".join(strangers),
+        where="end_orphans",
+        fix="run the same command without end_orphans and take ids from what it prints",
+    )

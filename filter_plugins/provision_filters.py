@@ -1,0 +1,41 @@
+"""Filters of the stage provision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def machines_unfit(hostvars: Mapping[str, Any], hosts: Iterable[str]) -> dict[str, str]:
+    """Return the reason by id of each machine that was looked at and is not fit.
+
+    A machine that is gone, and whose host has another one or none by now, is not among them.
+    """
+    looked = [(hostvars[host].get("__provision_verdict"), hostvars[host]) for host in hosts]
+    return {
+        str(verdict["id"]): str(verdict["reason"])
+        for verdict, host in looked
+        if verdict
+        and not verdict["accepted"]
+        and verdict["id"] == host.get("provision_machine", {}).get("id")
+    }
+
+
+def machine_verdict(verdict: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether the machine of a host was `accepted`, and in words what was found of it.
+
+    A verdict counts for the machine that it was given on, not for another one of the same slot.
+    """
+    if not machine:
+        return {"accepted": False, "told": "not rented"}
+    if not verdict or verdict["id"] != machine["id"]:
+        return {"accepted": False, "told": "nothing was measured"}
+    return {"accepted": verdict["accepted"], "told": verdict["reason"] or verdict["told"]}
+
+
+class FilterModule:
+    """What Ansible reads."""
+
+    def filters(self) -> dict[str, Any]:
+        """Return the filters by name."""
+        return {"machines_unfit": machines_unfit, "machine_verdict": machine_verdict}

@@ -1,0 +1,96 @@
+"""The host keys of rented machines: learnt once, when a machine is new, and held to after that."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from . import files
+
+KINDS = "ed25519,ecdsa,rsa"
+LOOK_SECONDS = 5.0
+# Addresses that are asked at once.
+AT_ONCE = 16
+
+Scan = Callable[[str], list[str]]
+
+
+def scan(address: str) -> list[str]:
+    """Return the keys a host shows, each as kind and key; none while it does not answer."""
+    try:
+        done = subprocess.run(  # noqa: S603  argv built here, no shell
+            ["ssh-keyscan", "-T", "5", "-t", KINDS, "--", address],  # noqa: S607  on PATH as ssh is
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return []
+    lines = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
+    return sorted(" ".join(words[1:3]) for words in lines if len(words) >= 3)
+
+
+class HostKeys:
+    """The keys of one cluster's machines, by the machine's id: an address may be given again.
+
+    `known_hosts` is what ssh reads; beside it lies the record it is written from.
+    """
+
+    def __init__(
+        self,
+        known_hosts: Path,
+        scan: Scan = scan,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._file, self._record = known_hosts, known_hosts.with_name("host-keys.json")
+        self._scan, self._now, self._sleep = scan, now, sleep
+
+    def learn(self, machines: Mapping[str, str], patience_seconds: float) -> list[str]:
+        """Learn the keys of new machines and forget those of machines that are gone.
+
+        `machines` has addresses by id. Return the ids of those that showed no key in time; a key
+        that is known is never learnt again, whatever the host shows.
+        """
+        known = self._read()
+        kept = {one: known[one] for one in machines if one in known}
+        missing = {one: address for one, address in machines.items() if one not in kept}
+        until = self._now() + patience_seconds
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            while missing:
+                shown = zip(missing, pool.map(self._scan, missing.values()), strict=True)
+                for one, keys in list(shown):
+                    if keys:
+                        kept[one] = {"address": missing.pop(one), "keys": keys}
+                self._write(kept)
+                if missing and self._now() >= until:
+                    break
+                if missing:
+                    self._sleep(LOOK_SECONDS)
+        self._write(kept)
+        return sorted(missing)
+
+    def _read(self) -> dict[str, dict[str, object]]:
+        try:
+            return dict(json.loads(self._record.read_text()))
+        except (OSError, ValueError, TypeError):
+            return {}
+
+    def _write(self, kept: Mapping[str, Mapping[str, object]]) -> None:
+        lines = [
+            f"{one['address']} {key}\n" for one in kept.values() for key in _texts(one["keys"])
+        ]
+        for path, text in (
+            (self._record, json.dumps(kept, indent=1, sort_keys=True)),
+            (self._file, "".join(sorted(lines))),
+        ):
+            files.write(path, text)
+
+
+def _texts(keys: object) -> Sequence[str]:
+    return [str(key) for key in keys] if isinstance(keys, Iterable) else []

@@ -1,0 +1,91 @@
+"""Instances of an account that this cluster does not claim: whose they are, and what they cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .fleet import GONE
+from .lambda_fleet import CLUSTER, OWNER, SINCE, cluster_of, slot_of, tags
+from .lambda_settings import Settings
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """One instance: its price in US cents an hour, its age in hours where a tag tells it."""
+
+    id: str
+    name: str
+    status: str
+    type: str
+    region: str
+    cents_per_hour: int
+    cluster: str = ""
+    owner: str = ""
+    hours: float | None = None
+    why: str = ""
+
+    def line(self) -> str:
+        """Return the instance as one line for people."""
+        age = "" if self.hours is None else f", {self.hours:.1f} h, ${self.spent:.2f} so far"
+        price = f"${self.cents_per_hour / 100:.2f}/h"
+        return (
+            f"{self.id} {self.name or '-'}: {self.why}; {self.type} in {self.region}, {price}{age}"
+        )
+
+    @property
+    def spent(self) -> float:
+        """US dollars since its launch."""
+        return self.cents_per_hour / 100 * (self.hours or 0.0)
+
+
+def orphans(
+    listed: Iterable[Mapping[str, Any]],
+    settings: Settings,
+    now: Callable[[], float] = time.time,
+) -> list[Orphan]:
+    """Return every instance that is no machine of a slot of this cluster."""
+    slots = range(settings.count + settings.spares)
+    found = []
+    for one in listed:
+        mine = tags(one)
+        why = _why(one, settings.cluster, slots)
+        if one["status"] in GONE or not why:
+            continue
+        since = mine.get(SINCE, "")
+        found.append(
+            Orphan(
+                id=str(one["id"]),
+                name=str(one.get("name") or ""),
+                status=str(one["status"]),
+                type=str(one["instance_type"]["name"]),
+                region=str(one["region"]["name"]),
+                cents_per_hour=int(one["instance_type"]["price_cents_per_hour"]),
+                cluster=mine.get(CLUSTER, ""),
+                owner=mine.get(OWNER, ""),
+                hours=(now() - float(since)) / HOUR if since.isdecimal() else None,
+                why=why,
+            )
+        )
+    return sorted(found, key=lambda one: (one.cluster, one.name, one.id))
+
+
+def unknown(wanted: Sequence[str], found: Sequence[Orphan]) -> list[str]:
+    """Return what was asked to be ended and is no orphan."""
+    return sorted(set(wanted) - {one.id for one in found})
+
+
+def _why(one: Mapping[str, Any], cluster: str, slots: range) -> str:
+    mine = tags(one)
+    if CLUSTER not in mine:
+        return "not rented by vllm-ansible"
+    if mine[CLUSTER] != cluster:
+        return f"of cluster {mine[CLUSTER]}, rented by {mine.get(OWNER, 'somebody')}"
+    if cluster_of(one) is None:
+        return "of this cluster, but of no slot (none)"
+    slot = slot_of(one)
+    return "" if slot in slots else f"of this cluster, but of no slot ({slot})"

@@ -1,0 +1,90 @@
+"""A key is learnt once for each machine; another one under the same address is not believed."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from vllm_ansible.provision.host_keys import HostKeys
+
+
+class Network:
+    """Hosts that show keys from some time on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.keys: dict[str, tuple[float, str]] = {}
+        self.asked: list[str] = []
+
+    def scan(self, address: str) -> list[str]:
+        self.asked.append(address)
+        since, key = self.keys.get(address, (1e9, ""))
+        return [key] if self.now >= since else []
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network()
+
+
+def keys(network: Network, tmp_path: Path) -> HostKeys:
+    known_hosts = tmp_path / "r1" / "known_hosts"
+    return HostKeys(known_hosts, network.scan, lambda: network.now, network.sleep)
+
+
+def known(tmp_path: Path) -> list[str]:
+    return (tmp_path / "r1" / "known_hosts").read_text().splitlines()
+
+
+def test_a_host_that_boots_slowly_is_waited_for(network: Network, tmp_path: Path) -> None:
+    network.keys = {"10.0.0.1": (0, "ssh-ed25519 A"), "10.0.0.2": (42, "ssh-ed25519 B")}
+    assert keys(network, tmp_path).learn({"a": "10.0.0.1", "b": "10.0.0.2"}, 300) == []
+    assert known(tmp_path) == ["10.0.0.1 ssh-ed25519 A", "10.0.0.2 ssh-ed25519 B"]
+    assert network.asked.count("10.0.0.1") == 1
+    assert network.now == 45
+
+
+def test_one_that_shows_no_key_in_time_is_named(network: Network, tmp_path: Path) -> None:
+    network.keys = {"10.0.0.1": (0, "ssh-ed25519 A")}
+    assert keys(network, tmp_path).learn({"a": "10.0.0.1", "b": "10.0.0.2"}, 60) == ["b"]
+    assert known(tmp_path) == ["10.0.0.1 ssh-ed25519 A"]
+
+
+def test_a_known_machine_is_not_asked_again(network: Network, tmp_path: Path) -> None:
+    network.keys = {"10.0.0.1": (0, "ssh-ed25519 A")}
+    keys(network, tmp_path).learn({"a": "10.0.0.1"}, 60)
+    network.keys = {"10.0.0.1": (0, "ssh-ed25519 of-another")}
+    assert keys(network, tmp_path).learn({"a": "10.0.0.1"}, 60) == []
+    assert known(tmp_path) == ["10.0.0.1 ssh-ed25519 A"]
+
+
+def test_an_address_that_another_machine_was_given_has_its_key(
+    network: Network, tmp_path: Path
+) -> None:
+    network.keys = {"10.0.0.1": (0, "ssh-ed25519 A")}
+    keys(network, tmp_path).learn({"a": "10.0.0.1"}, 60)
+    network.keys = {"10.0.0.1": (0, "ssh-ed25519 B")}
+    keys(network, tmp_path).learn({"b": "10.0.0.1"}, 60)
+    assert known(tmp_path) == ["10.0.0.1 ssh-ed25519 B"]
+
+
+def test_a_damaged_record_is_learnt_again(network: Network, tmp_path: Path) -> None:
+    network.keys = {"10.0.0.1": (0, "ssh-ed25519 A")}
+    keys(network, tmp_path).learn({"a": "10.0.0.1"}, 60)
+    (tmp_path / "r1" / "host-keys.json").write_text("{")
+    keys(network, tmp_path).learn({"a": "10.0.0.1"}, 60)
+    record = json.loads((tmp_path / "r1" / "host-keys.json").read_text())
+    assert record == {"a": {"address": "10.0.0.1", "keys": ["ssh-ed25519 A"]}}
+
+
+def test_nobody_else_reads_or_writes_them(network: Network, tmp_path: Path) -> None:
+    network.keys = {"10.0.0.1": (0, "ssh-ed25519 A")}
+    keys(network, tmp_path).learn({"a": "10.0.0.1"}, 60)
+    assert stat.S_IMODE((tmp_path / "r1").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "r1" / "known_hosts").stat().st_mode) == 0o600
