@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible import constants, context
 from ansible.plugins.callback.default import CallbackModule as DefaultCallback
 
-from vllm_ansible.record import console, outcome, plays, report
+from vllm_ansible.record import console, outcome, plays, rented, report
 from vllm_ansible.record.redact import redact_text
 
 _COLOURS = {"cause": "COLOR_WARN", "fix": "COLOR_CHANGED", "command": "COLOR_HIGHLIGHT"}
@@ -56,6 +56,7 @@ class CallbackModule(DefaultCallback):
         self._evidence: dict[str, list[tuple[str, str]]] = {}
         self._would_change: dict[str, list[str]] = {}
         self._failures: dict[tuple[str, outcome.Failure], list[str]] = {}
+        self._endpoints: list[str] = []
         self._failed = False
         self._running = False
 
@@ -104,6 +105,7 @@ class CallbackModule(DefaultCallback):
         host = result.host.get_name()
         for found in outcome.evidence(result.result):
             self._evidence.setdefault(result.task._uuid, []).append((host, found["summary"]))
+            self._endpoints += rented.endpoints(found["values"])
         if result.is_changed() and result.task.check_mode:
             self._would_change.setdefault(result.task_name, []).append(host)
         if self._verbose:
@@ -189,6 +191,10 @@ class CallbackModule(DefaultCallback):
             console.stage_line("failed" if failed else "done", ", ".join(counts)),
             "COLOR_ERROR" if failed else "COLOR_OK",
         )
+        if failed:
+            self._show(self._ways_out(), "COLOR_WARN")
+        elif self._endpoints:
+            self._show(rented.tunnel(plays.of_first_host(self._play, "gpu"), self._endpoints))
         self._show_report()
 
     # How it is printed.
@@ -259,6 +265,10 @@ class CallbackModule(DefaultCallback):
             self._show(list(console.labelled("task", task, 3)))
         self._failures = {}
 
+    def _ways_out(self) -> list[str]:
+        given = context.CLIARGS.get("inventory") or ()
+        return rented.ways_out(plays.cluster_name(self._play), given)
+
     def _show_report(self) -> None:
         directory = os.environ.get("VLLM_ANSIBLE_RUN_DIR")
         if directory:
@@ -271,6 +281,7 @@ class CallbackModule(DefaultCallback):
         self._print_failures()
         stage = self._stage or "before any stage"
         self._show([f" stopped    in stage {stage}; the same command takes up where it was"])
+        self._show(self._ways_out(), "COLOR_WARN")
         self._show_report()
 
 

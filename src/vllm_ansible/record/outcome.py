@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..diagnosis.match import Signature, match
+from ..provision.fleet import NOWHERE
 
 # The fields of a failing result that are for people, in the order in which they are shown.
 FIELDS = ("expected", "found", "where", "cause", "fix", "command")
@@ -76,6 +77,14 @@ def failure(
 
 def unreachable(result: Mapping[str, Any], host: str, address: str) -> Failure:
     """Return why a host could not be reached."""
+    if address == NOWHERE:
+        # In the same words for all of them: they are told once.
+        return Failure(
+            msg="No machine is rented for it",
+            expected="machines that are rented and accepted",
+            found="none",
+            fix="run the stage provision first: ansible-playbook site.yml --tags provision",
+        )
     return Failure(
         msg="The host cannot be reached",
         expected=f"an answer from {address}",

@@ -32,11 +32,18 @@ def is_selected(play: Any) -> bool:
 
 def cluster_name(play: Any) -> str | None:
     """Return the name of the cluster that the inventory describes, if it gives a plain one."""
-    manager = play.get_variable_manager()
-    hosts = manager._inventory.get_hosts("all")
-    variables = manager.get_vars(host=hosts[0], include_hostvars=False) if hosts else {}
-    name = variables.get("cluster_name")
+    name = of_first_host(play, "all").get("cluster_name")
     return name if isinstance(name, str) and "{{" not in name else None
+
+
+def of_first_host(play: Any, group: str) -> Mapping[str, Any]:
+    """Return the variables of a group's first host, its templates as they were written."""
+    manager = play.get_variable_manager()
+    hosts = manager._inventory.get_hosts(group)
+    found: Mapping[str, Any] = (
+        manager.get_vars(host=hosts[0], include_hostvars=False) if hosts else {}
+    )
+    return found
 
 
 def is_rescued(task: Any) -> bool:

@@ -1,0 +1,126 @@
+"""`site.yml` over an inventory of Lambda, as a user runs it; no machine of it exists."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.emulators.lambda_account import Account
+from tests.emulators.lambda_cloud import Cloud
+from tests.emulators.lambda_parts import Type
+
+from .world import EAST, GH200
+
+ROOT = Path(__file__).parents[3]
+KEY = "key-of-ann.0123456789"
+LARGE = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 16384,
+    "intermediate_size": 53248,
+    "num_hidden_layers": 126,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+    "torch_dtype": "bfloat16",
+}
+
+
+class Site:
+    """A clone by links, with state/ and runs/ of its own, and an inventory of a few lines."""
+
+    def __init__(self, directory: Path, cloud: Cloud) -> None:
+        self.directory, self.cloud = directory, cloud
+        for path in ROOT.iterdir():
+            if path.name in ("action_plugins", "inventory_plugins"):
+                # state/ is beside them.
+                shutil.copytree(path, directory / path.name)
+            elif path.name not in ("state", "runs", "inventories", ".git"):
+                (directory / path.name).symlink_to(path)
+        (directory / "key").write_text(KEY)
+        (directory / "key").chmod(0o600)
+        self.variables: dict[str, Any] = {
+            "cluster_name": "r1",
+            "lambda_api_key_file": str(directory / "key"),
+            "lambda_ssh_key_name": "mine",
+            "lambda_instance_types": [GH200],
+            "lambda_regions": [EAST],
+            "lambda_endpoint": cloud.url,
+            "lambda_request_seconds": 0,
+            "lambda_launch_seconds": 0,
+            "node_count": 2,
+            "spare_count": 1,
+            "engines": [{"name": "chat", "model": "package:smollm2-135m-instruct"}],
+        }
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        place = self.directory / "inventories/rented"
+        (place / "group_vars").mkdir(parents=True, exist_ok=True)
+        (place / "lambda.yml").write_text("plugin: lambda_instances\n")
+        (place / "group_vars/all.yml").write_text(yaml.safe_dump(self.variables))
+        clean = {name: value for name, value in os.environ.items() if "ANSIBLE" not in name}
+        playbook = Path(sys.executable).with_name("ansible-playbook")
+        return subprocess.run(
+            [playbook, "site.yml", "-i", "inventories/rented", *arguments],
+            cwd=self.directory,
+            env={**clean, "HOME": str(self.directory), "COLUMNS": "120"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    account = Account([Type(GH200, "GH200 (96 GB)", 149, left={EAST: 4})])
+    account.add_ssh_key("mine", "ssh-ed25519 A")
+    with Cloud(account, KEY, request_seconds=0, launch_seconds=0) as cloud:
+        yield Site(tmp_path, cloud)
+        assert cloud.writes == []
+
+
+def test_a_check_tells_the_price_writes_nothing_and_shows_no_key(site: Site) -> None:
+    done = site.run("--check", "--tags", "provision", "-vvv", "-e", "node_count=3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"4 of 4 would be rented: {GH200} in {EAST}, $5.96/h" in " ".join(done.stdout.split())
+    assert KEY not in done.stdout + done.stderr
+    written = [path for path in site.directory.rglob("*") if path.is_file() and path.name != "key"]
+    own = [path for path in written if not path.resolve().is_relative_to(ROOT)]
+    assert own and [path for path in own if KEY.encode() in path.read_bytes()] == []
+
+
+def test_a_model_that_does_not_fit_is_refused_before_anything_is_rented(site: Site) -> None:
+    model = site.directory / "large"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(LARGE))
+    site.variables["engines"] = [{"name": "large", "model": str(model)}]
+    done = site.run("--tags", "provision")
+    assert done.returncode != 0
+    told = " ".join(done.stdout.split())
+    assert f"engine large with {model}:" in told
+    assert " provision " not in done.stdout
+
+
+def test_a_stage_that_is_run_too_early_says_so_once(site: Site) -> None:
+    done = site.run("--tags", "serve", "--limit", "gpu")
+    assert done.returncode != 0
+    assert done.stdout.count("No machine is rented for it") == 1
+    assert "r1-0, r1-1: No machine is rented for it" in done.stdout
+    assert "site.yml --tags provision" in done.stdout
+
+
+def test_hosts_can_be_listed(site: Site) -> None:
+    done = site.run("--list-hosts")
+    assert done.returncode == 0, done.stderr
+    assert {"r1-0", "r1-1", "r1-2"} <= set(done.stdout.split())
