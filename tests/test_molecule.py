@@ -25,7 +25,16 @@ MOLECULE = Path(sys.executable).with_name("molecule")
 LAB = "molecule-test"
 # In the order of site.yml: a scenario leaves running what the next one needs.
 SCENARIOS = (
-    *("site", "nvidia_driver", "system", "host", "managed_process", "reach", "devices"),
+    *(
+        "site",
+        "provision",
+        "nvidia_driver",
+        "system",
+        "host",
+        "managed_process",
+        "reach",
+        "devices",
+    ),
     *("environment", "preflight", "collectives", "verification", "weights"),
     *("plan", "ray", "vllm", "benchmark", "teardown"),
 )
