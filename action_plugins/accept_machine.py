@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
+from vllm_ansible.provision.lambda_cluster import accepted
 from vllm_ansible.verification.devices import judge, summary
 from vllm_ansible.verification.row import FAIL
 
@@ -24,6 +25,11 @@ ARGUMENTS = {
     "patience_seconds": {"type": "float", "default": 600},
 }
 LOOK_SECONDS = 5.0
+STATE = Path(__file__).resolve().parents[1] / "state"
+# What ssh says where this side is at fault: no other machine would answer better.
+OURS = ("Permission denied", "Host key verification failed", "no such identity")
+# A machine that has just come up may not have its keys yet.
+OURS_SECONDS = 90.0
 
 
 class ActionModule(ActionBase):
@@ -38,16 +44,32 @@ class ActionModule(ActionBase):
         _, wanted = self.validate_argument_spec(argument_spec=ARGUMENTS)
         if self._task.check_mode:
             return {**result, "skipped": True, "msg": "Check mode: nothing is measured"}
-        reason = self._silence(wanted["patience_seconds"], variables)
-        told = "answers"
-        if not reason and variables.get("accelerator") != "cpu":
-            reason, told = self._probe(wanted, variables)
-        accepted = not reason
-        return {**result, "changed": False, "accepted": accepted, "reason": reason, "told": told}
+        kept = accepted(STATE, str(variables["cluster_name"]))
+        identity = str(variables["provision_machine"]["id"])
+        if (known := kept.told(identity)) is not None:
+            return {**result, "changed": False, "accepted": True, "reason": "", "told": known}
+        try:
+            reason = self._silence(wanted["patience_seconds"], variables)
+            told = "answers"
+            if not reason and variables.get("accelerator") != "cpu":
+                reason, told = self._probe(wanted, variables)
+        except AnsibleConnectionFailure as error:
+            reason, told = f"lost while it was looked at: {_last_words(str(error))}", ""
+        if _is_ours(reason):
+            return {**result, "failed": True, **_refused(reason, variables)}
+        if not reason:
+            kept.keep(identity, told)
+        return {
+            **result,
+            "changed": False,
+            "accepted": not reason,
+            "reason": reason,
+            "told": told,
+        }
 
     def _silence(self, patience: float, variables: dict[str, Any]) -> str:
         """Return why it cannot be reached, empty once it answers: sshd lags behind the listing."""
-        until = time.monotonic() + patience
+        started = time.monotonic()
         while True:
             try:
                 answer = self._execute_module(
@@ -59,8 +81,9 @@ class ActionModule(ActionBase):
             except AnsibleConnectionFailure as error:
                 words = str(error)
                 self._connection.reset()
-            if time.monotonic() >= until:
-                return f"no answer over SSH for {patience:.0f} s: {words.strip()[-300:]}"
+            waited = time.monotonic() - started
+            if waited >= patience or (_is_ours(words) and waited >= OURS_SECONDS):
+                return f"no answer over SSH for {waited:.0f} s: {_last_words(words)}"
             time.sleep(LOOK_SECONDS)
 
     def _probe(self, wanted: Mapping[str, Any], variables: dict[str, Any]) -> tuple[str, str]:
@@ -80,3 +103,22 @@ class ActionModule(ActionBase):
             if row.verdict == FAIL:
                 return f"{row.what}: {row.found}, expected {row.expected}", ""
         return "", summary(probes)
+
+
+def _is_ours(words: str) -> bool:
+    return any(one.lower() in words.lower() for one in OURS)
+
+
+def _last_words(text: str) -> str:
+    return text.strip()[-300:]
+
+
+def _refused(reason: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+    host = str(variables["inventory_hostname"])
+    return {
+        "msg": f"{host} does not let this machine in; it was not replaced",
+        "expected": "a login with the key that lambda_ssh_key_name names",
+        "found": reason,
+        "where": host,
+        "fix": "load that private key (ssh-add) or set ansible_ssh_private_key_file",
+    }

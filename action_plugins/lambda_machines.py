@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -19,12 +20,13 @@ from vllm_ansible.inventory.play_variables import plain
 from vllm_ansible.planner.problem import PlanError, as_result
 from vllm_ansible.provision.convergence import Outcome, converge
 from vllm_ansible.provision.ending import end_all
-from vllm_ansible.provision.fleet import Wish, next_step
+from vllm_ansible.provision.fleet import ENDED, GONE, Wish, next_step
 from vllm_ansible.provision.host_keys import HostKeys
 from vllm_ansible.provision.lambda_api import ApiError, Unreachable
 from vllm_ansible.provision.lambda_cluster import LambdaCluster
 from vllm_ansible.provision.lambda_settings import READ, Settings, settings
 from vllm_ansible.provision.lambda_words import (
+    all_unfit,
     announced,
     ended,
     refusal,
@@ -38,6 +40,8 @@ from vllm_ansible.record import plays
 from vllm_ansible.record.progress import Progress
 
 ENDING_SECONDS = 600.0
+# Machines that show no SSH key are replaced so often.
+TRIES = 3
 STATE = Path(__file__).resolve().parents[1] / "state"
 ARGUMENTS = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -90,7 +94,9 @@ class ActionModule(ActionBase):
         self, cluster: LambdaCluster, variables: Mapping[str, Any], wanted: Settings
     ) -> None:
         """Have the limits watched before there is anything to pay for."""
-        if not cluster.machines() and cluster.fleet().pending is None:
+        machines = cluster.machines()
+        cluster.claim(machines)
+        if not machines and cluster.fleet().pending is None:
             # Whoever ended the last ones: what they have cost is no part of this.
             cluster.ledger.close()
         watch(cluster.meter, self._own(variables), wanted)
@@ -99,41 +105,57 @@ class ActionModule(ActionBase):
         self, cluster: LambdaCluster, wanted: Settings, wish: Wish, asked: Mapping[str, Any]
     ) -> Outcome:
         """Bring every slot to a machine that shows its SSH key."""
-        line = self._line
+        line, started_by = self._line, os.getppid()
         rejected = dict(asked["rejected"])
         fleet, keys = cluster.fleet(), HostKeys(cluster.known_hosts)
-        done = Outcome()
-        while True:
+        living = [one for one in fleet.machines() if one.status not in GONE]
+        for region in {one.region for one in living}:
+            # Also where nothing is launched: who may reach them may have changed.
+            cluster.surroundings.ready(region)
+
+        def stopped() -> str:
+            # A worker of Ansible outlives its terminal, and nobody would see what it rents.
+            gone = os.getppid() != started_by
+            return "the run is gone" if gone else spent(cluster.ledger, wanted, time.time())
+
+        done = Outcome(surroundings=cluster.surroundings.changed)
+        done.stopped = all_unfit(living, rejected)
+        if done.stopped:
+            done.machines = living
+            return done
+        for _ in range(TRIES):
             silence = asked["silence_seconds"]
-            done.add(
-                converge(
-                    *(fleet, wish, rejected, silence, line.show),
-                    spent=lambda: spent(cluster.ledger, wanted, time.time()),
-                )
-            )
+            done.add(converge(fleet, wish, rejected, silence, line.show, spent=stopped))
             cluster.machines()
             if done.stopped:
                 return done
             line.show(f"{len(done.machines)} machines are up; waiting for their SSH keys")
             addresses = {one.id: one.address for one in done.machines}
-            silent = keys.learn(addresses, asked["ssh_seconds"])
+            silent = keys.learn(addresses, asked["ssh_seconds"], lambda: bool(stopped()))
             if not silent:
                 return done
             why = f"showed no SSH key within {asked['ssh_seconds']:.0f} s"
             rejected = dict.fromkeys(silent, why)
+            done.stopped = stopped() or all_unfit(done.machines, rejected)
+            if done.stopped:
+                return done
+        done.stopped = f"{len(silent)} machines {why}, and so did those that they replace"
+        return done
 
     def _end(self, cluster: LambdaCluster) -> dict[str, Any]:
         """End every machine of the cluster, and say what it has cost."""
         if self._task.check_mode:
             return would_end(cluster.machines())
         with cluster.alone(self._line.show):
+            cluster.claim(cluster.machines())
             done = end_all(cluster.fleet(), ENDING_SECONDS, self._line.show)
-            left = cluster.machines()
+            left = [one for one in cluster.machines() if one.status != ENDED]
             cents = cluster.ledger.cents(time.time())
             if not left:
-                cluster.surroundings.remove()
                 cluster.ledger.close()
                 cluster.meter.unlink(missing_ok=True)
+                cluster.accepted.forget()
+                cluster.surroundings.remove()
         return ended(done, cents, left)
 
     def _own(self, variables: Mapping[str, Any]) -> dict[str, Any]:

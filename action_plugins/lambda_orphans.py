@@ -41,21 +41,23 @@ class ActionModule(ActionBase):
             found = orphans(cluster.api.instances(), wanted)
             if strangers := unknown(asked["end"], found):
                 raise PlanError(_no_orphan(strangers))
-            if asked["end"] and not self._task.check_mode:
-                cluster.api.terminate(asked["end"])
+            gone = set(asked["end"])
+            if gone and not self._task.check_mode:
+                gone &= set(cluster.api.terminate(sorted(gone)))
         except PlanError as refused:
             return {**result, "failed": True, **as_result(refused.problems)}
         except ApiError as refused:
             return {**result, "failed": True, **refusal(refused)}
         except Unreachable as failure:
             return {**result, "failed": True, **silence(failure)}
-        cents = sum(one.cents_per_hour for one in found if one.id not in asked["end"])
-        lines = [f"{'ended: ' if one.id in asked['end'] else ''}{one.line()}" for one in found]
-        left = len(found) - len(asked["end"])
+        cents = sum(one.cents_per_hour for one in found if one.id not in gone)
+        word = "would be ended: " if self._task.check_mode else "ended: "
+        lines = [f"{word if one.id in gone else ''}{one.line()}" for one in found]
+        left = len(found) - len(gone)
         total = f"{left} instances that this cluster does not claim, {dollars(cents)}"
         return {
             **result,
-            "changed": bool(asked["end"]),
+            "changed": bool(gone),
             "orphans": [asdict(one) for one in found],
             "lines": [*lines, total if left else "this cluster claims every instance that is left"],
         }

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from .lambda_late import LateList
 from .lambda_parts import (
     Faults,
     Machines,
@@ -52,6 +53,7 @@ class Account:
         self.global_rules: list[dict[str, Any]] = []
         self._now = now
         self._due: dict[str, tuple[float, str]] = {}
+        self._late = LateList(now)
 
     def list_types(self) -> dict[str, Any]:
         """Return types and where they can be had at the moment."""
@@ -83,6 +85,10 @@ class Account:
             else:
                 self.instances[identity]["status"] = status
         return list(self.instances.values())
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return the instances as the list shows them, which may lag behind."""
+        return self._late.show(self.list_instances(), self.faults.listing_seconds)
 
     def instance(self, identity: str) -> dict[str, Any]:
         """Return one instance."""
@@ -119,7 +125,9 @@ class Account:
                 "Quota exceeded.",
                 "Contact Support to increase your quota.",
             )
-        if kind.left[wanted["region_name"]] <= 0:
+        full = self.faults.full > 0
+        self.faults.full -= full
+        if full or kind.left[wanted["region_name"]] <= 0:
             raise Refusal(
                 400,
                 "instance-operations/launch/insufficient-capacity",
@@ -128,6 +136,7 @@ class Account:
             )
         kind.left[wanted["region_name"]] -= 1
         identity = secrets.token_hex(16)
+        self._late.changes(identity, None)
         ip, private = self.machines.start(identity)
         status = "active"
         if self.faults.unhealthy > 0:
@@ -163,6 +172,11 @@ class Account:
         for one in found:
             if one["status"] == "terminating":
                 continue
+            if one["id"] in self.faults.held:
+                raise Refusal(
+                    400, "instance-operations/terminate/unavailable", "vm-has-not-launched"
+                )
+            self._late.changes(one["id"], dict(one))
             one["status"] = "terminating"
             self.types[one["instance_type"]["name"]].left[one["region"]["name"]] += 1
             self._due[one["id"]] = (self._now() + self.faults.terminating_seconds, "terminated")
@@ -190,6 +204,7 @@ class Account:
                 400, "global/duplicate", "A filesystem already exists.", "Choose another name."
             )
         identity = secrets.token_hex(16)
+        self._late.changes(identity, None)
         self.file_systems[identity] = {
             "id": identity,
             "name": name,
@@ -218,12 +233,14 @@ class Account:
         if name in {one["name"] for one in self.ssh_keys.values()}:
             raise invalid("An SSH key of this name already exists.")
         identity = secrets.token_hex(16)
+        self._late.changes(identity, None)
         self.ssh_keys[identity] = {"id": identity, "name": name, "public_key": public_key}
         return self.ssh_keys[identity]
 
     def create_ruleset(self, name: str, region: str, rules: list[Any]) -> dict[str, Any]:
         """Create a firewall ruleset."""
         identity = secrets.token_hex(16)
+        self._late.changes(identity, None)
         self.rulesets[identity] = {
             "id": identity,
             "name": name,

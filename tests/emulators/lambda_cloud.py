@@ -26,7 +26,7 @@ from .lambda_parts import Refusal, invalid
 
 Route = tuple[str, str, Callable[[Account, str, dict[str, Any]], Any]]
 ROUTES: list[Route] = [
-    ("GET", "/instances", lambda account, _, __: account.list_instances()),
+    ("GET", "/instances", lambda account, _, __: account.listed()),
     ("GET", "/instances/{id}", lambda account, one, _: account.instance(one)),
     ("POST", "/instances/{id}", lambda account, one, body: account.rename(one, body)),
     ("GET", "/regions", lambda account, _, __: account.list_regions()),

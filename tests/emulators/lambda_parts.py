@@ -92,6 +92,12 @@ class Faults:
 
     unhealthy: int = 0
     quota: int | None = None
+    # Launches that are refused for want of machines although the list of types shows some.
+    full: int = 0
+    # Ids of instances that cannot be ended for now.
+    held: set[str] = field(default_factory=set)
+    # How far the list of instances lags behind.
+    listing_seconds: float = 0.0
     boot_seconds: float = 0.0
     terminating_seconds: float = 0.0
 

@@ -13,6 +13,7 @@ from .fleet import (
     Launch,
     Machine,
     NoCapacity,
+    NotEnded,
     Offer,
     Pending,
     ReplyLost,
@@ -32,7 +33,7 @@ class Fleet(Protocol):
 
     @property
     def pending(self) -> Pending | None:
-        """The launch whose answer has not come."""
+        """The launch that is not listed yet."""
 
     def machines(self) -> list[Machine]:
         """Return the cluster's machines."""
@@ -44,7 +45,7 @@ class Fleet(Protocol):
         """Launch a machine; raise NoCapacity or ReplyLost."""
 
     def end(self, machines: Sequence[Machine]) -> None:
-        """End machines."""
+        """End machines; raise NotEnded where the provider refuses. One that is gone is ended."""
 
     def forget(self) -> None:
         """Let go of the pending launch."""
@@ -61,6 +62,8 @@ class Outcome:
     surplus: list[Machine] = field(default_factory=list)
     launched: list[int] = field(default_factory=list)
     ended: list[tuple[Machine, str]] = field(default_factory=list)
+    # What was made or changed beside machines.
+    surroundings: list[str] = field(default_factory=list)
     # Slots that a spare has taken, each with the slot that it had.
     taken: list[tuple[int, int]] = field(default_factory=list)
     # Why it stopped before every slot had its machine; empty when all have.
@@ -77,8 +80,8 @@ class Outcome:
 
     @property
     def changed(self) -> bool:
-        """Tell whether anything was launched, ended or moved."""
-        return bool(self.launched or self.ended or self.taken)
+        """Tell whether anything was launched, ended, moved or made."""
+        return bool(self.launched or self.ended or self.taken or self.surroundings)
 
 
 def converge(
@@ -116,14 +119,19 @@ def converge(
         if isinstance(step, Complete) and not done.stopped:
             done.machines, done.surplus = list(step.machines), list(step.surplus)
             return done
-        state = repr((step, sorted((one.id, one.status) for one in machines)))
+        # Steps may alternate for ever: asking for a machine and being refused is no progress.
+        state = repr(sorted((one.id, one.slot, one.status) for one in machines))
         if state != seen:
             seen, moved = state, now()
         done.stopped = done.stopped or _stop(step, lost, replacements, now() - moved, limit_seconds)
         if done.stopped:
             done.machines = machines
             return done
-        empty = _take(fleet, step, done, lost, report, empty)
+        try:
+            empty = _take(fleet, step, done, lost, report, empty)
+        except NotEnded as refusal:
+            done.stopped, done.machines = str(refusal), machines
+            return done
         if isinstance(step, Wait):
             report(step.why)
             sleep(look_seconds)
@@ -151,8 +159,10 @@ def _take(
     if isinstance(step, End):
         report(f"ending the machine of slot {step.machine.slot}: {step.why}")
         fleet.end([step.machine])
-        done.ended.append((step.machine, step.why))
-        lost[step.machine.slot] = lost.get(step.machine.slot, 0) + 1
+        # Asked for again where the provider forgot it: one machine all the same.
+        if step.machine.id not in {one.id for one, _ in done.ended}:
+            done.ended.append((step.machine, step.why))
+            lost[step.machine.slot] = lost.get(step.machine.slot, 0) + 1
     if isinstance(step, TakeOver):
         report(f"the spare of slot {step.machine.slot} takes slot {step.slot}")
         fleet.move(step.machine, step.slot)

@@ -7,17 +7,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .convergence import Fleet
-from .fleet import GONE, SETTLED_SECONDS, Machine, is_known
+from .fleet import ENDED, GONE, Machine, NotEnded, is_settled
 
 LOOK_SECONDS = 5.0
 
 
 @dataclass
 class Ended:
-    """What was ended, and what the provider still lists as living when patience was over."""
+    """What was ended, and what the provider still lists when patience was over.
+
+    `refused` says in its words what it does not end.
+    """
 
     ended: list[Machine] = field(default_factory=list)
     left: list[Machine] = field(default_factory=list)
+    refused: str = ""
 
 
 def end_all(
@@ -33,20 +37,32 @@ def end_all(
     while True:
         machines = fleet.machines()
         pending = fleet.pending
-        unsettled = bool(
-            pending and not is_known(pending, machines) and now() - pending.at < SETTLED_SECONDS
-        )
+        settled = pending is None or is_settled(pending, machines, now())
         living = [one for one in machines if one.status not in GONE]
         if living:
             report(f"ending {len(living)} machines")
-            fleet.end(living)
+            done.refused = _end(fleet, living)
             known = {one.id for one in done.ended}
             done.ended += [one for one in living if one.id not in known]
-        elif not unsettled:
+        left = [one for one in machines if one.status != ENDED]
+        if not left and settled:
             fleet.forget()
             return done
         if now() >= until:
-            done.left = living
+            done.left = left
             return done
-        report("waiting until the provider lists none of them")
+        report(
+            f"waiting until the provider lists none of {len(left)} machines"
+            if left
+            else "waiting whether a launch that was sent brings a machine"
+        )
         sleep(LOOK_SECONDS)
+
+
+def _end(fleet: Fleet, machines: list[Machine]) -> str:
+    """End machines; return what the provider says of those that it refuses to end."""
+    try:
+        fleet.end(machines)
+    except NotEnded as refusal:
+        return str(refusal)
+    return ""

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 
 # A launch that was carried out is listed within a few seconds; this is for a slow day.
 SETTLED_SECONDS = 60.0
-GONE = frozenset({"terminating", "terminated"})
+# One whose launch was answered with an id exists, however long the list takes to show it.
+LAUNCHED_SECONDS = 600.0
+# After an accepted end a list may still show the machine as it was.
+ENDING_SECONDS = 60.0
+ENDING, ENDED = "terminating", "terminated"
+GONE = frozenset({ENDING, ENDED})
 BROKEN = {
     "unhealthy": "the provider calls it unhealthy",
     "preempted": "the provider took it back",
@@ -25,6 +30,10 @@ NOWHERE = "not-rented-yet.invalid"
 
 class NoCapacity(Exception):
     """The provider had no machine of this offer left."""
+
+
+class NotEnded(Exception):
+    """The provider refused to end a machine, in its own words."""
 
 
 class ReplyLost(Exception):
@@ -45,15 +54,20 @@ class Machine:
     since: float
     address: str = ""
     private_address: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A launch that was sent, or was about to be, and whose answer has not come."""
+    """A launch that was sent, or was about to be, and that no list shows yet.
+
+    `machine` is the id that the provider answered with; empty while no answer has come.
+    """
 
     slot: int
     launch: str
     at: float
+    machine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +161,8 @@ def next_step(
     broken = _broken(wish, living, rejected, now)
     if broken:
         return broken
-    if pending and not is_known(pending, machines) and now - pending.at < SETTLED_SECONDS:
-        return Wait(f"the answer to a launch was lost; whether slot {pending.slot} has a machine")
+    if pending and not is_settled(pending, machines, now):
+        return Wait(f"the machine launched for slot {pending.slot} to be listed")
     by_slot: dict[int, Machine] = {}
     for one in sorted(living, key=lambda machine: (machine.status != READY, machine.since)):
         if one.slot in by_slot:
@@ -172,6 +186,12 @@ def next_step(
 def is_known(pending: Pending, machines: Collection[Machine]) -> bool:
     """Tell whether a launch is listed: then it was carried out, and is no longer pending."""
     return any(one.launch == pending.launch for one in machines)
+
+
+def is_settled(pending: Pending, machines: Collection[Machine], now: float) -> bool:
+    """Tell whether a launch is listed, or would be by now."""
+    patience = LAUNCHED_SECONDS if pending.machine else SETTLED_SECONDS
+    return is_known(pending, machines) or now - pending.at >= patience
 
 
 def cents_per_hour(machines: Collection[Machine]) -> int:

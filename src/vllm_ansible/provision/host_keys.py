@@ -51,14 +51,23 @@ class HostKeys:
         self._file, self._record = known_hosts, known_hosts.with_name("host-keys.json")
         self._scan, self._now, self._sleep = scan, now, sleep
 
-    def learn(self, machines: Mapping[str, str], patience_seconds: float) -> list[str]:
+    def learn(
+        self,
+        machines: Mapping[str, str],
+        patience_seconds: float,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> list[str]:
         """Learn the keys of new machines and forget those of machines that are gone.
 
         `machines` has addresses by id. Return the ids of those that showed no key in time; a key
         that is known is never learnt again, whatever the host shows.
         """
         known = self._read()
-        kept = {one: known[one] for one in machines if one in known}
+        kept = {
+            one: {**known[one], "address": address}
+            for one, address in machines.items()
+            if one in known
+        }
         missing = {one: address for one, address in machines.items() if one not in kept}
         until = self._now() + patience_seconds
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -68,7 +77,7 @@ class HostKeys:
                     if keys:
                         kept[one] = {"address": missing.pop(one), "keys": keys}
                 self._write(kept)
-                if missing and self._now() >= until:
+                if missing and (self._now() >= until or stopped()):
                     break
                 if missing:
                     self._sleep(LOOK_SECONDS)

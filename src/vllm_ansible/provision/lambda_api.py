@@ -29,12 +29,17 @@ WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
 TOO_MANY = 429
 # Where an answer that asks for patience does not say how much.
 PATIENCE_SECONDS = 15.0
+# So long an answer may ask to wait at once, and so long it is heard in all.
+LONGEST_SECONDS, TOO_MANY_SECONDS = 120.0, 300.0
 
 NO_CAPACITY = "instance-operations/launch/insufficient-capacity"
 BAD_KEY = "global/invalid-api-key"
 QUOTA = "global/quota-exceeded"
 NOT_FOUND = "global/object-does-not-exist"
 INTERNAL = "global/internal-error"
+CROWDED = "too-many-requests"
+# Something behind the API failed; documented as worth another try.
+PROVIDER = "provider/"
 
 
 class ApiError(Exception):
@@ -47,7 +52,7 @@ class ApiError(Exception):
     @property
     def passes(self) -> bool:
         """Tell whether the same request may be answered later."""
-        return self.status >= 500 or self.code == INTERNAL
+        return self.status >= 500 or self.code == INTERNAL or self.code.startswith(PROVIDER)
 
 
 class Unreachable(Exception):
@@ -131,8 +136,9 @@ class LambdaApi:
     def launch(self, wanted: Mapping[str, Any]) -> str:
         """Launch one instance and return its id."""
         data = self._ask("POST", "/instance-operations/launch", wanted, ("request", "launch"))
-        (instance,) = data["instance_ids"]
-        return str(instance)
+        if len(data["instance_ids"]) != 1:
+            raise ReplyLost(f"a launch was answered with {data['instance_ids']}")
+        return str(data["instance_ids"][0])
 
     def terminate(self, instances: Sequence[str]) -> list[str]:
         """End instances; return the ids of those that are ending."""
@@ -181,12 +187,17 @@ class LambdaApi:
     ) -> Any:
         launches = "launch" in kinds
         waits = iter(WAITS)
+        held = 0.0
         while True:
             self._clock.turn(*kinds)
             try:
                 answer = self._transport(self._request(method, path, body))
                 if answer.status == TOO_MANY:
-                    self._clock.hold(kinds[-1], _seconds(answer.retry_after))
+                    if held >= TOO_MANY_SECONDS:
+                        raise _crowded(answer, held)
+                    hold = _seconds(answer.retry_after)
+                    self._clock.hold(kinds[-1], hold)
+                    held += hold
                     continue
                 return _data(answer)
             except (ApiError, Unreachable, OSError, http.client.HTTPException) as error:
@@ -230,9 +241,15 @@ def _data(answer: Answer) -> Any:
 def _seconds(retry_after: str | None) -> float:
     """Return the wait that an answer asks for."""
     try:
-        return max(float(retry_after or PATIENCE_SECONDS), 1.0)
+        return min(max(float(retry_after or PATIENCE_SECONDS), 1.0), LONGEST_SECONDS)
     except ValueError:
         return PATIENCE_SECONDS
+
+
+def _crowded(answer: Answer, held: float) -> ApiError:
+    """Return the refusal of a key that something else uses all the time."""
+    message = f"too many requests for {held:.0f} s, all of ours being waits"
+    return ApiError(answer.status, CROWDED, message)
 
 
 def _never_sent(error: Exception) -> bool:

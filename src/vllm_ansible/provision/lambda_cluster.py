@@ -5,15 +5,19 @@ from __future__ import annotations
 import fcntl
 import getpass
 import hashlib
+import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
+from vllm_ansible.planner.problem import PlanError, Problem
+
+from .accepted import Accepted
 from .clock import Clock
-from .fleet import SETTLED_SECONDS, Machine
+from .fleet import GONE, Machine, is_settled
 from .lambda_api import LambdaApi
 from .lambda_fleet import LambdaFleet, Template, cluster_of, machine
 from .lambda_listing import Listing
@@ -22,6 +26,8 @@ from .lambda_surroundings import Surroundings
 from .ledger import FILE, Ledger
 
 LOOK_SECONDS = 1.0
+# A tag's value is no longer than this.
+OWNER_LENGTH = 128
 
 
 class LambdaCluster:
@@ -48,6 +54,11 @@ class LambdaCluster:
     def known_hosts(self) -> Path:
         """The host keys that were learnt when machines were accepted."""
         return self._own / "known_hosts"
+
+    @property
+    def accepted(self) -> Accepted:
+        """Which machines were found fit."""
+        return accepted(self._state, self._settings.cluster)
 
     @property
     def meter(self) -> Path:
@@ -77,20 +88,25 @@ class LambdaCluster:
         both launch what is missing.
         """
         self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (self._own / "lambda.lock").open("w") as lock:
+        with (self._own / "lambda.lock").open("a+") as lock:
             while True:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
-                    report("waiting for another run that rents for this cluster")
+                    lock.seek(0)
+                    who = f"process {lock.read().strip() or 'unknown'}"
+                    report(f"waiting for {who}, which rents for this cluster; kill ends it")
                     time.sleep(LOOK_SECONDS)
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
             yield
 
     def is_busy(self) -> bool:
         """Tell whether some process changes the machines now, or a launch may yet be listed."""
         pending = self.fleet().pending
-        if pending and time.time() - pending.at < SETTLED_SECONDS:
+        if pending and not is_settled(pending, (), time.time()):
             return True
         try:
             with (self._own / "lambda.lock").open("r") as lock:
@@ -104,9 +120,8 @@ class LambdaCluster:
     def fleet(self) -> LambdaFleet:
         """Return the fleet of the cluster, to be changed."""
         wanted = self._settings
-        owner = f"{getpass.getuser()}@{socket.gethostname()}"
         systems = (wanted.file_system,) if wanted.file_system else ()
-        template = Template(wanted.cluster, wanted.ssh_key, owner, systems)
+        template = Template(wanted.cluster, wanted.ssh_key, owner(), systems)
         note = self._own / "lambda-launch.json"
         return LambdaFleet(
             self.api,
@@ -117,7 +132,41 @@ class LambdaCluster:
             see=lambda found: self.ledger.see(found, time.time()),
         )
 
+    def claim(self, machines: Sequence[Machine]) -> None:
+        """Raise PlanError where somebody else has rented machines under this cluster's name."""
+        others = {
+            one.owner
+            for one in machines
+            if one.status not in GONE and one.owner not in ("", owner())
+        }
+        if others and not self._settings.adopt:
+            name, whose = self._settings.cluster, ", ".join(sorted(others))
+            raise PlanError(
+                Problem(
+                    f"the machines of cluster {name} were rented by {whose}",
+                    expected=f"machines that {owner()} has rented",
+                    found=whose,
+                    where="cluster_name",
+                    fix="choose another cluster_name; or, to work on these machines from here, "
+                    "which ends them where they are not fit, set lambda_adopt: true",
+                )
+            )
+
     @cached_property
     def surroundings(self) -> Surroundings:
         """What the machines need beside themselves."""
         return Surroundings(self.api, self._settings)
+
+
+def accepted(state: Path, cluster: str) -> Accepted:
+    """Return which machines of a cluster were found fit."""
+    return Accepted(state / cluster / "accepted")
+
+
+def owner() -> str:
+    """Return who rents from here, as tags say it."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"[:OWNER_LENGTH]

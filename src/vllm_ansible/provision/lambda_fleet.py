@@ -7,15 +7,29 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from . import files
-from .fleet import Machine, NoCapacity, Offer, Pending
-from .lambda_api import NO_CAPACITY, ApiError, LambdaApi
+from .fleet import (
+    BOOTING,
+    ENDED,
+    ENDING,
+    ENDING_SECONDS,
+    READY,
+    Machine,
+    NoCapacity,
+    NotEnded,
+    Offer,
+    Pending,
+    ReplyLost,
+)
+from .lambda_api import NO_CAPACITY, NOT_FOUND, ApiError, LambdaApi
 from .lambda_surroundings import Surroundings
 
+# The key is refused: no other request is answered either.
+DENIED = (401, 403)
 # Tags of an instance; keys match ^[a-z][a-z0-9-:]+$.
 CLUSTER, SLOT, LAUNCH, SINCE, OWNER = (
     f"vllm-ansible:{name}" for name in ("cluster", "slot", "launch", "since", "owner")
@@ -41,7 +55,7 @@ class Template:
             SLOT: str(slot),
             LAUNCH: launch,
             SINCE: str(int(now)),
-            OWNER: self.owner[:128],
+            OWNER: self.owner,
         }
         wanted: dict[str, Any] = {
             "region_name": offer.region,
@@ -90,18 +104,21 @@ def machine(listed: Mapping[str, Any]) -> Machine:
     """Return a listed instance of ours."""
     found = tags(listed)
     since = found.get(SINCE, "")
+    status, address = str(listed["status"]), str(listed.get("ip") or "")
     return Machine(
         id=str(listed["id"]),
         slot=slot_of(listed),
-        status=str(listed["status"]),
+        # Up without an address is up for nobody.
+        status=BOOTING if status == READY and not address else status,
         type=str(listed["instance_type"]["name"]),
         region=str(listed["region"]["name"]),
         cents_per_hour=int(listed["instance_type"]["price_cents_per_hour"]),
         launch=found.get(LAUNCH, ""),
         since=float(since) if since.isdecimal() else 0.0,
         # Missing until it has them.
-        address=str(listed.get("ip") or ""),
+        address=address,
         private_address=str(listed.get("private_ip") or ""),
+        owner=found.get(OWNER, ""),
     )
 
 
@@ -126,11 +143,18 @@ class LambdaFleet:
         self._api, self._template, self._note, self._now = api, template, note, now
         self._types, self._surroundings = types, surroundings
         self._regions: tuple[str, ...] | None = None
+        self._asked_to_end: dict[str, float] = {}
 
     def machines(self) -> list[Machine]:
         """Return the cluster's machines, ending ones included."""
         listed = self._api.instances()
         found = [machine(one) for one in listed if cluster_of(one) == self._template.cluster]
+        late = self._now() - ENDING_SECONDS
+        ending = {one for one, at in self._asked_to_end.items() if at > late}
+        found = [
+            replace(one, status=ENDING) if one.id in ending and one.status != ENDED else one
+            for one in found
+        ]
         self._see(found)
         return found
 
@@ -151,12 +175,12 @@ class LambdaFleet:
         ]
 
     def launch(self, slot: int, offer: Offer) -> str:
-        """Launch a machine and return its id; a note stays behind where no answer came."""
+        """Launch a machine and return its id; a note stays behind until it is listed."""
         rulesets = self._surroundings.ready(offer.region)
         # A file system that was just made binds all machines to its region.
         self._regions = None if self._surroundings.changed else self._regions
         pending = Pending(slot, secrets.token_hex(8), self._now())
-        files.write(self._note, json.dumps(asdict(pending)))
+        self._keep(pending)
         body = self._template.body(slot, offer, pending.launch, pending.at, rulesets)
         try:
             identity = self._api.launch(body)
@@ -164,14 +188,43 @@ class LambdaFleet:
             # Refused, so nothing was launched.
             self.forget()
             if refusal.code == NO_CAPACITY:
+                # Only what this very launch has made: nothing can be in it yet.
+                if self._surroundings.leave(offer.region):
+                    self._regions = None
                 raise NoCapacity(refusal.message) from refusal
             raise
-        self.forget()
+        except ReplyLost:
+            self._surroundings.stay()
+            # It waited for its turn before it was sent: what may be listed counts from now.
+            self._keep(replace(pending, at=self._now()))
+            raise
+        self._keep(replace(pending, at=self._now(), machine=identity))
+        self._surroundings.stay()
         return identity
 
     def end(self, machines: Sequence[Machine]) -> None:
-        """End machines."""
-        self._api.terminate([one.id for one in machines])
+        """End machines; raise NotEnded where Lambda refuses. One that is gone is ended."""
+        try:
+            self._api.terminate([one.id for one in machines])
+        except ApiError as refusal:
+            if refusal.status in DENIED:
+                raise
+            # All or none are ended by one request: the one that cannot be must not keep the others.
+            self._end_each(machines)
+        self._asked_to_end |= dict.fromkeys((one.id for one in machines), self._now())
+
+    def _end_each(self, machines: Sequence[Machine]) -> None:
+        refused = {}
+        for one in machines:
+            try:
+                self._api.terminate([one.id])
+                self._asked_to_end[one.id] = self._now()
+            except ApiError as refusal:
+                if refusal.code != NOT_FOUND:
+                    refused[one.id] = f"{refusal.message} ({refusal.code})"
+        if refused:
+            words = "; ".join(f"{one}: {why}" for one, why in refused.items())
+            raise NotEnded(f"Lambda does not end {words}")
 
     def move(self, machine: Machine, slot: int) -> None:
         """Give a machine another slot."""
@@ -179,11 +232,14 @@ class LambdaFleet:
 
     @property
     def pending(self) -> Pending | None:
-        """The launch whose answer has not come, by this run or one before it."""
+        """The launch that is not listed yet, by this run or one before it."""
         try:
             return Pending(**json.loads(self._note.read_text()))
         except (OSError, ValueError, TypeError):
             return None
+
+    def _keep(self, pending: Pending) -> None:
+        files.write(self._note, json.dumps(asdict(pending)))
 
     def forget(self) -> None:
         """Let go of the note."""

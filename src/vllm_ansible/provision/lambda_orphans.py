@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .fleet import GONE
+from .fleet import GONE, READY
 from .lambda_fleet import CLUSTER, OWNER, SINCE, cluster_of, slot_of, tags
 from .lambda_settings import Settings
 
@@ -51,11 +51,16 @@ def orphans(
     """Return every instance that is no machine of a slot of this cluster."""
     slots = range(settings.count + settings.spares)
     found = []
-    for one in listed:
+    held: set[int] = set()
+    living = [one for one in listed if one["status"] not in GONE]
+    # As the cluster chooses: of two machines of a slot it keeps the first one that is up.
+    for one in sorted(living, key=lambda one: (one["status"] != READY, tags(one).get(SINCE, ""))):
         mine = tags(one)
         why = _why(one, settings.cluster, slots)
-        if one["status"] in GONE or not why:
+        if not why and (slot := slot_of(one)) not in held:
+            held.add(slot)
             continue
+        why = why or f"of this cluster, whose slot {slot} has a machine already"
         since = mine.get(SINCE, "")
         found.append(
             Orphan(

@@ -32,6 +32,8 @@ class Settings:
     file_system: str = ""
     # Networks from which machines may be reached over SSH.
     ssh_from: tuple[str, ...] = ("0.0.0.0/0",)
+    # Work on machines that somebody else has rented under this cluster's name.
+    adopt: bool = False
     # What all machines may cost together, and for how long they may be rented; None is no limit.
     max_cents_per_hour: int | None = None
     max_cents: int | None = None
@@ -61,6 +63,7 @@ FIELDS: tuple[tuple[str, str, type | tuple[type, ...], bool], ...] = (
     ("spare_count", "spares", int, False),
     ("lambda_filesystem", "file_system", str, False),
     ("lambda_ssh_from", "ssh_from", list, False),
+    ("lambda_adopt", "adopt", bool, False),
     ("lambda_endpoint", "endpoint", str, False),
     ("lambda_request_seconds", "request_seconds", (int, float), False),
     ("lambda_launch_seconds", "launch_seconds", (int, float), False),
@@ -87,21 +90,22 @@ def settings(variables: Mapping[str, Any], where: str) -> Settings:
             if required:
                 problems.append(_missing(variable, variables, where))
             continue
-        value = _number(value, kind)
+        value = _given(value, kind)
         # A boolean is a number to Python and none to a person.
-        if not isinstance(value, kind) or isinstance(value, bool):
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             problems.append(_wrong(variable, value, where))
             continue
         found[name] = value
     problems += _refused(found, where)
     for variable, (name, unit) in LIMITS.items():
-        limit = _number(variables.get(variable) or 0, (int, float))
+        limit = _given(variables.get(variable) or 0, (int, float))
         if isinstance(limit, bool) or not isinstance(limit, (int, float)) or limit < 0:
             problems.append(_wrong(variable, limit, where))
         elif limit:
             found[name] = round(limit * unit)
     if problems:
         raise PlanError(problems)
+    # Whoever watches the limits does so from elsewhere.
     found["key_file"] = Path(found["key_file"]).expanduser().absolute()
     for name in ("types", "regions", "ssh_from"):
         if name in found:
@@ -162,8 +166,10 @@ def _refused(found: Mapping[str, Any], where: str) -> list[Problem]:
     return problems
 
 
-def _number(value: Any, kind: type | tuple[type, ...]) -> Any:
-    """Return a number that was given as text, as all is that comes with -e; else the value."""
+def _given(value: Any, kind: type | tuple[type, ...]) -> Any:
+    """Return a number or truth that was given as text, as all is that comes with -e."""
+    if isinstance(value, str) and kind is bool:
+        return {"true": True, "false": False}.get(value.lower(), value)
     if not isinstance(value, str) or kind not in (int, (int, float)):
         return value
     try:
@@ -197,6 +203,7 @@ _EXPECTED = {
     "lambda_regions": "a list of regions, in order of preference",
     "lambda_endpoint": "https only, for the key goes there",
     "lambda_ssh_from": "a list of networks, such as 198.51.100.0/24",
+    "lambda_adopt": "true or false",
     "node_count": "a whole number",
     "spare_count": "a whole number",
     "lambda_request_seconds": "a number of seconds",

@@ -7,6 +7,7 @@ cluster's own, named after it, and goes with it.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from vllm_ansible.planner.problem import PlanError, Problem, close_match
 from .lambda_api import LambdaApi
 from .lambda_settings import Settings
 
+FILE_SYSTEM = "file system"
+
 
 class Surroundings:
     """The surroundings of one cluster's machines."""
@@ -22,6 +25,7 @@ class Surroundings:
     def __init__(self, api: LambdaApi, settings: Settings) -> None:
         self._api, self._settings = api, settings
         self._ready: dict[str, list[str]] = {}
+        self._made: str | None = None
         self.changed: list[str] = []
 
     def check(self, known_types: Mapping[str, Any]) -> tuple[str, ...]:
@@ -66,6 +70,23 @@ class Surroundings:
             self._ready[region] = self._make(region)
         return self._ready[region]
 
+    def stay(self) -> None:
+        """Keep the file system: a machine may have it."""
+        self._made = None
+
+    def leave(self, region: str) -> bool:
+        """Take back the file system that was made for a region which has no machine after all.
+
+        It would bind the cluster to that region. Return whether there was one.
+        """
+        if self._made is None:
+            return False
+        self._api.delete_file_system(self._made)
+        self._made = None
+        self._ready.pop(region, None)
+        self.changed = [one for one in self.changed if not one.startswith(FILE_SYSTEM)]
+        return True
+
     def remove(self) -> list[str]:
         """Remove the firewall rulesets of the cluster; its machines have to be gone."""
         names = []
@@ -94,8 +115,9 @@ class Surroundings:
     def _make(self, region: str) -> list[str]:
         wanted = self._settings
         if wanted.file_system and self._file_system_region() is None:
-            self._api.create_file_system(wanted.file_system, region)
-            self.changed.append(f"file system {wanted.file_system} in {region}")
+            made = self._api.create_file_system(wanted.file_system, region)
+            self._made = str(made["id"])
+            self.changed.append(f"{FILE_SYSTEM} {wanted.file_system} in {region}")
         rules = self.rules()
         for one in self._mine():
             if one["region"]["name"] == region:
@@ -103,9 +125,9 @@ class Surroundings:
                     self._api.change_ruleset(str(one["id"]), rules)
                     self.changed.append(f"firewall rules of {one['name']}")
                 return [str(one["id"])]
-        made = self._api.create_ruleset(self.ruleset_name, region, rules)
+        ruleset = self._api.create_ruleset(self.ruleset_name, region, rules)
         self.changed.append(f"firewall ruleset {self.ruleset_name} in {region}")
-        return [str(made["id"])]
+        return [str(ruleset["id"])]
 
     def _mine(self) -> list[dict[str, Any]]:
         return [one for one in self._api.rulesets() if one["name"] == self.ruleset_name]
@@ -129,9 +151,14 @@ def _unknown(variable: str, found: str, known: Mapping[str, Any] | Sequence[str]
     )
 
 
+def _network(text: str) -> str:
+    """Return a network as the API may list it: one address is a network of /32 too."""
+    return str(ipaddress.ip_network(text, strict=False))
+
+
 def _plain(rules: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
     """Return rules in a form in which equal ones are equal."""
     return sorted(
-        (one["protocol"], tuple(one.get("port_range") or ()), one["source_network"])
+        (one["protocol"], tuple(one.get("port_range") or ()), _network(one["source_network"]))
         for one in rules
     )

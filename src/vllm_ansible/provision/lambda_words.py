@@ -7,12 +7,13 @@ from typing import Any
 
 from .convergence import Outcome, too_dear
 from .ending import Ended
-from .fleet import GONE, READY, Launch, Machine, Offer, Step, TooDear, Wait, Wish
-from .lambda_api import BAD_KEY, QUOTA, ApiError, Unreachable
+from .fleet import ENDED, GONE, READY, Launch, Machine, Offer, Step, TooDear, Wait, Wish
+from .lambda_api import BAD_KEY, CROWDED, QUOTA, ApiError, Unreachable
 from .ledger import HOUR
 
 FIXES = {
     BAD_KEY: "make a key in Lambda's console and put it into the file of lambda_api_key_file",
+    CROWDED: "stop what else uses this key, then run the same command again",
     QUOTA: "ask Lambda for a larger quota, or lower node_count and spare_count",
 }
 
@@ -67,6 +68,7 @@ def told(outcome: Outcome, wish: Wish, seconds_left: float | None) -> dict[str, 
     if outcome.stopped:
         return {**result, **_stopped(outcome.stopped, outcome.machines, wish)}
     parts = [f"{kinds(outcome.machines)}, {dollars(outcome.cents_per_hour)}"]
+    parts += outcome.surroundings
     parts += [f"slot {one.slot} replaced: {why}" for one, why in outcome.ended]
     parts += [f"slot {slot} taken by the spare of slot {old}" for slot, old in outcome.taken]
     if lacking := wish.count + wish.spares - len(outcome.machines):
@@ -78,6 +80,21 @@ def told(outcome: Outcome, wish: Wish, seconds_left: float | None) -> dict[str, 
         parts.append(f"ended in {seconds_left / HOUR:.1f} h at the latest")
     values = {"machines": result["machines"], "cents_per_hour": outcome.cents_per_hour}
     return {**result, "evidence": _evidence("; ".join(parts), values)}
+
+
+def all_unfit(machines: Sequence[Machine], rejected: Mapping[str, str]) -> str:
+    """Return why no machine is ended although all are unfit; nothing where some are fit.
+
+    What several machines have in common is more likely here, or on the way, than in all of them.
+    """
+    unfit = [one for one in machines if one.id in rejected]
+    if len(unfit) < 2 or len(unfit) < len(machines):
+        return ""
+    reasons = sorted({rejected[one.id] for one in unfit})
+    return (
+        f"none of {len(unfit)} machines is fit, so the cause is looked for here, and none was "
+        f"ended: {'; '.join(reasons[:3])}; see that lambda_ssh_from holds this machine's address"
+    )
 
 
 def announced(machines: Sequence[Machine], step: Step, wish: Wish) -> dict[str, Any]:
@@ -148,21 +165,23 @@ def would_end(machines: Sequence[Machine]) -> dict[str, Any]:
 
 def ended(done: Ended, cents: float, left: Sequence[Machine]) -> dict[str, Any]:
     """Return the result of a task that has ended a cluster's machines."""
+    still = [one for one in left if one.status != ENDED]
     result = {
         "changed": bool(done.ended),
-        "machines": listed([*done.left]),
+        "machines": listed(still),
         "ended": [{"slot": one.slot, "id": one.id} for one in done.ended],
         "cents": round(cents),
     }
-    still = [one for one in left if one.status not in GONE]
-    if done.left or still:
-        names = ", ".join(one.id for one in done.left or still)
+    if still:
+        living = sum(one.status not in GONE for one in still)
+        paid = f"; {living} of them are paid for" if living else ""
+        found = ", ".join(f"{one.id} ({one.status})" for one in still)
         return {
             **result,
             "failed": True,
-            "msg": f"{len(done.left or still)} machines have not ended and are paid for",
+            "msg": f"Lambda still lists {len(still)} machines of this cluster{paid}",
             "expected": "a list of instances without any of this cluster",
-            "found": names,
+            "found": f"{found}; {done.refused}" if done.refused else found,
             "fix": "run the same command again, or end them in Lambda's console",
         }
     count = f"{len(done.ended)} machines ended" if done.ended else "nothing was left to end"

@@ -49,7 +49,9 @@ class Ledger:
                 entry.until = now
         for identity, one in living.items():
             since = one.since or now
-            entries.setdefault(identity, Entry(one.slot, one.type, one.cents_per_hour, since))
+            entry = Entry(one.slot, one.type, one.cents_per_hour, since)
+            # One list may have been without it: it is paid for all the same.
+            entries.setdefault(identity, entry).until = None
         self._write(entries)
 
     def cents(self, now: float) -> float:
@@ -73,7 +75,8 @@ class Ledger:
         try:
             content = json.loads(self._file.read_text())
             return {str(identity): Entry(**entry) for identity, entry in content.items()}
-        except FileNotFoundError:
+        except (OSError, ValueError, TypeError, AttributeError):
+            # Lost or damaged: what lives is written down anew, with its tag's time.
             return {}
 
     def _write(self, entries: dict[str, Entry]) -> None:

@@ -21,12 +21,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from vllm_ansible.planner.problem import PlanError
-
 from . import files
 from .ending import end_all
 from .fleet import GONE
-from .lambda_api import ApiError, Unreachable
 from .lambda_cluster import LambdaCluster
 from .lambda_settings import Settings, settings
 from .limits import seconds_left, spent
@@ -61,16 +58,27 @@ def watch(file: Path, variables: Mapping[str, Any], wanted: Settings) -> bool:
     return True
 
 
-def look(cluster: LambdaCluster, wanted: Settings, say: Callable[[str], None]) -> bool:
-    """Look once, and end the machines where a limit is reached; return whether any are left."""
+def look(
+    cluster: LambdaCluster,
+    wanted: Settings,
+    say: Callable[[str], None],
+    reread: Callable[[], Settings],
+) -> bool:
+    """Look once, and end the machines where a limit is reached; return whether any are left.
+
+    `reread` returns the settings as they are by then.
+    """
     living = [one for one in cluster.machines() if one.status not in GONE]
     if not living:
         return cluster.is_busy()
     why = spent(cluster.ledger, wanted, time.time())
     if not why:
         return True
-    say(f"ending {len(living)} machines: {why}")
     with cluster.alone(say):
+        # Whoever held the machines until now may have been given a higher limit.
+        if not spent(cluster.ledger, reread(), time.time()):
+            return True
+        say(f"ending {len(living)} machines: {why}")
         done = end_all(cluster.fleet(), ENDING_SECONDS, say)
         cluster.machines()
     say(f"{len(done.ended)} machines ended, {len(done.left)} left")
@@ -86,17 +94,21 @@ def main(file: Path) -> None:
             return
         while file.exists():
             try:
-                wanted = settings(json.loads(file.read_text()), str(file))
+                wanted = _read(file)
                 cluster = LambdaCluster(wanted, file.parents[1])
-                if not look(cluster, wanted, _say):
+                if not look(cluster, wanted, _say, lambda: _read(file)):
                     file.unlink(missing_ok=True)
                     return
                 left = seconds_left(cluster.ledger, wanted, time.time())
-            except (PlanError, ApiError, Unreachable, ValueError) as error:
+            except Exception as error:
                 # Whatever it is, giving up would let the machines cost on.
-                _say(f"no look: {error}")
+                _say(f"no look: {type(error).__name__}: {error}")
                 left = None
             _sleep(file, LOOK_SECONDS if left is None else min(left, LOOK_SECONDS))
+
+
+def _read(file: Path) -> Settings:
+    return settings(json.loads(file.read_text()), str(file))
 
 
 def _sleep(file: Path, seconds: float) -> None:

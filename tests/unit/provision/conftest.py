@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.emulators.lambda_account import Account
 from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
 
+from .rental import KEY, Site
 from .world import EAST, GH200, H100, WEST, World
 
 
@@ -28,3 +30,12 @@ def world(tmp_path: Path) -> Iterator[World]:
         account.faults.boot_seconds = 200
         account.faults.terminating_seconds = 60
         yield made[0]
+
+
+@pytest.fixture
+def site(tmp_path: Path, play: Any) -> Iterator[Site]:
+    account = Account([Type(GH200, "GH200 (96 GB)", 149, left={EAST: 4})])
+    account.add_ssh_key("mine", "ssh-ed25519 A")
+    with Cloud(account, KEY, request_seconds=0, launch_seconds=0) as cloud:
+        yield Site(tmp_path, cloud, play)
+        assert cloud.misfits == []

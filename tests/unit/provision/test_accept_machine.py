@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[3]
 PROBE = json.loads((ROOT / "tests/data/h200-probe.json").read_text())
@@ -22,11 +25,27 @@ def spoilt() -> dict[str, Any]:
     return probe
 
 
-def library(directory: Path, probe: dict[str, Any]) -> dict[str, str]:
-    """Put a module in the probe's place that says what a device did."""
-    directory.mkdir()
-    (directory / "accelerator_probe.py").write_text(STAND_IN % probe)
-    return {"ANSIBLE_LIBRARY": f"{directory}:{ROOT / 'library'}"}
+def place(directory: Path, probe: dict[str, Any] | None = None) -> dict[str, str]:
+    """Copy what is tested, so that state/ is the test's own; say in the probe's place what it did.
+
+    Without a probe, a look at a device fails the task.
+    """
+    library = directory / "library"
+    library.mkdir(exist_ok=True)
+    text = "raise SystemExit(1)\n" if probe is None else STAND_IN % probe
+    (library / "accelerator_probe.py").write_text(text)
+    if not (directory / "src").exists():
+        (directory / "src").symlink_to(ROOT / "src")
+        shutil.copytree(ROOT / "action_plugins", directory / "action_plugins")
+    return {
+        "ANSIBLE_LIBRARY": f"{library}:{ROOT / 'library'}",
+        "ANSIBLE_ACTION_PLUGINS": str(directory / "action_plugins"),
+    }
+
+
+def rented(identity: str, **more: Any) -> dict[str, Any]:
+    """Return the variables of a rented machine."""
+    return {"cluster_name": "r1", "provision_machine": {"id": identity}, **more}
 
 
 def accept(**more: Any) -> dict[str, Any]:
@@ -37,11 +56,11 @@ def test_one_that_answers_and_computes_is_accepted(play: Any, tmp_path: Path) ->
     played = play(
         [accept(), {**accept(), "name": "check", "check_mode": True}],
         {
-            "one": {"accelerator_count": 1},
-            "two": {"accelerator_count": 2},
-            "cpu": {"accelerator": "cpu"},
+            "one": rented("a", accelerator_count=1),
+            "two": rented("b", accelerator_count=2),
+            "cpu": rented("c", accelerator="cpu"),
         },
-        library(tmp_path / "library", PROBE),
+        place(tmp_path, PROBE),
     )
     found = played.tasks["look"]
     assert (found["one"]["accepted"], found["one"]["changed"]) == (True, False)
@@ -54,14 +73,63 @@ def test_one_that_answers_and_computes_is_accepted(play: Any, tmp_path: Path) ->
 
 
 def test_one_that_computes_wrong_is_not(play: Any, tmp_path: Path) -> None:
-    look = play([accept()], {"one": {}}, library(tmp_path / "library", spoilt()))["look"]
+    look = play([accept()], {"one": rented("a")}, place(tmp_path, spoilt()))["look"]
     assert not look["accepted"]
     assert "expected" in look["reason"]
 
 
-def test_one_that_does_not_answer_is_not(play: Any) -> None:
-    nowhere = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}
-    look = play([accept()], {"one": {**nowhere, "accelerator": "cpu"}})["look"]
+NOWHERE = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}
+
+
+def test_one_that_does_not_answer_is_not(play: Any, tmp_path: Path) -> None:
+    host = rented("a", accelerator="cpu", **NOWHERE)
+    look = play([accept()], {"one": host}, place(tmp_path))["look"]
     assert not look["accepted"]
     assert look["reason"].startswith("no answer over SSH for 0 s: ")
     assert "refused" in look["reason"]
+
+
+def test_one_that_was_accepted_is_not_looked_at_again(play: Any, tmp_path: Path) -> None:
+    first = play([accept()], {"one": rented("a")}, place(tmp_path, PROBE))["look"]
+    assert first["accepted"]
+    # Out of reach, and busy: neither may end a machine that serves.
+    again = play([accept()], {"one": rented("a", **NOWHERE)}, place(tmp_path))["look"]
+    assert (again["accepted"], again["told"]) == (True, first["told"])
+    other = play([accept()], {"one": rented("b", **NOWHERE)}, place(tmp_path))["look"]
+    assert not other["accepted"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ubuntu@198.51.100.1: Permission denied (publickey).",
+        "Host key verification failed.",
+    ],
+)
+def test_a_login_that_is_refused_here_is_no_fault_of_the_machine(
+    play: Any, tmp_path: Path, words: str
+) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 255\n")
+    ssh.chmod(0o755)
+    host = rented("a", ansible_connection="ssh", ansible_ssh_executable=str(ssh))
+    look = play([accept()], {"one": host}, place(tmp_path))["look"]
+    assert look["failed"] and "accepted" not in look
+    assert words.strip(".") in look["found"]
+    assert "ssh-add" in look["fix"]
+
+
+def test_a_connection_that_is_lost_while_it_is_looked_at_is_a_reason(
+    play: Any, tmp_path: Path
+) -> None:
+    ssh = tmp_path / "ssh"
+    # It answers the first question and none after it.
+    ssh.write_text(
+        f"#!/bin/sh\n[ -e {tmp_path}/asked ] && exit 255\n"
+        f'for last; do :; done\ntouch {tmp_path}/asked\nexec /bin/sh -c "$last"\n'
+    )
+    ssh.chmod(0o755)
+    host = rented("a", ansible_connection="ssh", ansible_ssh_executable=str(ssh))
+    look = play([accept()], {"one": host}, place(tmp_path, PROBE))["look"]
+    assert look["accepted"] is False
+    assert look["reason"].startswith("lost while it was looked at")

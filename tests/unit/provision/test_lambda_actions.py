@@ -2,78 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.emulators.lambda_account import Account
-from tests.emulators.lambda_cloud import Cloud
-from tests.emulators.lambda_parts import Type
-
+from .rental import KEY, Site, machines
 from .world import EAST, GH200
-
-ROOT = Path(__file__).parents[3]
-KEY = "key-of-ann.0123456789"
-# What a new machine shows, from a stand-in: the addresses of these machines lead nowhere.
-KEYSCAN = '#!/bin/sh\nfor address; do :; done\necho "$address ssh-ed25519 AAAA"\n'
-
-
-class Site:
-    """The actions in a copy of what they need, so that state/ is the test's own."""
-
-    def __init__(self, directory: Path, cloud: Cloud, play: Any) -> None:
-        self.directory, self.cloud, self._play = directory, cloud, play
-        (directory / "src").symlink_to(ROOT / "src")
-        shutil.copytree(ROOT / "action_plugins", directory / "action_plugins")
-        (directory / "bin").mkdir()
-        (directory / "bin/ssh-keyscan").write_text(KEYSCAN)
-        (directory / "bin/ssh-keyscan").chmod(0o755)
-        (directory / "key").write_text(KEY)
-        (directory / "key").chmod(0o600)
-        self.variables: dict[str, Any] = {
-            "cluster_name": "r1",
-            "lambda_api_key_file": str(directory / "key"),
-            "lambda_ssh_key_name": "mine",
-            "lambda_instance_types": [GH200],
-            "lambda_regions": [EAST],
-            "lambda_endpoint": cloud.url,
-            "lambda_request_seconds": 0,
-            "lambda_launch_seconds": 0,
-            "node_count": 2,
-        }
-
-    def __call__(self, *tasks: dict[str, Any], flags: tuple[str, ...] = (), **more: Any) -> Any:
-        path = f"{self.directory / 'bin'}:{os.environ['PATH']}"
-        plugins = str(self.directory / "action_plugins")
-        return self._play(
-            list(tasks),
-            {"here": {**self.variables, **more}},
-            {"ANSIBLE_ACTION_PLUGINS": plugins, "PATH": path},
-            flags,
-        )
-
-    @property
-    def paid_for(self) -> list[str]:
-        listed = self.cloud.account.list_instances()
-        return sorted(one["name"] for one in listed if one["status"] != "terminating")
-
-
-@pytest.fixture
-def site(tmp_path: Path, play: Any) -> Iterator[Site]:
-    account = Account([Type(GH200, "GH200 (96 GB)", 149, left={EAST: 4})])
-    account.add_ssh_key("mine", "ssh-ed25519 A")
-    with Cloud(account, KEY, request_seconds=0, launch_seconds=0) as cloud:
-        yield Site(tmp_path, cloud, play)
-        assert cloud.misfits == []
-
-
-def machines(name: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "lambda_machines": more}
 
 
 def test_machines_are_rented_once_told_with_their_price_and_ended(site: Site) -> None:
@@ -85,7 +20,8 @@ def test_machines_are_rented_once_told_with_their_price_and_ended(site: Site) ->
     )
     rented = played["rent"]
     assert rented["changed"] and rented["launched"] == [0, 1]
-    assert rented["evidence"]["summary"] == f"2 x {GH200} in {EAST}, $2.98/h"
+    firewall = f"firewall ruleset vllm-ansible-r1 in {EAST}"
+    assert rented["evidence"]["summary"] == f"2 x {GH200} in {EAST}, $2.98/h; {firewall}"
     assert [one["address"] for one in rented["machines"]] == ["198.51.100.1", "198.51.100.2"]
     assert not played["again"]["changed"]
     ended = played["end"]

@@ -134,6 +134,31 @@ def test_a_launch_whose_answer_is_lost_is_not_sent_again(script: Script) -> None
         assert script.answers == []
 
 
+def test_a_launch_that_something_behind_the_api_refuses_may_have_been_made(
+    script: Script,
+) -> None:
+    script.answers = [error(400, "provider/unknown", "Try again shortly")]
+    with pytest.raises(ReplyLost):
+        script.api.launch(LAUNCH)
+
+
+@pytest.mark.parametrize("instances", [[], ["a", "b"]])
+def test_a_launch_that_is_answered_with_another_number_counts_as_lost(
+    script: Script, instances: list[str]
+) -> None:
+    script.answers = [said({"instance_ids": instances})]
+    with pytest.raises(ReplyLost):
+        script.api.launch(LAUNCH)
+
+
+def test_a_key_that_something_else_uses_all_the_time_is_told(script: Script) -> None:
+    script.answers = [Answer(429, b"", "3600")] * 9
+    began = script.now
+    with pytest.raises(ApiError, match="too many requests"):
+        script.api.instances()
+    assert script.now - began < 600
+
+
 def test_a_launch_that_could_not_be_sent_is(script: Script) -> None:
     script.answers = [REFUSED, said({"instance_ids": ["a"]})]
     assert script.api.launch(LAUNCH) == "a"

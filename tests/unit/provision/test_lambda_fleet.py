@@ -101,7 +101,7 @@ def test_a_launch_that_never_arrived_is_made_after_the_listing_had_time(world: W
     done = world.converge(1)
     assert done.launched == [0]
     assert world.now - before >= SETTLED_SECONDS
-    assert any("the answer to a launch was lost" in one for one in world.told)
+    assert any("the answer to the launch of slot 0 was lost" in one for one in world.told)
 
 
 def test_a_controller_killed_in_the_middle_of_a_launch_leaks_nothing(world: World) -> None:

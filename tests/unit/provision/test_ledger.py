@@ -43,8 +43,20 @@ def test_one_without_the_tag_counts_from_when_it_was_seen(ledger: Ledger) -> Non
     assert ledger.cents(5000.0 + HOUR) == pytest.approx(149)
 
 
-def test_a_damaged_ledger_is_no_ledger_that_was_never_there(ledger: Ledger, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["{", "[]", '{"a": {"slot": 0}}'])
+def test_a_damaged_ledger_is_written_anew_from_what_lives(
+    ledger: Ledger, tmp_path: Path, damage: str
+) -> None:
     ledger.see([ONE], 1000.0)
-    (tmp_path / "r1" / "ledger.json").write_text("{")
-    with pytest.raises(ValueError):
-        ledger.cents(2000.0)
+    (tmp_path / "r1" / "ledger.json").write_text(damage)
+    assert ledger.cents(2000.0) == 0
+    ledger.see([ONE], 1000.0 + HOUR)
+    assert ledger.cents(1000.0 + HOUR) == pytest.approx(149)
+
+
+def test_a_machine_that_one_list_was_without_is_counted_all_the_same(ledger: Ledger) -> None:
+    ledger.see([ONE], 1000.0)
+    ledger.see([], 2000.0)
+    ledger.see([ONE], 3000.0)
+    assert ledger.cents_per_hour() == 149
+    assert ledger.cents(1000.0 + HOUR) == pytest.approx(149)

@@ -28,6 +28,7 @@ class World:
         self.now = 1_000_000.0
         self.told: list[str] = []
         self.rejected: dict[str, str] = {}
+        self.silence = 3600.0
         self.settings: dict[str, Any] = {}
 
     def fleet(self, cluster: str = "r1") -> LambdaFleet:
@@ -45,7 +46,7 @@ class World:
         self, count: int = 3, cluster: str = "r1", spent: Callable[[], str] = str, **more: Any
     ) -> Outcome:
         wish = Wish(count, **more)
-        arguments = (self.fleet(cluster), wish, self.rejected, 3600.0, self.told.append)
+        arguments = (self.fleet(cluster), wish, self.rejected, self.silence, self.told.append)
         return converge(*arguments, now=lambda: self.now, sleep=self.sleep, spent=spent)
 
     def sleep(self, seconds: float) -> None:
