@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
+from vllm_ansible.provision.accepted import refuses_login
 from vllm_ansible.provision.lambda_cluster import accepted
 from vllm_ansible.verification.devices import judge, summary
 from vllm_ansible.verification.row import FAIL
@@ -26,10 +27,8 @@ ARGUMENTS = {
 }
 LOOK_SECONDS = 5.0
 STATE = Path(__file__).resolve().parents[1] / "state"
-# What ssh says where this side is at fault: no other machine would answer better.
-OURS = ("Permission denied", "Host key verification failed", "no such identity")
-# A machine that has just come up may not have its keys yet.
-OURS_SECONDS = 90.0
+# A machine that has just come up may not have its keys yet; one that refuses them stays so.
+LOGIN_SECONDS = 90.0
 
 
 class ActionModule(ActionBase):
@@ -55,8 +54,6 @@ class ActionModule(ActionBase):
                 reason, told = self._probe(wanted, variables)
         except AnsibleConnectionFailure as error:
             reason, told = f"lost while it was looked at: {_last_words(str(error))}", ""
-        if _is_ours(reason):
-            return {**result, "failed": True, **_refused(reason, variables)}
         if not reason:
             kept.keep(identity, told)
         return {
@@ -82,7 +79,7 @@ class ActionModule(ActionBase):
                 words = str(error)
                 self._connection.reset()
             waited = time.monotonic() - started
-            if waited >= patience or (_is_ours(words) and waited >= OURS_SECONDS):
+            if waited >= patience or (refuses_login(words) and waited >= LOGIN_SECONDS):
                 return f"no answer over SSH for {waited:.0f} s: {_last_words(words)}"
             time.sleep(LOOK_SECONDS)
 
@@ -105,20 +102,5 @@ class ActionModule(ActionBase):
         return "", summary(probes)
 
 
-def _is_ours(words: str) -> bool:
-    return any(one.lower() in words.lower() for one in OURS)
-
-
 def _last_words(text: str) -> str:
     return text.strip()[-300:]
-
-
-def _refused(reason: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-    host = str(variables["inventory_hostname"])
-    return {
-        "msg": f"{host} does not let this machine in; it was not replaced",
-        "expected": "a login with the key that lambda_ssh_key_name names",
-        "found": reason,
-        "where": host,
-        "fix": "load that private key (ssh-add) or set ansible_ssh_private_key_file",
-    }

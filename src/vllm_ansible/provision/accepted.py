@@ -12,6 +12,14 @@ from shutil import rmtree
 
 from . import files
 
+# What ssh says where a login is refused.
+REFUSALS = ("permission denied", "host key verification failed", "no such identity")
+
+
+def refuses_login(words: str) -> bool:
+    """Tell whether a machine answers and lets this side not in, by the words of ssh."""
+    return any(one in words.lower() for one in REFUSALS)
+
 
 class Accepted:
     """A file for each accepted machine, by its id, with what was said of it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .accepted import refuses_login
 from .convergence import Outcome, too_dear
 from .ending import Ended
 from .fleet import ENDED, GONE, READY, Launch, Machine, Offer, Step, TooDear, Wait, Wish
@@ -85,15 +86,17 @@ def told(outcome: Outcome, wish: Wish, seconds_left: float | None) -> dict[str, 
 def all_unfit(machines: Sequence[Machine], rejected: Mapping[str, str]) -> str:
     """Return why no machine is ended although all are unfit; nothing where some are fit.
 
-    What several machines have in common is more likely here, or on the way, than in all of them.
+    What all machines have in common, or a login that is refused, is more likely on this side.
     """
-    unfit = [one for one in machines if one.id in rejected]
-    if len(unfit) < 2 or len(unfit) < len(machines):
+    reasons = [rejected[one.id] for one in machines if one.id in rejected]
+    if not reasons or len(reasons) < len(machines):
         return ""
-    reasons = sorted({rejected[one.id] for one in unfit})
+    if len(reasons) == 1 and not refuses_login(reasons[0]):
+        return ""
     return (
-        f"none of {len(unfit)} machines is fit, so the cause is looked for here, and none was "
-        f"ended: {'; '.join(reasons[:3])}; see that lambda_ssh_from holds this machine's address"
+        f"none of {len(reasons)} machines is fit, so the cause is looked for here, and none was "
+        f"ended: {'; '.join(sorted(set(reasons))[:3])}; see that ssh has the key that "
+        "lambda_ssh_key_name names, and that lambda_ssh_from holds this machine's address"
     )
 
 

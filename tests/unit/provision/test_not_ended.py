@@ -18,6 +18,23 @@ def test_machines_that_are_all_unfit_are_not_ended(site: Site) -> None:
     assert site.paid_for == ["r1-0", "r1-1"]
 
 
+@pytest.mark.parametrize(
+    ("reason", "stays"),
+    [
+        ("no answer over SSH for 90 s: ubuntu@h: Permission denied (publickey).", True),
+        ("no answer over SSH for 90 s: Host key verification failed.", True),
+        ("cuInit error 802", False),
+    ],
+)
+def test_the_only_machine_is_not_ended_for_a_login_that_is_refused(
+    site: Site, reason: str, stays: bool
+) -> None:
+    (found,) = site(machines("rent"), node_count=1)["rent"]["machines"]
+    told = site(machines("again", rejected={found["id"]: reason}), node_count=1)["again"]
+    assert told.get("failed", False) == stays
+    assert (found["id"] in site.cloud.account.instances) == stays
+
+
 def test_machines_that_all_show_no_key_are_not_ended(site: Site) -> None:
     (site.directory / "bin/ssh-keyscan").write_text("#!/bin/sh\n")
     told = site(machines("rent", ssh_seconds=0))["rent"]
