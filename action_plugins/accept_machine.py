@@ -78,9 +78,9 @@ class ActionModule(ActionBase):
             except AnsibleConnectionFailure as error:
                 words = str(error)
                 self._connection.reset()
-            waited = time.monotonic() - started
-            if waited >= patience or (refuses_login(words) and waited >= LOGIN_SECONDS):
-                return f"no answer over SSH for {waited:.0f} s: {_last_words(words)}"
+            limit = min(patience, LOGIN_SECONDS) if refuses_login(words) else patience
+            if time.monotonic() - started >= limit:
+                return f"no answer over SSH for {limit:.0f} s: {_last_words(words)}"
             time.sleep(LOOK_SECONDS)
 
     def _probe(self, wanted: Mapping[str, Any], variables: dict[str, Any]) -> tuple[str, str]:
