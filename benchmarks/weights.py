@@ -11,7 +11,8 @@ that are measured), for
 
 - ours: each file enters at one host in turn and goes from host to host;
 - hub: every host takes all of it from the hub;
-- star: one host takes it from the hub, and all others from that one, as a loop over rsync does.
+- star: one host takes it from the hub, and all others from that one, while it arrives;
+- rsync, shared, libtorrent, aria2: see weights_others.py, and the packages that these need.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any, cast
+
+from processors import busy_share
+from weights_others import Others
 
 from vllm_ansible.lab import Lab
 from vllm_ansible.lab.cache import MOUNT
@@ -128,12 +132,12 @@ class Side:
                 stack.callback(processes[-1].kill)
             for process in processes:
                 said(process)
-            started, before = time.monotonic(), busy_seconds()
+            started, busy = time.monotonic(), busy_share()
             for process in processes:
                 go_on(process)
             ended = [said(process) for process in processes]
             seconds = time.monotonic() - started
-            busy = (busy_seconds() - before) / seconds / (os.cpu_count() or 1)
+            share = busy()
             for process in processes:
                 go_on(process)
             used = sum(said(process)["processor_seconds"] for process in processes)
@@ -145,7 +149,7 @@ class Side:
         return {
             "seconds": round(seconds, 2),
             "processor_seconds": round(used, 1),
-            "busy": round(busy, 2),
+            "busy": round(share, 2),
         }
 
     def start(self, host: str, packages: Path, request: str) -> subprocess.Popen[str]:
@@ -161,13 +165,6 @@ class Side:
             stdout=subprocess.PIPE,
             text=True,
         )
-
-
-def busy_seconds() -> float:
-    """Return how long this machine's processors have worked, all of them together."""
-    first = Path("/proc/stat").read_text().partition("\n")[0].split()
-    user, nice, system, _, _, interrupts, soft = map(int, first[1:8])
-    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
 
 
 def said(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -213,7 +210,10 @@ def compare(count: int, wanted: argparse.Namespace) -> dict[str, Any]:
             for host in lab.record.hosts:
                 lab.link(host.name).limit(rate=wanted.rate)
         line = Side(lab, files, url, asked["sha"])
-        found = {side: line.measure(side) for side in wanted.sides}
+        others = Others(lab, tree, files, f"{url}/org/model/resolve/{asked['sha']}")
+        found = {
+            side: (others if side in others.sides else line).measure(side) for side in wanted.sides
+        }
     rates = [wanted.outside, bits(wanted.rate) / 8]
     bound = max((size / rate for rate in rates if rate), default=0.0)
     for one in found.values():
