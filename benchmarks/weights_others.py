@@ -28,6 +28,8 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 TORRENT_HOST = str(Path(__file__).with_name("torrent_host.py"))
 RSYNC_PORT = 873
 AT_ONCE = 16
+# More, and on a slow line an answer to one of them comes later than nfs-cp waits for it.
+NFS_AT_ONCE = 1
 START_SECONDS = 30.0
 
 RSYNCD = """\
@@ -109,7 +111,7 @@ class Others:
         url = f"nfs://{address}/model"
         copies = {
             host: [
-                *("xargs", "-P", str(AT_ONCE), "-I{}", "nfs-cp"),
+                *("xargs", "-P", str(NFS_AT_ONCE), "-I{}", "nfs-cp"),
                 *(f"{url}/{{}}?version=4", f"{place / host}/{{}}"),
             ]
             for host in self.rest
