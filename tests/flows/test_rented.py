@@ -99,7 +99,7 @@ def test_a_spare_takes_over_and_machines_that_do_not_answer_or_let_nobody_in_are
     site.machines.silent, site.machines.first = 1, [closed, opened]
     ran = site.run("-e", "provision_ssh_seconds=10", *RENT)
     assert ran.status == 0, ran.output
-    told = " ".join(ran.output.split())
+    told = "; ".join(one["summary"] for one in ran.evidence("provision"))
     assert "slot 1 taken by the spare of slot 2" in told
     assert "slot 2 replaced: showed no SSH key within 10 s" in told
     assert "slot 2 replaced: no answer over SSH for 10 s" in told
