@@ -12,7 +12,9 @@ import pytest
 from vllm_ansible.verification.devices import judge, summary
 from vllm_ansible.verification.row import FAIL, PASS, WARN, Row
 
-PROBE = json.loads((Path(__file__).parents[2] / "data" / "h200-probe.json").read_text())
+DATA = Path(__file__).parents[2] / "data"
+PROBE = json.loads((DATA / "h200-probe.json").read_text())
+TWO_H100 = json.loads((DATA / "h100-probe.json").read_text())
 
 
 @pytest.fixture
@@ -27,6 +29,13 @@ def failing(probes: dict[str, Any]) -> list[Row]:
 def test_real_figures_pass(probes: dict[str, Any]) -> None:
     assert {row.verdict for row in judge(probes)} == {PASS}
     assert summary(probes).startswith("2 x NVIDIA H200: median of 351.3 TFLOP/s in bf16")
+
+
+def test_real_figures_of_two_devices_and_their_link_pass() -> None:
+    rows = judge({"h-01": TWO_H100})
+    assert {row.verdict for row in rows} == {PASS}
+    assert {row.where for row in rows} >= {"h-01:0", "h-01:1"}
+    assert summary({"h-01": TWO_H100}).startswith("2 x NVIDIA H100 80GB HBM3: median of 353.4")
 
 
 @pytest.mark.parametrize(
