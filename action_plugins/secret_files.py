@@ -25,7 +25,7 @@ class ActionModule(ActionBase):
             path = Path(source)
             if not path.exists() and self._task.check_mode:
                 # A first run would make it; what is there cannot be compared.
-                return {"changed": True, "written": sorted(files)}
+                return {"changed": True, "written": sorted(files), "removed": []}
             if not path.exists():
                 raise AnsibleActionFail(f"the secret {name} is expected in {source}: no such file")
             contents[name] = wrap % path.read_text().strip()

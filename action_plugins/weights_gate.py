@@ -56,8 +56,9 @@ class ActionModule(ActionBase):
                 "failed": True,
                 "msg": f"the model of engine {first['engine']} is not the same on all its hosts",
                 **{key: first[key] for key in ("expected", "found", "where")},
-                "fix": "remove the copy that is wrong and run the stage weights again; a directory "
-                "that was named must be the same on every host",
+                "fix": "remove the copy that is wrong and run the stage weights again, or have all "
+                "of them compared with what is outside (-e weights_rehash=true); a directory that "
+                "was named must be the same on every host",
             }
         mended = {host: damaged(variables["hostvars"][host]) for host in hosts}
         for host, defects in mended.items():

@@ -23,6 +23,11 @@ options:
     description: Content by file name.
     type: dict
     required: true
+  absent:
+    description: Names of files that are not wanted any more.
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""
@@ -37,6 +42,11 @@ EXAMPLES = r"""
 RETURN = r"""
 written:
   description: Names of the files that were written.
+  type: list
+  elements: str
+  returned: success
+removed:
+  description: Names of the files that were removed.
   type: list
   elements: str
   returned: success
@@ -83,6 +93,7 @@ def main() -> None:
             "directory": {"type": "path", "required": True},
             "owner": {"type": "str", "required": True},
             "contents": {"type": "dict", "required": True, "no_log": True},
+            "absent": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
@@ -92,7 +103,7 @@ def main() -> None:
         user = pwd.getpwnam(wanted["owner"])
     except KeyError:
         if module.check_mode:  # the user would have been made before
-            module.exit_json(changed=True, written=sorted(wanted["contents"]))
+            module.exit_json(changed=True, written=sorted(wanted["contents"]), removed=[])
         module.fail_json(msg=f"there is no user {wanted['owner']} on this host")
     try:
         written = [
@@ -100,6 +111,10 @@ def main() -> None:
             for name, content in sorted(wanted["contents"].items())
             if not as_wanted(directory / name, content, user.pw_uid)
         ]
+        removed = [name for name in sorted(wanted["absent"]) if os.path.lexists(directory / name)]
+        if not module.check_mode:
+            for name in removed:
+                (directory / name).unlink()
         if written and not module.check_mode:
             if not directory.is_dir():
                 directory.mkdir(mode=0o700, parents=True)
@@ -114,7 +129,7 @@ def main() -> None:
             where=str(directory),
             fix=f"give the directory to {wanted['owner']}, or choose another cluster_dir",
         )
-    module.exit_json(changed=bool(written), written=written)
+    module.exit_json(changed=bool(written or removed), written=written, removed=removed)
 
 
 if __name__ == "__main__":

@@ -144,6 +144,8 @@ def _credentials_fault(text: str) -> str:
         found.read_string(text)
     except configparser.Error:
         return "is not written as ~/.aws/credentials is"
+    if any("\n" in value for one in found.sections() for value in found[one].values()):
+        return "holds a value of several lines"
     return "" if found.sections() else "holds no section such as [default]"
 
 

@@ -55,7 +55,7 @@ PATTERNS = {
     "cluster_dir": (r"|[/~][^\s'\"]*", "an absolute path without spaces", "write /srv/..."),
     "models_dir": (r"|[/~][^\s'\"]*", "an absolute path without spaces", "write /srv/..."),
     "object_storage_endpoint": (
-        r"|https?://[^\s/?#@]+(/[^\s?#]*)?",
+        r"|https?://[^\s/?#@]+(/[^\s?#@]*)?",
         "an address such as https://minio.example:9000, without credentials",
         "correct it; credentials go into object_storage_credentials_file",
     ),
@@ -215,7 +215,7 @@ def _not(option: Option, value: Any, expected: str, fix: str) -> Problem:
     kind = {"AnsibleUnicode": "str"}.get(type(value).__name__, type(value).__name__.lstrip("_"))
     kind = kind.removeprefix("AnsibleTagged").lower()
     # Who writes a password into an address is not to find it in a log.
-    shown = re.sub(r"//[^/@\s]*@", "//***@", f"{value!r} ({kind})")
+    shown = re.sub(r"//\S*@", "//***@", f"{value!r} ({kind})")
     return Problem(
         f"{option.name} must be {expected}, not {shown}",
         expected=expected,

@@ -110,7 +110,7 @@ def model_of(engine: Mapping[str, Any]) -> Model:
 def _check_bucket(url: str, revision: str, engine: str) -> None:
     """Refuse what cannot name a model in object storage."""
     # Who writes a password here is not to find it in a log.
-    shown = re.sub(r"//[^/@]*@", "//***@", url)
+    shown = re.sub(r"//\S*@", "//***@", url)
     if not BUCKET.fullmatch(url) or {".", "..", ""} & set(url[len(BUCKET_URL) :].split("/")):
         raise WeightsError(
             f"{shown} does not name a model in object storage",

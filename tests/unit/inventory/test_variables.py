@@ -152,6 +152,7 @@ def test_a_secret_that_cannot_be_used_is_refused(
         ("", "holds no section"),
         ("aws_secret_access_key = hunter2", "is not written as"),
         ("[default]\nhunter2", "is not written as"),
+        ("[default]\naws_session_token = a\n hunter2", "holds a value of several lines"),
     ],
 )
 def test_credentials_that_cannot_be_used_are_refused_and_not_quoted(
@@ -173,6 +174,7 @@ def test_credentials_that_cannot_be_used_are_refused_and_not_quoted(
     [
         ("object_storage_endpoint", "minio.example:9000"),
         ("object_storage_endpoint", "https://ann:hunter2@minio.example"),
+        ("object_storage_endpoint", "https://AKIA:ab/hunter2@minio.example"),
         ("object_storage_region", "eu central"),
     ],
 )
@@ -190,6 +192,8 @@ def test_a_model_in_object_storage_is_named_by_bucket_and_prefix_alone() -> None
     assert sentences(judge({}, engines=[engine])) == []
     (told,) = sentences(judge({}, engines=[{**engine, "model": "s3:/models/tiny"}]))
     assert "does not name a model in object storage" in told
+    named = [{**engine, "model": "s3://AKIA:ab/hunter2@models/tiny"}]
+    assert "hunter2" not in repr(judge({}, engines=named).problems)
     (problem,) = judge({}, engines=[{**engine, "vllm_args": {"revision": "v1"}}]).problems
     assert "has no revision" in problem.message
     assert all((problem.expected, problem.found, problem.where, problem.fix))

@@ -43,6 +43,18 @@ def test_no_result_holds_a_secret(run_module: Module, tmp_path: Path) -> None:
     assert not any(secret in str(result) for secret in SECRETS.values())
 
 
+def test_what_is_not_wanted_any_more_goes(run_module: Module, tmp_path: Path) -> None:
+    directory = tmp_path / "secrets"
+    run_module("secret_files", arguments(directory), [])
+    later = arguments(directory, contents={"api_key": "k-123456"}, absent=["ray_token", "other"])
+    told = run_module("secret_files", later, [], check=True)
+    assert told["changed"] and told["removed"] == ["ray_token"]
+    assert (directory / "ray_token").exists()
+    assert run_module("secret_files", later, [])["removed"] == ["ray_token"]
+    assert os.listdir(directory) == ["api_key"]
+    assert not run_module("secret_files", later, [])["changed"]
+
+
 @pytest.mark.parametrize("damage", ["content", "mode", "link"])
 def test_a_secret_that_differs_is_replaced(run_module: Module, tmp_path: Path, damage: str) -> None:
     directory, elsewhere = tmp_path / "secrets", tmp_path / "elsewhere"

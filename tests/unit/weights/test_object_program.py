@@ -343,8 +343,45 @@ def test_what_credentials_lack_is_named_and_no_secret_is(
     file.unlink()
     none = asks(program)
     assert none.failure[0] == "there are no credentials for object storage"
-    for ran in (wrong, denied, expired, unreadable, none):
+    file.write_text(
+        f"[default]\nsource_profile = nobodys\nrole_arn = arn:aws:iam::1:role/{SECRET}\n"
+    )
+    nobodys = asks(program)
+    assert nobodys.failure[0] == "there are no credentials for object storage"
+    for ran in (wrong, denied, expired, unreadable, none, nobodys):
         assert SECRET not in ran.printed and "AKIA" not in ran.printed
+        # Only prepare carries the file to the hosts.
+        assert "--tags prepare,weights" in ran.failure[1]["fix"]
+
+
+def test_a_token_that_no_header_takes_is_not_quoted(
+    storage: ObjectStorage, program: Program
+) -> None:
+    token = f"aws_session_token = first\n {SECRET}\n"
+    file = program.directory / "credentials"
+    file.write_text(f"[default]\naws_access_key_id = A\naws_secret_access_key = s\n{token}")
+    ran = asks(program)
+    assert "Invalid header value" in ran.failure[1]["found"]
+    assert SECRET not in ran.printed
+
+
+def test_the_same_content_in_other_parts_is_the_same_revision(
+    storage: ObjectStorage, program: Program, tree: Path
+) -> None:
+    before = asks(program).result
+    content, name = (tree / SHARDS[0]).read_bytes(), f"{PREFIX}/{SHARDS[0]}"
+    upload = storage.client.create_multipart_upload(Bucket=BUCKET, Key=name)["UploadId"]
+    part = {"Bucket": BUCKET, "Key": name, "UploadId": upload, "PartNumber": 1}
+    tag = storage.client.upload_part(**part, Body=content)["ETag"]
+    storage.client.complete_multipart_upload(
+        Bucket=BUCKET,
+        Key=name,
+        UploadId=upload,
+        MultipartUpload={"Parts": [{"ETag": tag, "PartNumber": 1}]},
+    )
+    after = asks(program).result
+    assert [one["etag"] for one in after["files"]] != [one["etag"] for one in before["files"]]
+    assert after["revision"] == before["revision"]
 
 
 def test_what_the_store_does_not_have_is_named(storage: ObjectStorage, program: Program) -> None:

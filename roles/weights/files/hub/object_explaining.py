@@ -8,8 +8,12 @@ from typing import Any
 
 import boto3
 from botocore.exceptions import (
+    BotoCoreError,
+    ConfigNotFound,
     ConfigParseError,
     CredentialRetrievalError,
+    InfiniteLoopConfigError,
+    InvalidConfigError,
     NoCredentialsError,
     PartialCredentialsError,
     ProfileNotFound,
@@ -18,19 +22,28 @@ from folder import full_disk
 from object_answers import BROKEN, code_of, headers_of, status_of
 from object_bucket import route, split
 from patience import ATTEMPTS, TRANSIENT, asked_delay
-from words import Failure
+from words import Failure, bare
 
 FILE = "object_storage_credentials_file"
+# The stage prepare carries the file to the hosts.
+AGAIN = "run again with --tags prepare,weights"
 NONE = (
+    ConfigNotFound,
     ConfigParseError,
     CredentialRetrievalError,
+    InfiniteLoopConfigError,
+    InvalidConfigError,
     NoCredentialsError,
     PartialCredentialsError,
     ProfileNotFound,
 )
+HEADER = "Invalid header value"
 EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired")
 WRONG = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "AuthFailure")
-ELSEWHERE = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint")
+ELSEWHERE = (
+    *("PermanentRedirect", "AuthorizationHeaderMalformed"),
+    "IllegalLocationConstraintException",
+)
 
 
 def explain(error: Any, request: Mapping[str, Any]) -> Failure:
@@ -44,14 +57,18 @@ def explain(error: Any, request: Mapping[str, Any]) -> Failure:
             expected="a file of credentials, AWS_ variables, or a role of this host",
             found=type(error).__name__,
             where=os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "this host",
-            fix=f"set {FILE} to a file of credentials, or give this host a role that may read",
+            fix=f"set {FILE} to a file of credentials, or give this host a role that may read; "
+            f"{AGAIN}",
         )
     full = full_disk(error, request)
     if full:
         return full
     url, code, status = request["model"], code_of(error), status_of(error)
     bucket, _ = split(url)
-    last = (str(error).strip().splitlines() or [""])[-1].strip()
+    last = bare((str(error).strip().splitlines() or [""])[-1].strip())
+    if HEADER in str(error):
+        # The header is the token itself.
+        last = HEADER
     told, source = f"{code or status}, with credentials from {origin()}", route()
     if code in EXPIRED:
         return Failure(
@@ -59,8 +76,7 @@ def explain(error: Any, request: Mapping[str, Any]) -> Failure:
             expected="credentials that are good for as long as the model takes to arrive",
             found=told,
             where=source,
-            fix=f"write new ones into the file that {FILE} names, and run the stage weights again: "
-            "it goes on",
+            fix=f"write new ones into the file that {FILE} names, and {AGAIN}: it goes on",
         )
     if code in WRONG:
         return Failure(
@@ -69,7 +85,7 @@ def explain(error: Any, request: Mapping[str, Any]) -> Failure:
             found=told,
             where=source,
             fix=f"put the right ones into the file that {FILE} names; check object_storage_endpoint"
-            " and the clock of this host",
+            f" and the clock of this host; {AGAIN}",
         )
     if code == "RequestTimeTooSkewed":
         return Failure(
@@ -110,7 +126,7 @@ def explain(error: Any, request: Mapping[str, Any]) -> Failure:
             "(s3:GetObject)",
             found=told,
             where=source,
-            fix="give them that right, or set other ones",
+            fix=f"give them that right, or set other ones and {AGAIN}",
         )
     if status in TRANSIENT:
         asked = asked_delay(headers_of(error))
@@ -142,7 +158,11 @@ def explain(error: Any, request: Mapping[str, Any]) -> Failure:
 
 def origin() -> str:
     """Return where the credentials came from, and the file if it was one."""
-    found = boto3.session.Session().get_credentials()
+    try:
+        found = boto3.session.Session().get_credentials()
+    except BotoCoreError as error:
+        # What the library says of a file may quote it.
+        return f"a configuration that cannot be used ({type(error).__name__})"
     if found is None:
         return "nowhere"
     if found.method == "shared-credentials-file":

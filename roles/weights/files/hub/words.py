@@ -17,7 +17,8 @@ class Failure(Exception):
 
 def bare(url: str) -> str:
     """Return an address without user and password."""
-    return re.sub(r"//[^/@]*@", "//", url)
+    # A secret may hold a slash.
+    return re.sub(r"//\S*@", "//", url)
 
 
 def route_to(url: str) -> str:
