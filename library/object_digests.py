@@ -133,7 +133,7 @@ def find(stored: Iterable[models.Model], wanted: dict[str, Any], report: Report)
             report(done, of, unit, f"{where}: {text}")
 
         report(None, None, "", f"{model.name}: listing")
-        total += int(hub_manifest.ask(model, wanted, report=tell)["read"])
+        total += int(hub_manifest.ask(model, wanted, report=tell, reads=True)["read"])
     return total
 
 
