@@ -69,7 +69,8 @@ EXAMPLES = r"""
 RETURN = r"""
 manifests:
   description: By directory of the model, C(model), C(revision) and C(files), each with C(name),
-    C(bytes), C(sha256), C(git) and, in object storage, C(etag).
+    C(bytes), C(sha256), C(git) and, in object storage, C(etag) and C(read), whether the digest was
+    found by reading.
   type: dict
   returned: success
 """

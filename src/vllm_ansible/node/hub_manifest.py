@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from . import kept_digests
 from .models import Model
 from .programs import Program, write
 from .safetensors import WeightsError
@@ -32,8 +33,9 @@ def ask(
     """Return model, revision and files; asks unless the revision is a commit it asked for.
 
     Of object storage also `read`, the bytes of files that were read for their digests, now or
-    before: nobody recorded them. reads: whether to read them now, which may take hours. In check
-    mode files may have no digest; else one that has none is refused.
+    before, as nobody recorded any, and for each file whether it was one. In check mode files may
+    have no digest; else one that has none is refused.
+    reads: whether to read files for their digests now, which may take hours.
     wanted: models_dir, python, program, include, exclude, environment, token_path,
     credentials_path.
     Raises WeightsError in the program's words, Failure where the disk refuses.
@@ -45,16 +47,18 @@ def ask(
         "include": list(wanted["include"]),
         "exclude": list(wanted["exclude"]),
     }
-    store = Shelf(wanted["models_dir"], model.slug()).store
+    shelf = Shelf(wanted["models_dir"], model.slug())
     if model.source == "s3":
-        request["kept"] = os.path.join(store, "digests.json")
+        request["kept"] = kept_digests.path(shelf)
         request["reads"] = reads and not check
         request["ends_with_input"] = True  # it may read for long
-    path = os.path.join(store, "manifest.json")
+    path = os.path.join(shelf.store, "manifest.json")
     kept = _read(path)
     if kept and kept["request"] == request and COMMIT.fullmatch(model.revision):
         return dict(kept["manifest"])
     manifest = {"model": model.name, **_asked(request, wanted, report)}
+    if model.source == "s3":
+        manifest["files"] = kept_digests.marked(shelf, manifest["files"])
     if not check:
         _refuse_unproven(manifest)
         with disk_errors_told(wanted["models_dir"]):

@@ -1,4 +1,4 @@
-"""Objects that change after their digests were found, and digests on every host that has a model."""
+"""Objects that change after their digests were found are refused, and nothing unproven is right."""
 
 from __future__ import annotations
 
