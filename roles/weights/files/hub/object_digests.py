@@ -6,9 +6,11 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from words import Failure, gib
 
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](?:\./)?(.+)")
+SHA256 = re.compile("[0-9a-f]{64}")
 READERS = 8
 TELL_SECONDS = 1.0
 
@@ -31,9 +34,7 @@ class Kept:
     def __init__(self, path: str | None) -> None:
         """Read what earlier runs found; without a path nothing is kept."""
         self.path, self._lock = path, threading.Lock()
-        self.known: dict[str, list[Any]] = {}
-        if path and os.path.exists(path):
-            self.known = json.loads(Path(path).read_text())
+        self.known = self._read(path) if path else {}
 
     def find(self, one: Stored) -> str:
         """Return the digest of an object, empty where none is kept."""
@@ -43,11 +44,40 @@ class Kept:
     def add(self, one: Stored, digest: str) -> None:
         """Keep a digest at once: the run may be killed in a moment."""
         with self._lock:
+            if self.path:
+                self.known |= self._read(self.path)  # of another cluster with this directory
             self.known[one.name] = [one.bytes, one.etag, digest]
             if self.path:
-                Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-                Path(f"{self.path}.partial").write_text(json.dumps(self.known))
-                os.replace(f"{self.path}.partial", self.path)
+                self._write(self.path)
+
+    def _read(self, path: str) -> dict[str, list[Any]]:
+        """Return what the file holds; what is damaged there is found again."""
+        with suppress(OSError, ValueError):
+            known = json.loads(Path(path).read_text())
+            if isinstance(known, dict):
+                return {name: entry for name, entry in known.items() if sound(entry)}
+        return {}
+
+    def _write(self, path: str) -> None:
+        """Replace the file; two that do so at once do not write into the same one."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        partial = f"{path}.{secrets.token_hex(8)}.partial"
+        try:
+            with open(partial, "x", encoding="utf-8") as file:
+                json.dump(self.known, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except OSError:
+            Path(partial).unlink(missing_ok=True)
+            raise
+
+
+def sound(entry: Any) -> bool:
+    """Return whether something is an entry of a length, a tag and a digest."""
+    if not isinstance(entry, list) or list(map(type, entry)) != [int, str, str]:
+        return False
+    return bool(SHA256.fullmatch(entry[2]))
 
 
 class Digests:
