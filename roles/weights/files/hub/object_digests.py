@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,13 @@ import object_answers
 from growing import ShortAnswer
 from messages import say
 from object_bucket import Bucket, Stored
-from patience import ATTEMPTS, Patience
+from patience import ATTEMPTS, TELL_SECONDS, Patience
 from words import Failure, gib
 
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](?:\./)?(.+)")
 SHA256 = re.compile("[0-9a-f]{64}")
 READERS = 8
-TELL_SECONDS = 1.0
 
 
 class Kept:
@@ -80,6 +80,16 @@ def sound(entry: Any) -> bool:
     return bool(SHA256.fullmatch(entry[2]))
 
 
+@dataclass
+class Said:
+    """How far it is: so much done of a total, where there is one, in a unit, and what is done."""
+
+    done: int
+    total: int | None
+    unit: str
+    words: str
+
+
 class Digests:
     """What is known of the content of a bucket's objects.
 
@@ -89,8 +99,15 @@ class Digests:
     def __init__(self, bucket: Bucket, request: Mapping[str, Any]) -> None:
         self.bucket, self.kept = bucket, Kept(request.get("kept"))
         self.reads = bool(request.get("reads", True))
-        self.patience = Patience(request.get("attempts", ATTEMPTS), object_answers)
-        self.done, self._lock = 0, threading.Lock()
+        self.patience = Patience(request.get("attempts", ATTEMPTS), object_answers, self.tell)
+        self.said, self._lock = Said(0, None, "objects", "listing"), threading.Lock()
+
+    def tell(self) -> None:
+        """Say how far it is, or for what it waits: silence is taken for a hang."""
+        said, repeats = self.said, self.patience.repeats
+        words = self.patience.asked_to_wait("object storage") or said.words
+        words += f", repeated requests: {repeats}" if repeats else ""
+        say(progress=[said.done, said.total, said.unit, words])
 
     def recorded(self, sums: Stored) -> dict[str, str]:
         """Return what SHA256SUMS says, by name, as sha256sum of coreutils writes it."""
@@ -114,7 +131,14 @@ class Digests:
 
     def of_store(self, wanted: list[Stored]) -> dict[str, str]:
         """Return the digests that the store itself keeps, by name."""
-        found = self._all(lambda one: self.patience(lambda: self.bucket.sha256(one)), wanted)
+        self.said = Said(0, len(wanted), "objects", "asking for their digests")
+
+        def ask(one: Stored) -> str:
+            digest = str(self.patience(lambda: self.bucket.sha256(one)))
+            self._add(1)
+            return digest
+
+        found = self._all(ask, wanted)
         return {name: digest for name, digest in found.items() if digest}
 
     def of_content(self, wanted: list[Stored]) -> dict[str, str]:
@@ -124,15 +148,11 @@ class Digests:
         if unread and self.reads:
             total = sum(one.bytes for one in unread)
             words = f"reading {gib(total)} once more to hash it: nobody recorded its digests"
-            found.update(self._all(self._hashed, unread, lambda: say_far(self.done, total, words)))
+            self.said = Said(0, total, "bytes", words)
+            found.update(self._all(self._hashed, unread))
         return {name: digest for name, digest in found.items() if digest}
 
-    def _all(
-        self,
-        find: Callable[[Stored], str],
-        objects: Iterable[Stored],
-        tell: Callable[[], None] = lambda: None,
-    ) -> dict[str, str]:
+    def _all(self, find: Callable[[Stored], str], objects: Iterable[Stored]) -> dict[str, str]:
         """Return the digests of several objects that are found at once; the first error ends it."""
         pool = ThreadPoolExecutor(READERS)
         names: dict[Future[str], str] = {pool.submit(find, one): one.name for one in objects}
@@ -143,7 +163,7 @@ class Digests:
                 # Those that read now are not waited for: the program ends.
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise error
-            tell()
+            self.tell()
         return {name: future.result() for future, name in names.items()}
 
     def _hashed(self, one: Stored) -> str:
@@ -154,12 +174,15 @@ class Digests:
             nonlocal read
             sha256.update(data)
             read += len(data)
-            with self._lock:
-                self.done += len(data)
+            self._add(len(data))
 
         self._read(one, take, lambda: read)
         self.kept.add(one, sha256.hexdigest())
         return sha256.hexdigest()
+
+    def _add(self, count: int) -> None:
+        with self._lock:
+            self.said.done += count
 
     def _read(self, one: Stored, take: Callable[[bytes], None], have: Callable[[], int]) -> None:
         """Read an object from its beginning to its end, whatever breaks between."""
@@ -174,8 +197,3 @@ class Digests:
                 raise ShortAnswer(one.name)
 
         self.patience(go_on, have)
-
-
-def say_far(done: int, total: int, words: str) -> None:
-    """Say how many bytes of how many were read."""
-    say(progress=[done, total, "bytes", words])
