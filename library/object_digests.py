@@ -129,7 +129,7 @@ def start(stored: dict[str, models.Model], wanted: dict[str, Any]) -> None:
 def purpose(stored: Iterable[str], wanted: dict[str, Any]) -> str:
     """Return a digest of what is read, and from where; no secret is part of it."""
     variables = {
-        name: re.sub(r"//[^/]*@", "//", str(value))
+        name: re.sub(r"//.*@", "//", str(value))
         for name, value in wanted["environment"].items()
         if not SECRET.search(name.upper())
     }
