@@ -11,7 +11,7 @@ description:
     What neither has is read once, and its digest kept beside the models by name, length and ETag;
     M(hf_snapshot) finds it there.
   - Reading runs as the background task V(digests) and outlives the connection; wait for it with
-    M(background_wait).
+    M(background_wait). One that runs for other files, or from elsewhere, is stopped first.
 author: The vllm-ansible authors
 options:
   cluster_dir:
@@ -75,6 +75,7 @@ task:
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -82,6 +83,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node import background, hub_manifest, models
 
 TASK = "digests"
+PART_OF_DIGEST = ("models_dir", "include", "exclude", "credentials_path")
+SECRET = re.compile("ACCESS_KEY|TOKEN|SECRET|PASSWORD")
 Report = Callable[..., None]
 
 
@@ -113,14 +116,26 @@ def main() -> None:
 
 
 def start(stored: dict[str, models.Model], wanted: dict[str, Any]) -> None:
-    """Start to find digests; a run that finds those of the same models goes on."""
+    """Start to find digests; a run that finds the same ones in the same way goes on."""
     background.start(
         os.path.join(wanted["cluster_dir"], "tasks"),
         TASK,
         lambda report: find(stored.values(), wanted, report),
-        digest=hashlib.sha256(json.dumps(sorted(stored)).encode()).hexdigest(),
+        digest=purpose(stored, wanted),
         again=True,
     )
+
+
+def purpose(stored: Iterable[str], wanted: dict[str, Any]) -> str:
+    """Return a digest of what is read, and from where; no secret is part of it."""
+    variables = {
+        name: re.sub(r"//.*@", "//", str(value))
+        for name, value in wanted["environment"].items()
+        if not SECRET.search(name.upper())
+    }
+    told = {name: wanted[name] for name in PART_OF_DIGEST}
+    text = json.dumps([sorted(stored), told, variables], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def find(stored: Iterable[models.Model], wanted: dict[str, Any], report: Report) -> int:
@@ -133,7 +148,7 @@ def find(stored: Iterable[models.Model], wanted: dict[str, Any], report: Report)
             report(done, of, unit, f"{where}: {text}")
 
         report(None, None, "", f"{model.name}: listing")
-        total += int(hub_manifest.ask(model, wanted, report=tell)["read"])
+        total += int(hub_manifest.ask(model, wanted, report=tell, reads=True)["read"])
     return total
 
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from . import kept_digests
 from .models import Model
 from .programs import Program, write
+from .safetensors import WeightsError
 from .store.disk_failure import disk_errors_told
 from .store.shelf import Shelf
 from .weights import environment
@@ -26,11 +28,14 @@ def ask(
     wanted: Mapping[str, Any],
     check: bool = False,
     report: Report = lambda *_: None,
+    reads: bool = False,
 ) -> dict[str, Any]:
     """Return model, revision and files; asks unless the revision is a commit it asked for.
 
     Of object storage also `read`, the bytes of files that were read for their digests, now or
-    before: nobody recorded them. In check mode such files have none.
+    before, as nobody recorded any, and for each file whether it was one. In check mode files may
+    have no digest; else one that has none is refused.
+    reads: whether to read files for their digests now, which may take hours.
     wanted: models_dir, python, program, include, exclude, environment, token_path,
     credentials_path.
     Raises WeightsError in the program's words, Failure where the disk refuses.
@@ -42,19 +47,38 @@ def ask(
         "include": list(wanted["include"]),
         "exclude": list(wanted["exclude"]),
     }
-    store = Shelf(wanted["models_dir"], model.slug()).store
+    shelf = Shelf(wanted["models_dir"], model.slug())
     if model.source == "s3":
-        request["kept"], request["reads"] = os.path.join(store, "digests.json"), not check
+        request["kept"] = kept_digests.path(shelf)
+        request["reads"] = reads and not check
         request["ends_with_input"] = True  # it may read for long
-    path = os.path.join(store, "manifest.json")
+    path = os.path.join(shelf.store, "manifest.json")
     kept = _read(path)
     if kept and kept["request"] == request and COMMIT.fullmatch(model.revision):
         return dict(kept["manifest"])
     manifest = {"model": model.name, **_asked(request, wanted, report)}
+    if model.source == "s3":
+        manifest["files"] = kept_digests.marked(shelf, manifest["files"])
     if not check:
+        _refuse_unproven(manifest)
         with disk_errors_told(wanted["models_dir"]):
             _write(path, {"request": request, "manifest": manifest})
     return manifest
+
+
+def _refuse_unproven(manifest: Mapping[str, Any]) -> None:
+    """Refuse files whose content nothing could prove."""
+    files = manifest["files"]
+    names = [one["name"] for one in files if not (one["sha256"] or one["git"])]
+    if names:
+        model = manifest["model"]
+        raise WeightsError(
+            f"objects of {model} changed after their digests were found",
+            expected="the objects that were there then, each with a digest",
+            found=f"{len(names)} others: {', '.join(names[:8])}",
+            where=model,
+            fix="once nobody writes there, run the same command again: only they are read",
+        )
 
 
 def _write(path: str, content: Mapping[str, Any]) -> None:

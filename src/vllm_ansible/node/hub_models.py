@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from . import kept_digests
 from .cluster_key import derived
 from .models import Model, make_record, write_record
 from .store.gathering import Gathering, Part
@@ -71,6 +72,7 @@ def settle(model: Model, wanted: Mapping[str, Any], report: Report) -> dict[str,
     digests = {name: one["sha256"] for name, one in part.shelf.stock().items()}
     revision = part.manifest.revision
     record = make_record(model, place, place, revision, report, digests)
+    kept_digests.keep(part.shelf, wanted["store"]["manifests"][model.slug()]["files"])
     write_record(model, wanted["models_dir"], record)
     return record
 

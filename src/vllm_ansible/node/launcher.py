@@ -88,13 +88,19 @@ def descendants(roots: set[int], table: dict[int, Stat]) -> set[int]:
     return result
 
 
-def write_json(path: str, value: Any, mode: int = 0o600) -> None:
-    """Replace a file in one step, so that a reader never sees half of it."""
+def write_json(path: str, value: Any, mode: int = 0o600, lasting: bool = False) -> None:
+    """Replace a file in one step, so that a reader never sees half of it.
+
+    lasting: nor after a power failure, which takes a write to the disk.
+    """
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             os.fchmod(stream.fileno(), mode)
             json.dump(value, stream, indent=1, sort_keys=True)
+            if lasting:
+                stream.flush()
+                os.fsync(stream.fileno())
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

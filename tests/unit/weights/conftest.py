@@ -7,7 +7,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ import pytest
 
 from vllm_ansible.node.programs import write
 
+from ...emulators.object_storage import ObjectStorage
+from .objects import BUCKET, PREFIX, SECRET, sums
 from .program import PROGRAM
 
 ROOT = Path(__file__).parents[3]
@@ -148,3 +150,24 @@ def same(tree: Path, program: Program) -> Callable[[], bool]:
         )
 
     return compare
+
+
+@pytest.fixture
+def storage(tree: Path, program: Program) -> Iterator[ObjectStorage]:
+    """Give a store with the model in it, and the host a file of credentials."""
+    file = program.directory / "credentials"
+    file.write_text(f"[default]\naws_access_key_id = AKIAGOOD\naws_secret_access_key = {SECRET}\n")
+    with ObjectStorage({"AKIAGOOD"}) as storage:
+        storage.bucket(BUCKET)
+        for path in tree.rglob("*"):
+            if path.is_file():
+                storage.put(BUCKET, f"{PREFIX}/{path.relative_to(tree)}", path.read_bytes())
+        storage.put(BUCKET, f"{PREFIX}-other/config.json", b"of another model")
+        storage.put(BUCKET, f"{PREFIX}/SHA256SUMS", sums(tree))
+        program.variables |= {
+            "AWS_ENDPOINT_URL": storage.url,
+            "AWS_SHARED_CREDENTIALS_FILE": str(file),
+            "AWS_EC2_METADATA_DISABLED": "true",  # this machine may have a role of its own
+            "HOME": str(program.directory),
+        }
+        yield storage

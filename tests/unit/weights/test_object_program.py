@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,50 +13,13 @@ import pytest
 
 from ...emulators.hub import CHUNK
 from ...emulators.object_storage import ObjectStorage
-from .conftest import SHARD, SHARDS, Program, Ran
+from .conftest import SHARD, SHARDS, Program
+from .objects import BUCKET, PREFIX, SECRET, URL, asks, key
 
-BUCKET, PREFIX = "models", "team/tiny"
-URL = f"s3://{BUCKET}/{PREFIX}"
 WANTED = ["config.json", "empty.txt", *SHARDS, "tokenizer/vocab.txt"]
 TOTAL = 4 * SHARD + 5400
 BLOCK = 2**18  # what the program may hold in memory of each file
-SECRET = "wJalrXUtnFEMISECRET"  # noqa: S105  nobody's
 Same = Callable[[], bool]
-
-
-def sums(tree: Path) -> bytes:
-    """Return what `sha256sum *` writes, of files below directories too."""
-    found = sorted(path for path in tree.rglob("*") if path.is_file())
-    return "".join(
-        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(tree)}\n"
-        for path in found
-    ).encode()
-
-
-@pytest.fixture
-def storage(tree: Path, program: Program) -> Iterator[ObjectStorage]:
-    """Give a store with the model in it, and the host a file of credentials."""
-    file = program.directory / "credentials"
-    file.write_text(f"[default]\naws_access_key_id = AKIAGOOD\naws_secret_access_key = {SECRET}\n")
-    with ObjectStorage({"AKIAGOOD"}) as storage:
-        storage.bucket(BUCKET)
-        for path in tree.rglob("*"):
-            if path.is_file():
-                storage.put(BUCKET, f"{PREFIX}/{path.relative_to(tree)}", path.read_bytes())
-        storage.put(BUCKET, f"{PREFIX}-other/config.json", b"of another model")
-        storage.put(BUCKET, f"{PREFIX}/SHA256SUMS", sums(tree))
-        program.variables |= {
-            "AWS_ENDPOINT_URL": storage.url,
-            "AWS_SHARED_CREDENTIALS_FILE": str(file),
-            "AWS_EC2_METADATA_DISABLED": "true",  # this machine may have a role of its own
-            "HOME": str(program.directory),
-        }
-        yield storage
-
-
-def asks(program: Program, **more: Any) -> Ran:
-    """Ask what the model consists of."""
-    return program.manifest(model=URL, kept=str(program.directory / "kept.json"), **more)
 
 
 def fetching(program: Program, found: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -73,10 +36,6 @@ def request_all(storage: ObjectStorage, program: Program) -> dict[str, Any]:
     storage.asked.clear()
     storage.sent.clear()
     return request
-
-
-def key(name: str) -> str:
-    return f"{PREFIX}/{name}"
 
 
 def test_the_manifest_has_names_sizes_and_recorded_digests(

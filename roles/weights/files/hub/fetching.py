@@ -91,9 +91,7 @@ class Fetch:
 
     def tell(self) -> None:
         """Say how much is on the disk."""
-        pause, text = self.source.patience.until - time.monotonic(), self.source.words()
-        if pause > 0:
-            text = f"{self.source.name} asks to wait {pause:.0f} s"
+        text = self.source.patience.asked_to_wait(self.source.name) or self.source.words()
         done = sum(map(self.folder.on_disk, self.folder.sizes))
         say(progress=[done, self.folder.total(), "bytes", text])
 

@@ -14,8 +14,16 @@ from botocore.exceptions import (
 )
 from growing import ShortAnswer
 from patience import TRANSIENT
+from urllib3.exceptions import HTTPError
 
-BROKEN = (ConnectionError, HTTPClientError, IncompleteReadError, ResponseStreamingError)
+# botocore passes some errors of urllib3 on as they are: of TLS, in the midst of a body.
+BROKEN = (
+    ConnectionError,
+    HTTPClientError,
+    HTTPError,
+    IncompleteReadError,
+    ResponseStreamingError,
+)
 # Said with 400 or 403, and over soon; SlowDown comes with 503.
 BUSY = ("RequestTimeout", "RequestLimitExceeded", "Throttling", "ThrottlingException", "SlowDown")
 

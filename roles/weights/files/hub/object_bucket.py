@@ -14,6 +14,7 @@ import object_answers
 from botocore.client import Config
 from botocore.exceptions import ClientError
 from growing import Answer
+from messages import say
 from words import Failure, route_to
 
 AMAZON = "https://s3.amazonaws.com"  # unless told otherwise
@@ -67,13 +68,15 @@ class Bucket:
     def objects(self) -> list[Stored]:
         """Return all objects under the prefix, in the order of their names."""
         pages = self.client.get_paginator("list_objects_v2")
-        found = pages.paginate(Bucket=self.bucket, Prefix=self.prefix)
-        return [
-            Stored(one["Key"][len(self.prefix) :], int(one["Size"]), one["ETag"])
-            for page in found
-            for one in page.get("Contents", [])
-            if not one["Key"].endswith("/")  # what consoles make of a folder
-        ]
+        found: list[Stored] = []
+        for page in pages.paginate(Bucket=self.bucket, Prefix=self.prefix):
+            found += [
+                Stored(one["Key"][len(self.prefix) :], int(one["Size"]), one["ETag"])
+                for one in page.get("Contents", [])
+                if not one["Key"].endswith("/")  # what consoles make of a folder
+            ]
+            say(progress=[len(found), None, "objects", "listing"])
+        return found
 
     def sha256(self, one: Stored) -> str:
         """Return the sha256 that the store keeps of a whole object; empty without one."""

@@ -15,6 +15,7 @@ FIRST_ATTEMPTS = 2  # at a source that never answered: a wrong address or proxy,
 LONGEST_DELAY = 300.0  # seconds: the hub counts requests in windows of five minutes
 FIRST_OWN_DELAY = 0.5  # seconds, where the server asks for none; doubled each time
 LONGEST_OWN_DELAY = 30.0
+TELL_SECONDS = 1.0
 
 
 class Answers(Protocol):
@@ -36,15 +37,30 @@ class Answers(Protocol):
 class Patience:
     """Calls again what a busy source or a broken connection stopped; all threads wait together."""
 
-    def __init__(self, attempts: int, answers: Answers) -> None:
-        self.attempts, self.answers = attempts, answers
+    def __init__(
+        self, attempts: int, answers: Answers, tell: Callable[[], None] = lambda: None
+    ) -> None:
+        """Call up to so many times in a row; tell is called where one fails, and while it waits."""
+        self.attempts, self.answers, self.tell = attempts, answers, tell
         self.answered, self.until = False, 0.0
+        self.repeats = 0  # of all calls together
+
+    def wait(self) -> None:
+        """Wait until the source may be asked."""
+        while (pause := self.until - time.monotonic()) > 0:
+            self.tell()
+            time.sleep(min(pause, TELL_SECONDS))
+
+    def asked_to_wait(self, by: str) -> str:
+        """Return in words who asks to wait for how long, empty where nobody does."""
+        pause = self.until - time.monotonic()
+        return f"{by} asks to wait {pause:.0f} s" if pause > 0 else ""
 
     def __call__(self, call: Callable[[], Any], moved: Callable[[], int] = lambda: 0) -> Any:
         """Return what a call returns; raise what it raises so often in a row, nothing moving."""
         failures = 0
         while True:
-            time.sleep(max(0.0, self.until - time.monotonic()))
+            self.wait()
             before = moved()
             try:
                 value = call()
@@ -55,6 +71,8 @@ class Patience:
                 if enough or not self.answers.transient(error):
                     raise
                 asked = asked_delay(self.answers.headers_of(error))
+                self.repeats += 1
+                self.tell()
             else:
                 self.answered = True
                 return value

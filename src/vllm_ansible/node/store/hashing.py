@@ -41,7 +41,7 @@ class Beginning:
         return self._sha256.hexdigest()
 
     def right(self) -> bool:
-        """Tell whether all that was taken is the file that the hub has."""
+        """Tell whether all that was taken is the file that the hub has; without a digest, never."""
         if self.file.sha256:
             return self.sha256 == self.file.sha256
-        return self.file.git is None or self._git.hexdigest() == self.file.git
+        return self._git.hexdigest() == self.file.git

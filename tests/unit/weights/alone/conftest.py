@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from tests.emulators.hub import Hub, Repository
+from tests.emulators.object_storage import ObjectStorage
 from vllm_ansible.node import hub_manifest
 
 from ..passing.nodes import LOOPBACK
 from ..program import PROGRAM
 from .model import MODEL, shard
+from .objects import BUCKET, PREFIX, SECRET
 
 
 @pytest.fixture
@@ -68,3 +70,25 @@ def wanted(tmp_path: Path, hub: Hub) -> dict[str, Any]:
         "rehash": False,
     }
     return given
+
+
+@pytest.fixture
+def storage(tree: Path) -> Iterator[ObjectStorage]:
+    with ObjectStorage({"AKIAGOOD"}) as served:
+        served.bucket(BUCKET)
+        for path in filter(Path.is_file, tree.rglob("*")):
+            served.put(BUCKET, f"{PREFIX}/{path.relative_to(tree)}", path.read_bytes())
+        yield served
+
+
+@pytest.fixture
+def stored(wanted: dict[str, Any], storage: ObjectStorage, tmp_path: Path) -> dict[str, Any]:
+    """Give what the module hands over, with a file of credentials."""
+    credentials = tmp_path / "object_storage_credentials"
+    credentials.write_text(f"[default]\naws_access_key_id=AKIAGOOD\naws_secret_access_key={SECRET}")
+    wanted["credentials_path"] = str(credentials)
+    wanted["environment"] = {
+        "AWS_ENDPOINT_URL": storage.url,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    return wanted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,46 +11,9 @@ import pytest
 from tests.emulators.object_storage import ObjectStorage
 from vllm_ansible.node import hub_manifest, models, weights
 from vllm_ansible.node.failure import Failure
-from vllm_ansible.node.models import model_of
 from vllm_ansible.node.safetensors import WeightsError
 
-from ..passing.nodes import silent
-
-BUCKET, PREFIX = "models", "team/tiny"
-STORED = model_of({"name": "chat", "model": f"s3://{BUCKET}/{PREFIX}/"})
-SHARDS = ("model-1-of-2.safetensors", "model-2-of-2.safetensors")
-SECRET = "wJalrXUtnFEMISECRET"  # noqa: S105  nobody's
-
-
-@pytest.fixture
-def storage(tree: Path) -> Iterator[ObjectStorage]:
-    with ObjectStorage({"AKIAGOOD"}) as served:
-        served.bucket(BUCKET)
-        for path in filter(Path.is_file, tree.rglob("*")):
-            served.put(BUCKET, f"{PREFIX}/{path.relative_to(tree)}", path.read_bytes())
-        yield served
-
-
-@pytest.fixture
-def stored(wanted: dict[str, Any], storage: ObjectStorage, tmp_path: Path) -> dict[str, Any]:
-    """Give what the module hands over, with a file of credentials."""
-    credentials = tmp_path / "object_storage_credentials"
-    credentials.write_text(f"[default]\naws_access_key_id=AKIAGOOD\naws_secret_access_key={SECRET}")
-    wanted["credentials_path"] = str(credentials)
-    wanted["environment"] = {
-        "AWS_ENDPOINT_URL": storage.url,
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    return wanted
-
-
-def brought(wanted: dict[str, Any]) -> dict[str, Any]:
-    """Ask, fetch and return the record."""
-    wanted["store"]["manifests"] = {STORED.slug(): hub_manifest.ask(STORED, wanted)}
-    weights.fetch_all([STORED], wanted, silent)
-    record = models.look(STORED, wanted["models_dir"])
-    assert record is not None
-    return record
+from .objects import BUCKET, PREFIX, SECRET, SHARDS, STORED, brought
 
 
 def test_a_model_is_recorded_once_it_is_proven(
@@ -126,7 +88,11 @@ def test_check_mode_reads_no_object_and_keeps_nothing(
 
 def test_how_far_reading_is_is_told(stored: dict[str, Any], storage: ObjectStorage) -> None:
     told: list[Any] = []
-    read = hub_manifest.ask(STORED, stored, report=lambda *report: told.append(report))["read"]
+
+    def tell(*report: Any) -> None:
+        told.append(report)
+
+    read = hub_manifest.ask(STORED, stored, report=tell, reads=True)["read"]
     assert told[-1][:3] == (read, read, "bytes")
     assert told[-1][3].endswith("once more to hash it: nobody recorded its digests")
 
@@ -142,7 +108,7 @@ def test_no_secret_is_an_argument_or_lies_beside_the_models(
             with open(process, "rb") as line:
                 seen.append(line.read().decode(errors="replace"))
 
-    hub_manifest.ask(STORED, stored, report=look)
+    hub_manifest.ask(STORED, stored, report=look, reads=True)
     assert any("request.json" in line for line in seen)
     assert not any(SECRET in line for line in seen)
     variables = weights.environment(stored)
