@@ -21,6 +21,8 @@ from .shelf import Shelf
 
 Report = Callable[..., None]
 LOOK_SECONDS = 0.5
+# What the hub's program says while nothing is to be said.
+DOWNLOADING = "downloading"
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Gathering:
         self._left: list[tuple[Part, File]] = []
         self._errors: list[Exception] = []
         self._taking = 0
+        self._hub_says = ""
         self._change = threading.Condition()
 
     def run(self, report: Report) -> None:
@@ -167,12 +170,17 @@ class Gathering:
                 fix="run the stage weights again; if it stays, see the log of the task weights "
                 "on the host that fetches from the hub",
             )
-        the_hub.fetch(self.hub, part.manifest, part.shelf, files, self._arrived)
+        the_hub.fetch(self.hub, part.manifest, part.shelf, files, self._arrived, self._hub_said)
 
     def _arrived(self, incoming: Incoming) -> None:
         self._bytes[incoming.path] = incoming.size
 
+    def _hub_said(self, text: str) -> None:
+        self._hub_says = "" if text == DOWNLOADING else text
+
     def _told(self) -> str:
+        if self._hub_says:
+            return self._hub_says
         return f"last trouble: {self.line.troubles[-1]}" if self.line.troubles else "arriving"
 
 

@@ -43,14 +43,16 @@ def fetch(
     shelf: Shelf,
     files: Sequence[File],
     arrived: Callable[[Incoming], None],
+    says: Callable[[str], None],
 ) -> None:
     """Fetch files in their order; each is on the shelf once it is what the hub has a digest of.
 
-    Raises WeightsError in the program's words, Failure for a file that comes wrong again.
+    says is told what the program does, such as for how long the hub lets it wait. Raises
+    WeightsError in the program's words, Failure for a file that comes wrong again.
     """
     left = list(files)
     for _ in range(TRIES):
-        left = _once(hub, manifest, shelf, left, arrived)
+        left = _once(hub, manifest, shelf, left, arrived, says)
         if not left:
             return
     raise Failure(
@@ -68,6 +70,7 @@ def _once(
     shelf: Shelf,
     files: Sequence[File],
     arrived: Callable[[Incoming], None],
+    says: Callable[[str], None],
 ) -> list[File]:
     """Fetch files once and return those that came wrong."""
     followers = {one.name: Follower(shelf, one, arrived) for one in files}
@@ -85,6 +88,8 @@ def _once(
                 ended = program.wait(0 if ended else LOOK_SECONDS)
                 for message in program.news():
                     written |= {message["file"]} if "file" in message else set()
+                    if "progress" in message:
+                        says(message["progress"][3])
                     failed = message if "failed" in message else failed
                 if ended and not failed and followers.keys() - written:
                     failed = {"failed": ""}

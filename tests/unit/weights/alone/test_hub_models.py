@@ -38,6 +38,15 @@ def test_one_lost_file_is_missed(wanted: dict[str, Any], lost: str) -> None:
     assert models.look(MODEL, wanted["models_dir"]) is not None
 
 
+def test_for_what_the_hub_lets_wait_is_said_on_the_way(wanted: dict[str, Any], hub: Hub) -> None:
+    told: list[str] = []
+    hub.refuse(429, times=1, path="model-2-of-2", Retry_After="3")
+    weights.fetch_all([MODEL], wanted, lambda *given: told.append(str(given[-1])))
+    waits = [text for text in told if "the hub asks to wait" in text]
+    # Another number each second: a wait that was asked for is no standstill.
+    assert len(set(waits)) >= 2, told
+
+
 def test_a_lost_file_alone_is_fetched_again(wanted: dict[str, Any], hub: Hub) -> None:
     weights.fetch_all([MODEL], wanted, silent)
     lost = Path(MODEL.place(wanted["models_dir"])) / "model-2-of-2.safetensors"
