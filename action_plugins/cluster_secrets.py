@@ -23,6 +23,14 @@ def keep(path: Path, content: str) -> None:
         file.write(content)
 
 
+def is_spoilt(key: str) -> bool:
+    """Tell whether a key that we made in an earlier version is none that vLLM can be given.
+
+    It takes what begins with a dash for its next argument, so no engine ever ran with one.
+    """
+    return key.startswith("-")
+
+
 class ActionModule(ActionBase):
     """Run on the head: take the keys it has, else the user's own, else make new ones.
 
@@ -44,14 +52,17 @@ class ActionModule(ActionBase):
             given = wanted["given"].get(name)
             path = Path(given or f"{wanted['state_dir']}/{name}")
             files[name] = str(path)
-            if path.exists() or self._task.check_mode:
+            spoilt = not given and path.exists() and is_spoilt(path.read_text())
+            if (path.exists() and not spoilt) or self._task.check_mode:
                 continue
             if given:
                 # Not ours to make: neither the file nor the mode of the directory it should lie in.
                 raise AnsibleActionFail(f"the secret {name} is expected in {path}: no such file")
             made.append(name)
             head = f"{wanted['head_directory']}/{name}"
-            keep(path, self._read(head, task_vars) or secrets.token_urlsafe(32))
+            known = self._read(head, task_vars)
+            path.unlink(missing_ok=True)
+            keep(path, known if known and not is_spoilt(known) else secrets.token_hex(32))
         return {**result, "changed": bool(made), "files": files, "made": made}
 
     def _read(self, path: str, task_vars: dict[str, Any] | None) -> str:

@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from vllm_ansible.accelerators.accelerator import Accelerator, accelerator
 from vllm_ansible.inventory.variables import Unresolved, Where
 from vllm_ansible.models.model import Model
@@ -137,6 +139,22 @@ def _word_fault(text: str) -> str:
     return "" if len(words) == 1 else f"holds {len(words)} words instead of one"
 
 
+def _key_fault(text: str) -> str:
+    """Return what keeps a text from being a key that vLLM takes from its configuration file."""
+    key = text.strip()
+    if fault := _word_fault(text):
+        return fault
+    if key.startswith("-"):
+        return "begins with a dash, which vLLM takes for its next argument"
+    try:
+        read = yaml.safe_load(f"api-key: {key}")
+    except yaml.YAMLError:
+        read = None
+    value = read.get("api-key") if isinstance(read, dict) and len(read) == 1 else None
+    same = isinstance(value, (str, int)) and not isinstance(value, bool) and str(value) == key
+    return "" if same else "is not read by YAML as it is written"
+
+
 def _credentials_fault(text: str) -> str:
     """Return what keeps a text from being credentials for object storage; quotes nothing of it."""
     found = configparser.RawConfigParser()
@@ -151,7 +169,7 @@ def _credentials_fault(text: str) -> str:
 
 # By the variable that names it: what a file holds, and what is wrong with another text.
 SECRET_FILES = {
-    "vllm_api_key_file": ("one line, the secret", _word_fault),
+    "vllm_api_key_file": ("one line, the secret", _key_fault),
     "huggingface_token_file": ("one line, the secret", _word_fault),
     "object_storage_credentials_file": ("[default] and its two keys", _credentials_fault),
 }

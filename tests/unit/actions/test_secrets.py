@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ def test_keys_are_made_once_or_taken_from_the_head_or_the_user(play: Any, tmp_pa
     # Whoever clones the repository anew works on with the keys that the cluster has.
     assert (state / "ray_token").read_text() == "t-of-the-head"
     made = (state / "api_key").read_text()
-    assert len(made) >= 32
+    # Nothing in it that a command line or a configuration file could take for something else.
+    assert re.fullmatch("[0-9a-f]{64}", made)
     assert not played["again"]["changed"]
     assert played["the user's own"]["files"]["api_key"] == str(own)
     assert not played["the user's own"]["changed"] and mode(own.parent) == 0o755
@@ -53,6 +55,21 @@ def test_keys_are_made_once_or_taken_from_the_head_or_the_user(play: Any, tmp_pa
     assert refused["msg"].endswith(f"the secret api_key is expected in {closed}: no such file")
     assert not closed.exists() and mode(closed.parent) == 0o755
     assert not any(secret in str(played) for secret in (made, "t-of-the-head", "k-of-the-user"))
+
+
+def test_a_key_that_vllm_takes_for_an_argument_is_made_anew(play: Any, tmp_path: Path) -> None:
+    head, state = tmp_path / "head", tmp_path / "state"
+    for place in (head, state):
+        place.mkdir()
+        (place / "api_key").write_text("-xT_of_an_earlier_version")
+        (place / "ray_token").write_text("t")
+    arguments = {"state_dir": str(state), "head_directory": str(head)}
+    task = {"cluster_secrets": arguments}
+    played = play([{"name": "mended", **task}, {"name": "again", **task}])
+    assert played["mended"]["made"] == ["api_key"]
+    assert re.fullmatch("[0-9a-f]{64}", (state / "api_key").read_text())
+    assert mode(state / "api_key") == 0o600
+    assert not played["again"]["changed"]
 
 
 def test_secrets_go_from_files_of_the_controller_to_files_of_a_host(

@@ -133,7 +133,13 @@ def test_without_hosts_to_serve_on_nothing_goes_on(groups: dict[str, list[str]])
 
 @pytest.mark.parametrize(
     ("content", "fault"),
-    [(None, "does not exist"), ("", "holds 0 words"), ("two words", "holds 2 words")],
+    [
+        (None, "does not exist"),
+        ("", "holds 0 words"),
+        ("two words", "holds 2 words"),
+        ("-hunter2", "begins with a dash, which vLLM takes for its next argument"),
+        *((text, "is not read by YAML") for text in ("yes", "0123", "{hunter2", "&hunter2", "a:")),
+    ],
 )
 def test_a_secret_that_cannot_be_used_is_refused(
     tmp_path: Path, content: str | None, fault: str
@@ -141,8 +147,16 @@ def test_a_secret_that_cannot_be_used_is_refused(
     file = tmp_path / "key"
     if content is not None:
         file.write_text(content)
-    (told,) = sentences(judge({"vllm_api_key_file": str(file)}))
+    verdict = judge({"vllm_api_key_file": str(file)})
+    (told,) = sentences(verdict)
     assert fault in told
+    assert "hunter2" not in repr(verdict.problems)
+
+
+@pytest.mark.parametrize("content", ["hunter2", "123456", "sk-Ab_9.~+/=", "a-b:c"])
+def test_a_key_that_vllm_is_given_as_it_is_written_passes(tmp_path: Path, content: str) -> None:
+    (tmp_path / "key").write_text(f"{content}\n")
+    assert sentences(judge({"vllm_api_key_file": str(tmp_path / "key")})) == []
 
 
 @pytest.mark.parametrize(
