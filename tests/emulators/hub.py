@@ -149,6 +149,22 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
+class Line:
+    """A line of so many bytes a second, over all connections of a server; 0 is unbounded."""
+
+    def __init__(self) -> None:
+        self.rate, self.free_at = 0.0, 0.0
+        self.lock, self.closing = threading.Lock(), threading.Event()
+
+    def wait_for(self, count: int) -> None:
+        """Wait until so many more bytes may be sent, or until it closes."""
+        if self.rate:
+            with self.lock:
+                self.free_at = max(self.free_at, time.monotonic()) + count / self.rate
+                pause = self.free_at - time.monotonic()
+            self.closing.wait(max(0.0, pause))
+
+
 class Hub:
     """A running hub; what is asked of it and what it sends is on record."""
 
@@ -164,11 +180,10 @@ class Hub:
         self.address, self.secret = address, secrets.token_hex(8)
         self.asked: list[Asked] = []
         self.sent: Counter[str] = Counter()  # bytes of content by file
-        self.lock, self.closing = threading.Lock(), threading.Event()
+        self.lock, self.line = threading.Lock(), Line()
         self.faults: list[Fault] = []
         self.busy: list[dict[str, Any]] = []
         self.revoked: dict[str, int] = {}
-        self.rate, self.free_at = 0.0, 0.0
         self.servers = [
             self._serve(side, number) for side, number in (("hub", port), ("content", content_port))
         ]
@@ -185,7 +200,7 @@ class Hub:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.closing.set()
+        self.line.closing.set()
         for server in self.servers:
             server.shutdown()
             server.server_close()
@@ -208,7 +223,7 @@ class Hub:
 
     def throttle(self, rate: float) -> None:
         """Send at most so many bytes a second over all connections; 0 is no limit."""
-        self.rate = rate
+        self.line.rate = rate
 
     def refuse(self, status: int, times: int, path: str = "", **headers: str) -> None:
         """Answer the hub's next requests with a status, 429 or 5xx, and headers like Retry_After.
@@ -239,14 +254,6 @@ class Hub:
                     fault.times -= 1
                     return fault
         return None
-
-    def wait_for(self, count: int) -> None:
-        """Wait until so many more bytes may be sent."""
-        if self.rate:
-            with self.lock:
-                self.free_at = max(self.free_at, time.monotonic()) + count / self.rate
-                pause = self.free_at - time.monotonic()
-            self.closing.wait(max(0.0, pause))
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -430,7 +437,7 @@ class Handler(BaseHTTPRequestHandler):
     def on_content(self, parts: list[str]) -> None:
         """Answer for the content network: signed addresses, no tokens."""
         if parts[0] == "cas":
-            self.hub.closing.wait(600)
+            self.hub.line.closing.wait(600)
             self.close_connection = True
             return
         if self.bearer:
@@ -464,7 +471,7 @@ class Handler(BaseHTTPRequestHandler):
         self.head(200 if whole else 206, end - start, **headers)
         if self.command != "HEAD":
             for data in self.chunks(one, start, end):
-                self.hub.wait_for(len(data))
+                self.hub.line.wait_for(len(data))
                 self.wfile.write(data)
                 with self.hub.lock:
                     self.hub.sent[one.name] += len(data)
@@ -488,7 +495,7 @@ class Handler(BaseHTTPRequestHandler):
                     self.close_connection = True
                     return
                 if stall and stall.at == stop:
-                    self.hub.closing.wait(stall.seconds)
+                    self.hub.line.closing.wait(stall.seconds)
 
     def log_message(self, *_: Any) -> None:
         """Leave the console to whoever started this."""

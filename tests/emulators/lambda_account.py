@@ -24,6 +24,8 @@ from .lambda_parts import (
     check_names,
     invalid,
     missing,
+    no_capacity,
+    quota_exceeded,
 )
 
 FILE_SYSTEM = re.compile(r"[a-zA-Z]+[0-9a-zA-Z-]*")
@@ -119,21 +121,11 @@ class Account:
         check_names(wanted)
         living = [one for one in self.list_instances() if one["status"] != "terminating"]
         if self.faults.quota is not None and len(living) >= self.faults.quota:
-            raise Refusal(
-                400,
-                "global/quota-exceeded",
-                "Quota exceeded.",
-                "Contact Support to increase your quota.",
-            )
+            raise quota_exceeded()
         full = self.faults.full > 0
         self.faults.full -= full
         if full or kind.left[wanted["region_name"]] <= 0:
-            raise Refusal(
-                400,
-                "instance-operations/launch/insufficient-capacity",
-                "Not enough capacity to fulfill launch request.",
-                "Choose an instance type with more availability, or try again later.",
-            )
+            raise no_capacity()
         kind.left[wanted["region_name"]] -= 1
         identity = secrets.token_hex(16)
         self._late.changes(identity, None)
@@ -204,7 +196,6 @@ class Account:
                 400, "global/duplicate", "A filesystem already exists.", "Choose another name."
             )
         identity = secrets.token_hex(16)
-        self._late.changes(identity, None)
         self.file_systems[identity] = {
             "id": identity,
             "name": name,
@@ -233,14 +224,12 @@ class Account:
         if name in {one["name"] for one in self.ssh_keys.values()}:
             raise invalid("An SSH key of this name already exists.")
         identity = secrets.token_hex(16)
-        self._late.changes(identity, None)
         self.ssh_keys[identity] = {"id": identity, "name": name, "public_key": public_key}
         return self.ssh_keys[identity]
 
     def create_ruleset(self, name: str, region: str, rules: list[Any]) -> dict[str, Any]:
         """Create a firewall ruleset."""
         identity = secrets.token_hex(16)
-        self._late.changes(identity, None)
         self.rulesets[identity] = {
             "id": identity,
             "name": name,

@@ -21,6 +21,22 @@ class Refusal(Exception):
             self.error["suggestion"] = suggestion
 
 
+def quota_exceeded() -> Refusal:
+    """Return the refusal of one instance too many."""
+    suggestion = "Contact Support to increase your quota."
+    return Refusal(400, "global/quota-exceeded", "Quota exceeded.", suggestion)
+
+
+def no_capacity() -> Refusal:
+    """Return the refusal of a launch where no machine is left."""
+    return Refusal(
+        400,
+        "instance-operations/launch/insufficient-capacity",
+        "Not enough capacity to fulfill launch request.",
+        "Choose an instance type with more availability, or try again later.",
+    )
+
+
 def invalid(message: str) -> Refusal:
     """Return the refusal of a parameter."""
     return Refusal(400, "global/invalid-parameters", message, "Check the request and try again.")

@@ -29,7 +29,7 @@ from urllib.parse import unquote, urlsplit
 import boto3
 from moto.server import ThreadedMotoServer
 
-from .hub import CHUNK, Server
+from .hub import CHUNK, Line, Server
 
 REFUSAL = "<Error><Code>{}</Code><Message>{}</Message></Error>"
 LOOPBACK = "127.0.0.1"
@@ -72,8 +72,7 @@ class ObjectStorage:
         # By key, what happens once that byte would be sent; True cuts the connection.
         self.events: dict[str, list[tuple[int, Callable[[], bool]]]] = {}
         self.unknown: set[str] = set()  # headers of requests that the store takes no notice of
-        self.lock, self.closing = threading.Lock(), threading.Event()
-        self.rate, self.free_at = 0.0, 0.0
+        self.lock, self.line = threading.Lock(), Line()
         self.server = Server((address, 0), type("Front", (Front,), {"storage": self}))
         self.url = f"http://{address}:{self.server.server_address[1]}"
 
@@ -94,7 +93,7 @@ class ObjectStorage:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.closing.set()
+        self.line.closing.set()
         self.server.shutdown()
         self.server.server_close()
         self.moto.stop()
@@ -117,11 +116,11 @@ class ObjectStorage:
 
     def stall(self, key: str, after: int, seconds: float) -> None:
         """Send nothing for some seconds, once, from that byte on."""
-        self.when(key, after, lambda: self.closing.wait(seconds))
+        self.when(key, after, lambda: self.line.closing.wait(seconds))
 
     def throttle(self, rate: float) -> None:
         """Send at most so many bytes a second over all connections; 0 is no limit."""
-        self.rate = rate
+        self.line.rate = rate
 
     def refuse(
         self, status: int, code: str, times: int = 1, path: str = "", **headers: str
@@ -140,14 +139,6 @@ class ObjectStorage:
             if found:
                 self.events[key].remove(found)
             return found
-
-    def wait_for(self, count: int) -> None:
-        """Wait until so many more bytes may be sent."""
-        if self.rate:
-            with self.lock:
-                self.free_at = max(self.free_at, time.monotonic()) + count / self.rate
-                pause = self.free_at - time.monotonic()
-            self.closing.wait(max(0.0, pause))
 
 
 class Front(BaseHTTPRequestHandler):
@@ -213,7 +204,7 @@ class Front(BaseHTTPRequestHandler):
             stop = min(place + CHUNK, end)
             event = self.storage.next_event(key, place, stop)
             stop = event[0] if event else stop
-            self.storage.wait_for(stop - place)
+            self.storage.line.wait_for(stop - place)
             self.wfile.write(body[place - offset : stop - offset])
             with self.storage.lock:
                 self.storage.sent[key] += stop - place if self.asked.status < 300 and key else 0

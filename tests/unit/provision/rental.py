@@ -17,6 +17,23 @@ KEY = "key-of-ann.0123456789"
 KEYSCAN = '#!/bin/sh\nfor address; do :; done\necho "$address ssh-ed25519 AAAA"\n'
 
 
+def variables(directory: Path, cloud: Cloud) -> dict[str, Any]:
+    """Return what an inventory of two machines says, its key in a file that nobody else reads."""
+    (directory / "key").write_text(KEY)
+    (directory / "key").chmod(0o600)
+    return {
+        "cluster_name": "r1",
+        "lambda_api_key_file": str(directory / "key"),
+        "lambda_ssh_key_name": "mine",
+        "lambda_instance_types": [GH200],
+        "lambda_regions": [EAST],
+        "lambda_endpoint": cloud.url,
+        "lambda_request_seconds": 0,
+        "lambda_launch_seconds": 0,
+        "node_count": 2,
+    }
+
+
 class Site:
     """The actions in a copy of what they need, so that state/ is the test's own."""
 
@@ -27,19 +44,7 @@ class Site:
         (directory / "bin").mkdir()
         (directory / "bin/ssh-keyscan").write_text(KEYSCAN)
         (directory / "bin/ssh-keyscan").chmod(0o755)
-        (directory / "key").write_text(KEY)
-        (directory / "key").chmod(0o600)
-        self.variables: dict[str, Any] = {
-            "cluster_name": "r1",
-            "lambda_api_key_file": str(directory / "key"),
-            "lambda_ssh_key_name": "mine",
-            "lambda_instance_types": [GH200],
-            "lambda_regions": [EAST],
-            "lambda_endpoint": cloud.url,
-            "lambda_request_seconds": 0,
-            "lambda_launch_seconds": 0,
-            "node_count": 2,
-        }
+        self.variables = variables(directory, cloud)
 
     def __call__(self, *tasks: dict[str, Any], flags: tuple[str, ...] = (), **more: Any) -> Any:
         path = f"{self.directory / 'bin'}:{os.environ['PATH']}"

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,10 +17,10 @@ from tests.emulators.lambda_account import Account
 from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
 
+from .rental import KEY, variables
 from .world import EAST, GH200
 
 ROOT = Path(__file__).parents[3]
-KEY = "key-of-ann.0123456789"
 LARGE = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -47,18 +46,8 @@ class Site:
                 shutil.copytree(path, directory / path.name)
             elif path.name not in ("state", "runs", "inventories", ".git"):
                 (directory / path.name).symlink_to(path)
-        (directory / "key").write_text(KEY)
-        (directory / "key").chmod(0o600)
-        self.variables: dict[str, Any] = {
-            "cluster_name": "r1",
-            "lambda_api_key_file": str(directory / "key"),
-            "lambda_ssh_key_name": "mine",
-            "lambda_instance_types": [GH200],
-            "lambda_regions": [EAST],
-            "lambda_endpoint": cloud.url,
-            "lambda_request_seconds": 0,
-            "lambda_launch_seconds": 0,
-            "node_count": 2,
+        self.variables = {
+            **variables(directory, cloud),
             "spare_count": 1,
             "engines": [{"name": "chat", "model": "package:smollm2-135m-instruct"}],
         }
