@@ -60,6 +60,8 @@ class ActionModule(ActionBase):
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the machines of the slots, what they cost, and what was done."""
         variables = task_vars or {}
+        # Before any wait: a run may end while another one holds the machines.
+        self._started_by = os.getppid()
         result = dict(super().run(tmp, variables))
         _, asked = self.validate_argument_spec(argument_spec=ARGUMENTS)
         try:
@@ -105,7 +107,7 @@ class ActionModule(ActionBase):
         self, cluster: LambdaCluster, wanted: Settings, wish: Wish, asked: Mapping[str, Any]
     ) -> Outcome:
         """Bring every slot to a machine that shows its SSH key."""
-        line, started_by = self._line, os.getppid()
+        line = self._line
         rejected = dict(asked["rejected"])
         fleet, keys = cluster.fleet(), HostKeys(cluster.known_hosts)
         living = [one for one in fleet.machines() if one.status not in GONE]
@@ -115,7 +117,7 @@ class ActionModule(ActionBase):
 
         def stopped() -> str:
             # A worker of Ansible outlives its terminal, and nobody would see what it rents.
-            gone = os.getppid() != started_by
+            gone = os.getppid() != self._started_by
             return "the run is gone" if gone else spent(cluster.ledger, wanted, time.time())
 
         done = Outcome(surroundings=cluster.surroundings.changed)
