@@ -12,8 +12,8 @@ description:
   - A commit that was asked for before is not asked for again.
   - Of a model in object storage (C(s3://bucket/prefix)) the digests are those of its C(SHA256SUMS),
     of the store, or else those that M(object_digests) found, and a digest over names, lengths and
-    ETags stands for the commit. What nobody recorded is warned of. No object is read here; one that
-    came or changed since is refused, outside of check mode.
+    digests stands for the commit. What nobody recorded is warned of. No object is read here; one
+    that came or changed since is refused, outside of check mode.
   - huggingface_hub or boto3 asks, in the Python that O(python) names.
 author: The vllm-ansible authors
 options:
