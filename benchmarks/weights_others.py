@@ -28,7 +28,7 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 TORRENT_HOST = str(Path(__file__).with_name("torrent_host.py"))
 RSYNC_PORT = 873
 AT_ONCE = 16
-# More, and on a slow line an answer to one of them comes later than nfs-cp waits for it.
+# With two, and eight hosts on a slow line, nfs-cp gave up reads.
 NFS_AT_ONCE = 1
 START_SECONDS = 30.0
 
