@@ -1,0 +1,112 @@
+"""What was compiled on one host is what another one gets, and nobody is led astray by links."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from vllm_ansible.node import compiled
+
+LIMIT = 1 << 20
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    made = tmp_path / "one" / "cache"
+    for name in ("triton/ab/kernel.so", "vllm/torch_compile_cache/1/rank_0_0/code.py"):
+        path = made / name
+        path.parent.mkdir(parents=True)
+        path.write_text(name)
+    (made / "triton/ab/kernel.so").chmod(0o755)
+    (made / "vllm/gpu_p2p_access_cache_for_0.json").write_text("of this host")
+    return made
+
+
+def names(cache: Path) -> list[str]:
+    return sorted(str(path.relative_to(cache)) for path in cache.rglob("*") if path.is_file())
+
+
+def packed(cache: Path, user: str | None = None) -> io.BytesIO:
+    target = io.BytesIO()
+    told = compiled.pack(str(cache), target, user, LIMIT)
+    assert told["size"] == len(target.getvalue())
+    target.seek(0)
+    return target
+
+
+def test_another_host_gets_it_with_its_modes_and_only_once(cache: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    archive = packed(cache)
+    assert compiled.unpack(archive, str(other), None) == 2
+    assert names(other) == [
+        "triton/ab/kernel.so",
+        "vllm/torch_compile_cache/1/rank_0_0/code.py",
+    ]
+    assert os.access(other / "triton/ab/kernel.so", os.X_OK)
+    (other / "triton/ab/kernel.so").write_text("its own")
+    archive.seek(0)
+    assert compiled.unpack(archive, str(other), None) == 0
+    assert (other / "triton/ab/kernel.so").read_text() == "its own"
+
+
+def test_links_are_not_followed_out_of_the_cache(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "key").write_text("swordfish")
+    (cache / "triton/key").symlink_to(tmp_path / "secrets/key")
+    (cache / "triton/all").symlink_to(tmp_path / "secrets")
+    (cache / "inductor").symlink_to(tmp_path / "secrets")
+    with tarfile.open(fileobj=packed(cache)) as archive:
+        assert not [name for name in archive.getnames() if "key" in name]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("../key.yaml", tarfile.REGTYPE),
+        ("/etc/cron.d/x", tarfile.REGTYPE),
+        ("triton/../../key.yaml", tarfile.REGTYPE),
+        ("config/vllm.yaml", tarfile.REGTYPE),
+        ("triton/link", tarfile.SYMTYPE),
+    ],
+)
+def test_an_archive_with_anything_else_is_refused_whole(
+    tmp_path: Path, name: str, kind: bytes
+) -> None:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("triton/good"))
+        entry = tarfile.TarInfo(name)
+        entry.type = kind
+        archive.addfile(entry)
+    made.seek(0)
+    with pytest.raises(compiled.CompiledError, match="no engine compiles"):
+        compiled.unpack(made, str(tmp_path / "cache"), None)
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_it_is_done_as_the_engines_user(cache: Path, nobodys: Path) -> None:
+    own = nobodys / "cache"
+    compiled.unpack(packed(cache), str(own), "nobody")
+    assert (own / "triton/ab/kernel.so").owner() == "nobody"
+    packed_to(nobodys / "archive", own)
+    with (nobodys / "archive").open("rb") as archive:
+        assert compiled.unpack(archive, str(cache.parent / "root's"), None) == 2
+    secret = own / "triton/secret"
+    secret.write_text("of root")
+    secret.chmod(0o600)
+    with pytest.raises(compiled.CompiledError, match="Permission denied"):
+        packed_to(nobodys / "archive", own)
+    of_root = nobodys / "of-root"
+    of_root.mkdir(mode=0o755)
+    with pytest.raises(compiled.CompiledError, match="Permission denied"):
+        compiled.unpack(packed(cache), str(of_root / "cache"), "nobody")
+
+
+def packed_to(target: Path, cache: Path) -> None:
+    with target.open("w+b") as opened:
+        compiled.pack(str(cache), opened, "nobody", LIMIT)
