@@ -1,0 +1,60 @@
+"""What users of a cluster read to reach its engines: addresses, names, the key, until when."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+FILE = "endpoint.json"
+
+
+def login() -> str:
+    """Return how a laptop logs in to this machine, which is a login node."""
+    return f"{getpass.getuser()}@{socket.getfqdn()}"
+
+
+def tunnel(urls: Iterable[str], where: str) -> list[str]:
+    """Return the command that brings endpoints to a laptop by way of the login node.
+
+    Engines listen on the data plane, which the login node reaches and nobody outside does.
+    """
+    words = ["ssh", "-N"]
+    for url in urls:
+        parts = urlsplit(url)
+        words += ["-L", f"{parts.port}:{parts.hostname}:{parts.port}"]
+    return [*words, where]
+
+
+def published(
+    engines: Sequence[Mapping[str, Any]],
+    addresses: Mapping[str, str],
+    key_file: str,
+    job: str,
+    ends_at: int,
+    where: str,
+) -> dict[str, Any]:
+    """Return what the file holds; the key itself is not in it.
+
+    `engines` are those of the plan, `addresses` those of the data plane by host, `ends_at` seconds
+    since the epoch, 0 without a limit, `where` how a laptop logs in to the login node.
+    """
+    served = [
+        {
+            "name": engine["name"],
+            "model": engine["served_name"],
+            "url": f"http://{addresses[engine['hosts'][0]]}:{engine['ports']['api']}/v1",
+        }
+        for engine in engines
+    ]
+    until = datetime.fromtimestamp(ends_at, UTC).isoformat() if ends_at else None
+    return {
+        "engines": served,
+        "api_key_file": key_file,
+        "from_a_laptop": " ".join(tunnel([one["url"] for one in served], where)),
+        "job": job,
+        "until": until,
+    }

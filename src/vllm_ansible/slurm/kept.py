@@ -1,0 +1,62 @@
+"""What the controller remembers of a cluster's allocation between two runs."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from vllm_ansible.provision import files
+
+LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """The job that was seen last, and since when a request is under way whose answer is unknown."""
+
+    job: str = ""
+    restarts: int = 0
+    nodes: list[str] = field(default_factory=list)
+    asked_at: float = 0.0
+
+
+class Kept:
+    """The notes of one cluster in a file of its owner's."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._file = directory / "slurm.json"
+
+    def read(self) -> Notes:
+        """Return the notes; empty where there are none."""
+        try:
+            return Notes(**json.loads(self._file.read_text()))
+        except (OSError, ValueError, TypeError):
+            return Notes()
+
+    def write(self, notes: Notes) -> None:
+        """Keep notes."""
+        files.write(self._file, json.dumps(asdict(notes)))
+
+    def forget(self) -> None:
+        """Keep none: the allocation is given back."""
+        self._file.unlink(missing_ok=True)
+
+    @contextmanager
+    def alone(self, report: Callable[[str], None]) -> Iterator[None]:
+        """Let one process at a time ask for an allocation: two would ask twice."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self._directory / "slurm.lock").open("a") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    report("another run asks Slurm for this cluster's nodes")
+                    time.sleep(LOOK_SECONDS)
+            yield

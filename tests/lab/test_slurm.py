@@ -1,0 +1,202 @@
+"""An allocation of a real Slurm: asked for, held, lost, expired, shared and given back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.flows.clone import wait_until
+from tests.slurm.lab import SlurmLab, slurm_lab
+from tests.slurm.person import Person
+
+pytestmark = pytest.mark.lab
+OF_ANN = ("-user", "ann")
+DOWN = ("state=down", "reason=test")
+PROVISION, TEARDOWN = "playbooks/provision.yml", "playbooks/teardown.yml"
+
+
+@pytest.fixture(scope="module")
+def site(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
+    with slurm_lab(tmp_path_factory.mktemp("slurm")) as lab:
+        yield lab
+
+
+@pytest.fixture
+def ann(site: SlurmLab) -> Iterator[Person]:
+    person = Person(site, "ann", "r1")
+    yield person
+    site.run("ann", "scancel", "--user=ann", check=False)
+    wait_until(lambda: not person.jobs(), 60, "no job left")
+
+
+def hold(person: Person) -> str:
+    """Have the nodes, and return the job's number."""
+    ran = person.run(playbook=PROVISION)
+    assert ran.status == 0, ran.output
+    return str(ran.evidence("allocation")[0]["values"]["job"])
+
+
+def ask(person: Person, module: str, arguments: str = "") -> str:
+    """Run one module on all nodes as the user would."""
+    where = person.lab.inside(person.inventory)
+    words = [
+        "ansible",
+        "-i",
+        str(where),
+        "gpu",
+        "-m",
+        module,
+        *(["-a", arguments] * bool(arguments)),
+    ]
+    inside = f'cd {person.lab.inside(person.clone)} && exec "$@"'
+    return person.lab.run(person.user, "bash", "-c", inside, "-", *words, check=False).stdout
+
+
+def test_nodes_are_asked_for_once_and_reached_without_ssh(ann: Person) -> None:
+    first = ann.run(playbook=PROVISION)
+    assert first.status == 0, first.output
+    assert len(first.evidence("accept")) == 2
+    second = ann.run(playbook=PROVISION)
+    assert second.changed == []
+    assert [name for _, name, _ in ann.jobs()] == ["vllm-r1"]
+    assert sorted(ask(ann, "command", "hostname").split()[6::7]) == ann.lab.computes
+
+
+def test_what_ansible_leaves_running_stays_and_what_a_step_leaves_dies(ann: Person) -> None:
+    job = hold(ann)
+    ask(ann, "shell", "setsid sleep 7777 > /dev/null 2>&1 < /dev/null &")
+    step = [f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", "--gres=none"]
+    ann.lab.run("ann", "srun", *step, "sh", "-c", "setsid sleep 8888 & sleep 1")
+    for host in ann.lab.computes:
+        commands = ann.processes(host)
+        assert "sleep 7777" in commands
+        assert "sleep 8888" not in commands
+
+
+def test_the_sites_own_lines_run_first_and_a_bad_one_is_told(ann: Person) -> None:
+    ann.variables["site_setup"] = ["export SITE_SAYS='two words'"]
+    hold(ann)
+    assert (
+        ask(ann, "shell", 'echo "$SITE_SAYS; $VLLM_ANSIBLE_SITE"').count("two words; SITE_SAYS")
+        == 2
+    )
+    ann.lab.run("ann", "scancel", "--user=ann")
+    wait_until(lambda: not ann.jobs(), 60, "no job left")
+    ann.variables["site_setup"] = ["echo no such module: cuda/99 >&2; false"]
+    failure = ann.run(playbook=PROVISION).failure
+    assert "has ended before its nodes could be used" in failure["msg"]
+    assert "no such module: cuda/99" in failure["found"]
+    assert ann.jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "cause"),
+    [
+        ({"slurm_partition": "nosuch"}, "Invalid partition name", "there is no such partition"),
+        (
+            {"slurm_gpus_per_node": 0, "slurm_gres": "gpu:h100:4"},
+            "Requested node configuration is not available",
+            "no nodes of this partition have all that is asked for together",
+        ),
+        (
+            {"slurm_partition": "short", "slurm_time": "1-00:00:00"},
+            "Requested time limit is invalid",
+            "more than the partition allows",
+        ),
+        ({"slurm_nodes": 9}, "Node count specification invalid", "so many nodes"),
+    ],
+)
+def test_a_refusal_is_told_in_slurms_words_with_its_cause(
+    ann: Person, changes: dict[str, object], words: str, cause: str
+) -> None:
+    ann.variables |= changes
+    ran = ann.run(playbook=PROVISION)
+    assert words in ran.failure["msg"]
+    assert cause in ran.failure["found"]
+    assert ran.failure["fix"]
+    checked = ann.run("--check", playbook=PROVISION)
+    assert words in checked.failure["msg"]
+    assert ann.jobs() == []
+
+
+def test_the_sites_own_form_of_gpus_is_taken(ann: Person) -> None:
+    ann.variables |= {"slurm_gpus_per_node": 0, "slurm_gres": "gpu:standin:4"}
+    job = hold(ann)
+    assert "gres:gpu:standin:4" in ann.lab.root(ann.lab.login, "scontrol", "show", "job", job)
+
+
+def test_a_controller_killed_while_it_waits_leaves_one_job_that_the_next_run_takes(
+    ann: Person,
+) -> None:
+    blocker = ["--exclusive", "--nodes=2", "--wrap=sleep 600", "--job-name=other", "--time=30"]
+    ann.lab.run("ann", "sbatch", "--output=/dev/null", *blocker)
+    process, console, _ = ann.start(playbook=PROVISION)
+    wait_until(lambda: "waits: Resources, number 1 in gpu" in console.read_text(), 60, "a wait")
+    ann.lab.run("ann", "pkill", "-KILL", "-f", "^[^ ]*python[^ ]* .*ansible-playbook")
+    process.wait(30)
+    ann.lab.run("ann", "scancel", "--name=other")
+    assert hold(ann)
+    assert [name for _, name, _ in ann.jobs("PENDING,RUNNING")] == ["vllm-r1"]
+
+
+def test_a_job_put_back_into_the_queue_is_waited_for_and_told_of(ann: Person) -> None:
+    job = hold(ann)
+    ann.lab.root(ann.lab.login, "scontrol", "requeue", job)
+    # Slurm keeps a job that was requeued from its nodes for a while; ours to end.
+    wait_until(lambda: ann.jobs()[0][2] == "PENDING", 60, "the requeue")
+    ann.lab.root(ann.lab.login, "scontrol", "update", f"jobid={job}", "starttime=now")
+    ran = ann.run(playbook=PROVISION)
+    assert ran.status == 0, ran.output
+    (told,) = ran.evidence("allocation")
+    assert (told["values"]["job"], told["values"]["restarts"]) == (job, 1)
+    assert "put back into the queue and started again" in told["summary"]
+
+
+def test_a_job_whose_time_is_over_is_told_of_and_leaves_nothing_on_its_nodes(ann: Person) -> None:
+    ann.variables["slurm_time"] = "1"
+    job = hold(ann)
+    ask(ann, "shell", f"mkdir -p {ann.run_dir}; setsid sleep 7777 >/dev/null 2>&1 </dev/null &")
+    published = ann.shared_dir / "r1" / "endpoint.json"
+    published.write_text("{}")
+    # Slurm looks once a minute, and half a minute is grace.
+    wait_until(lambda: not ann.jobs(), 180, "the end of the job")
+    assert not published.exists()
+    for host in ann.lab.computes:
+        assert not [one for one in ann.processes(host) if "sleep" in one or "python" in one]
+        assert ann.on(host, "find", str(Path(ann.run_dir).parent), "-maxdepth", "1", *OF_ANN) == ""
+    assert f"the cluster {ann.cluster} has no running allocation" in ask(ann, "ping")
+    ann.variables["slurm_time"] = "30"
+    ran = ann.run(playbook=PROVISION)
+    assert ran.status == 0, ran.output
+    assert f"job {job} has ended: timeout" in ran.evidence("allocation")[0]["summary"]
+
+
+def test_two_users_share_nodes_and_teardown_takes_only_its_own(ann: Person) -> None:
+    bob = Person(ann.lab, "bob", "r1")
+    ann.lab.run("ann", "sbatch", "--output=/dev/null", "--job-name=vllm-r10", "--wrap=sleep 600")
+    for person in (ann, bob):
+        person.variables["slurm_gpus_per_node"] = 2
+    assert hold(ann) != hold(bob)
+    ran = ann.run("-e", "teardown_everything=true", playbook=TEARDOWN)
+    assert ran.status == 0, ran.output
+    assert [name for _, name, _ in ann.jobs("PENDING,RUNNING")] == ["vllm-r10"]
+    assert [name for _, name, _ in bob.jobs()] == ["vllm-r1"]
+    assert ask(bob, "ping").count("pong") == 2
+    assert bob.run(playbook=TEARDOWN).status == 0
+    assert bob.jobs("PENDING,RUNNING") == []
+
+
+def test_a_lost_node_puts_the_job_back_and_the_next_run_waits_for_it(ann: Person) -> None:
+    job = hold(ann)
+    host = ann.lab.computes[-1]
+    ann.lab.root(
+        ann.lab.login, "scontrol", "update", f"nodename={host}", "state=down", "reason=test"
+    )
+    try:
+        ran = ann.run("-e", "provision_queue_hours=0.0005", playbook=PROVISION)
+        # Put back into the queue, in which nothing has room for it now.
+        assert f"job {job} waits" in ran.failure["found"]
+    finally:
+        ann.lab.root(ann.lab.login, "scontrol", "update", f"nodename={host}", "state=idle")

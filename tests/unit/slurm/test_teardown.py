@@ -1,0 +1,49 @@
+"""`playbooks/teardown.yml` on an allocation that has lost its nodes, as a user runs it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.flows.clone import Clone
+
+from .recorded import RUNNING
+
+BUSY = "srun: error: Unable to create step for job 12: Requested nodes are busy"
+
+
+@pytest.fixture
+def lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return where what stands for Slurm writes which jobs were cancelled."""
+    programs, gone = tmp_path / "bin", tmp_path / "cancelled"
+    programs.mkdir()
+    (tmp_path / "listed").write_text(RUNNING)
+    for name, line in {
+        "squeue": f"test -e {gone} || cat {tmp_path / 'listed'}",
+        "scontrol": "echo lab2; echo lab3",
+        "scancel": f"echo $* >> {gone}",
+        "srun": f"echo '{BUSY}' >&2; exit 1",
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    return gone
+
+
+def test_nodes_that_do_not_answer_keep_nobody_from_giving_all_back(
+    lost: Path, tmp_path: Path
+) -> None:
+    clone = Clone(tmp_path / "clone")
+    place = tmp_path / "inventory"
+    (place / "group_vars").mkdir(parents=True)
+    (place / "slurm.yml").write_text("plugin: slurm_nodes\n")
+    given = {"cluster_name": "r1", "slurm_nodes": 2, "slurm_persist_seconds": 1}
+    given["shared_dir"] = str(tmp_path / "shared")
+    (place / "group_vars/all.yml").write_text(yaml.safe_dump(given))
+    ran = clone.run(place, playbook="playbooks/teardown.yml")
+    assert ran.status == 0, ran.output
+    assert "no answer from lab2, lab3" in ran.evidence("allocation")[0]["summary"]
+    assert lost.read_text() == "12\n"
