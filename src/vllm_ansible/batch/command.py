@@ -1,0 +1,271 @@
+"""The verb `vllm-ansible send`: tagged prompts in, answers by tag out."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import signal
+import ssl
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.record import console
+from vllm_ansible.record.redact import redact_text
+from vllm_ansible.record.run_directory import runs_directory
+
+from .client import Hopeless, Limits, Target
+from .prompts import PromptFile
+from .results import Results
+from .sender import Sender, Settings
+from .target import Known, api, parameters, read_key, recorded
+from .told import Told, closing, document
+
+OK, FAILED, REFUSED = 0, 1, 2
+STOPPED, GO_ON = "stopped by a signal", "the same command goes on where it was"
+# Nobody says what the server takes at once: few wait in its queue, and none of its seats is empty
+# for long.
+UNKNOWN_SEATS = 64
+# Beside the connections: files, pipes, what Python keeps open.
+SPARE_DESCRIPTORS = 64
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Send; 0 is all answered, 1 that some are not, 2 that it was refused before anything went."""
+    options = parser().parse_args(arguments)
+    try:
+        prompts = PromptFile(options.prompts, options.system, parameters(options.parameter))
+        known = _known(options)
+        target = _target(options, known)
+        settings = _settings(options, known)
+        digests = prompts.digests(target.model)
+        output = options.output or options.prompts.with_suffix(".answers.jsonl")
+        with Results(output, digests) as results:
+            return _send(prompts, Sender(target, settings, results), results, len(digests), options)
+    except PlanError as error:
+        _refuse(error, options.json)
+        return REFUSED
+    except KeyboardInterrupt:
+        # While files are read or put in order; in between, signals end the sending itself.
+        _refuse(PlanError(Problem(STOPPED, fix=GO_ON)), options.json)
+        return FAILED
+    except OSError as error:
+        _refuse(
+            PlanError(Problem(f"{error.filename or 'a file'}: {error.strerror or error}")),
+            options.json,
+        )
+        return FAILED
+
+
+def _send(
+    prompts: PromptFile, sender: Sender, results: Results, total: int, options: argparse.Namespace
+) -> int:
+    """Send what is not answered, show it, and close with what it came to."""
+    before, began = len(results.answered), time.monotonic()
+    told = Told(sys.stderr, total, before)
+    stopped, fix = "", ""
+    try:
+        asyncio.run(_watched(sender, prompts, told))
+    except Hopeless as error:
+        stopped, fix = redact_text(str(error)), error.fix
+    except asyncio.CancelledError:
+        stopped, fix = STOPPED, GO_ON
+    finally:
+        told.close()
+    seconds = time.monotonic() - began
+    results.finish()
+    found = document(sender.tally, seconds, total, before, str(results.path), stopped)
+    if options.json:
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        return OK if found["ok"] else FAILED
+    lines = closing(found)
+    if stopped:
+        lines += [*console.labelled("stopped", stopped, 3), *console.labelled("fix", fix, 3)]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return OK if found["ok"] else FAILED
+
+
+async def _watched(sender: Sender, prompts: PromptFile, told: Told) -> None:
+    """Send, show it meanwhile, and end in order on Ctrl-C and a polite kill."""
+    sending = asyncio.ensure_future(sender.send(prompts))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, sending.cancel)
+    while not sending.done():
+        await asyncio.wait([sending], timeout=told.interval)
+        if not sending.done():
+            told.show(sender.tally)
+    await sending
+
+
+def _known(options: argparse.Namespace) -> Known:
+    """Return what the record says of the engine, if an inventory was named."""
+    if not options.inventory:
+        if not (options.url and options.model):
+            raise PlanError(
+                Problem(
+                    "where do the prompts go?",
+                    expected="an inventory that was served (-i), or --url and --model",
+                    found="neither",
+                )
+            )
+        return Known()
+    # Brings ansible-runner along, which takes longer to import than all else here.
+    from vllm_ansible.runner.outcome import RefusedInput
+    from vllm_ansible.runner.request import find_checkout, find_inventory
+
+    try:
+        checkout = find_checkout(options.checkout)
+        inventory = find_inventory(options.inventory, checkout)
+    except RefusedInput as error:
+        raise PlanError(Problem(str(error))) from error
+    return recorded(runs_directory(str(checkout / "ansible.cfg")), inventory, options.engine)
+
+
+def _target(options: argparse.Namespace, known: Known) -> Target:
+    if options.ca:
+        try:
+            ssl.create_default_context(cafile=options.ca)
+        except OSError as error:
+            raise PlanError(
+                Problem(
+                    "--ca names no certificates",
+                    expected="a file of certificates, in PEM",
+                    found=error.strerror or str(error),
+                    where=options.ca,
+                )
+            ) from error
+    return Target(
+        url=api(options.url or known.url),
+        model=options.model or known.model,
+        key=read_key(options.key_file or known.key_file),
+        ca=options.ca,
+    )
+
+
+def _settings(options: argparse.Namespace, known: Known) -> Settings:
+    concurrency = options.concurrency or known.max_num_seqs
+    if not concurrency:
+        concurrency = UNKNOWN_SEATS
+        sys.stderr.write(
+            f"vllm-ansible: max_num_seqs of the engine is not known: {concurrency} at a time; "
+            "--concurrency says otherwise\n"
+        )
+    _room(concurrency)
+    return Settings(
+        concurrency=concurrency,
+        stream=options.stream,
+        limits=Limits(options.timeout_seconds, options.silence_seconds),
+        retries=options.retries,
+        patience=options.patience_seconds,
+    )
+
+
+def _room(connections: int) -> None:
+    """See that this process may open so many connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + SPARE_DESCRIPTORS
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise PlanError(
+            Problem(
+                f"{connections} connections at once are not allowed here",
+                expected=f"{wanted} open files",
+                found=f"at most {hard}",
+                where="ulimit -Hn",
+                fix=f"--concurrency {max(1, hard - SPARE_DESCRIPTORS)}",
+            )
+        )
+    with suppress(ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _refuse(error: PlanError, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps({"ok": False, "refused": str(error)}, indent=2) + "\n")
+        return
+    for problem in error.problems:
+        sys.stderr.write(f"vllm-ansible: {problem.message}\n")
+        for label in ("expected", "found", "where", "fix"):
+            if text := getattr(problem, label):
+                sys.stderr.write("\n".join(console.labelled(label, text, 3)) + "\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of this verb."""
+    made = argparse.ArgumentParser(
+        prog="vllm-ansible send",
+        description="Send many tagged prompts to a served model and keep each answer by its tag. "
+        "The same command again goes on where it was.",
+    )
+    made.add_argument("prompts", type=Path, help="JSON, or .jsonl with a prompt on each line")
+    made.add_argument("-i", "--inventory", help="the inventory that serves the model")
+    made.add_argument("--engine", metavar="NAME", help="which of its engines, if there are several")
+    made.add_argument("--checkout", help="where the playbooks are, if not around here")
+    made.add_argument("--url", help="the server, where no inventory says it")
+    made.add_argument("--model", help="the name it serves the model by")
+    made.add_argument("--key-file", metavar="FILE", help="holds the server's key")
+    made.add_argument("--ca", metavar="FILE", help="certificates the server's is signed by")
+    made.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="answers; PROMPTS.answers.jsonl if not given",
+    )
+    made.add_argument("--system", metavar="TEXT", help="system prompt of prompts without their own")
+    made.add_argument(
+        "--parameter",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of each request, such as max_tokens=512 or temperature=0",
+    )
+    made.add_argument(
+        "-c",
+        "--concurrency",
+        type=_count,
+        metavar="N",
+        help="requests at once; max_num_seqs of the engine if not given",
+    )
+    made.add_argument(
+        "--stream",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="take tokens as they come, which times the first one",
+    )
+    made.add_argument(
+        "--timeout-seconds", type=_seconds, default=3600.0, help="of one request (3600)"
+    )
+    made.add_argument(
+        "--silence-seconds", type=_seconds, default=600.0, help="without a token of a stream (600)"
+    )
+    made.add_argument("--retries", type=int, default=5, metavar="N", help="of one prompt (5)")
+    made.add_argument(
+        "--patience-seconds",
+        type=_seconds,
+        default=600.0,
+        help="end the run when the server gave no sign of life for so long (600)",
+    )
+    made.add_argument("--json", action="store_true", help="print one JSON document at the end")
+    return made
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e7:
+        raise argparse.ArgumentTypeError("more than 0")
+    return value
