@@ -1,0 +1,100 @@
+"""Decide which points of a sweep are left to measure; touches no host."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.plugins.action import ActionBase
+
+from vllm_ansible.inventory.play_variables import plain
+from vllm_ansible.planner.problem import PlanError, Problem, as_result
+from vllm_ansible.sweep import kept, points
+
+
+class ActionModule(ActionBase):
+    """Return the points that are left, each with the engines and the load it wants.
+
+    engine is a name, or empty where there is one engine; engines is the inventory's list, plan the
+    present plan, kept what the last sweep left, by engine. max_num_seqs, max_num_batched_tokens and
+    points are the user's; load is what is asked of each point; environment is its fingerprint.
+    """
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return document, left and before, or refuse what cannot be measured."""
+        result = dict(super().run(tmp, task_vars))
+        wanted = plain(self._task.args)
+        try:
+            return {**result, "changed": False, **_decided(wanted)}
+        except PlanError as error:
+            return {**result, "failed": True, **as_result(error.problems)}
+
+
+def _decided(wanted: dict[str, Any]) -> dict[str, Any]:
+    asked = points.points(
+        wanted["max_num_seqs"], wanted["max_num_batched_tokens"], wanted["points"]
+    )
+    load = points.Load(**{name: int(value) for name, value in wanted["load"].items()})
+    before = kept.before_of(wanted["kept"], wanted["plan"])
+    planned = _planned(before, wanted["engine"])
+    engine = _wanted(wanted["engines"], planned["name"])
+    mark = points.fingerprint(planned, load, wanted["environment"], engine)
+    document = kept.begun(
+        wanted["kept"], planned["name"], mark, wanted["plan"], bool(wanted["again"])
+    )
+    left = kept.left(document, asked, bool(wanted["failed_again"]))
+    return {
+        "document": document,
+        "planned": planned,
+        # A sweep that was cut short has left the engine as one of its points wants it.
+        "disturbed": bool(wanted["kept"].get("before")),
+        "left": [
+            {
+                "name": point.name,
+                "point": point.to_dict(),
+                "engines": points.engines_at(wanted["engines"], planned, point),
+                "load": load.settings(point),
+            }
+            for point in left
+        ],
+    }
+
+
+def _planned(plan: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the engine that is meant, as it was planned before the sweep."""
+    engines: list[dict[str, Any]] = plan.get("engines") or []
+    names = [engine["name"] for engine in engines]
+    if name in names or (len(names) == 1 and not name):
+        return engines[names.index(name) if name else 0]
+    raise PlanError(
+        Problem(
+            f"there is no engine {name}" if name else "which engine is to be measured?",
+            expected=f"one of {', '.join(names)}" if names else "an engine that was planned",
+            found=name or "none was named",
+            where="sweep_engine",
+            fix="set sweep_engine" if names else "run site.yml first",
+        )
+    )
+
+
+def _wanted(engines: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+    """Return the engine as the inventory has it."""
+    for engine in engines:
+        if engine["name"] == name:
+            return engine
+    raise PlanError(
+        Problem(
+            f"the inventory has no engine {name} any more",
+            expected=f"the engine {name}, which was planned",
+            found=", ".join(str(engine["name"]) for engine in engines) or "no engine",
+            where="engines",
+            fix="run site.yml first, or set sweep_engine",
+        )
+    )
