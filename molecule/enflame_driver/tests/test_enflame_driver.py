@@ -1,0 +1,13 @@
+"""A managed host has the wanted driver in its kernel and nothing left of its installation."""
+
+from testinfra.host import Host
+
+
+def test_the_older_driver_was_replaced(host: Host) -> None:
+    assert host.file("/sys/module/enflame/version").content_string.strip() == "1.7.2.14"
+    assert "EFSMI: 1.7.2.14" in host.check_output("efsmi")
+
+
+def test_nothing_is_left_of_the_installation(host: Host) -> None:
+    for name in ("enflame_driver.json", "TopsPlatform_1.4.6_deb_amd64.run"):
+        assert not host.file(f"/var/lib/vllm-ansible/{name}").exists

@@ -1,0 +1,1 @@
+"""What is done about Enflame's driver: differences, refusals and the decision, from one look."""
