@@ -32,7 +32,7 @@ LOGIN_SECONDS = 90.0
 
 
 class ActionModule(ActionBase):
-    """Wait for an answer over SSH, then probe the accelerators; a refusal is no failure here."""
+    """Wait for an answer, then probe the accelerators; a refusal is no failure here."""
 
     TRANSFERS_FILES = False
 
@@ -80,7 +80,7 @@ class ActionModule(ActionBase):
                 self._connection.reset()
             limit = min(patience, LOGIN_SECONDS) if refuses_login(words) else patience
             if time.monotonic() - started >= limit:
-                return f"no answer over SSH for {limit:.0f} s: {_last_words(words)}"
+                return f"no answer for {limit:.0f} s: {_last_words(words)}"
             time.sleep(LOOK_SECONDS)
 
     def _probe(self, wanted: Mapping[str, Any], variables: dict[str, Any]) -> tuple[str, str]:

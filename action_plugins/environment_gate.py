@@ -57,8 +57,8 @@ class ActionModule(ActionBase):
                 "expected": f"what {hosts[0]} has, on every host",
                 "found": " / ".join(problems),
                 "where": looks[hosts[0]]["directory"],
-                "fix": "give all hosts one architecture, accelerator and engine_python; what was "
-                "changed by hand is mended by the stage install",
+                "fix": "give all hosts one architecture, accelerator, CUDA toolkit and "
+                "engine_python; what was changed by hand is mended by the stage install",
             }
         first = manifests[hosts[0]]
         versions = first["versions"]

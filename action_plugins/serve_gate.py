@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.layouts.printed import beside
+from vllm_ansible.planner.arguments import whole_number
 
 
 class ActionModule(ActionBase):
@@ -59,6 +60,8 @@ class ActionModule(ActionBase):
                 "model": engine["model"],
                 "served_name": engine["served_name"],
                 "endpoint": verdict["endpoint"],
+                **_dashboard(engine),
+                "max_num_seqs": whole_number(engine["arguments"], "max_num_seqs"),
                 "api_key_file": wanted["api_key_file"],
                 "question": verdict["question"],
                 "answer": verdict["answer"],
@@ -83,6 +86,13 @@ class ActionModule(ActionBase):
                 "values": {"engines": engines},
             },
         }
+
+
+def _dashboard(engine: dict[str, Any]) -> dict[str, Any]:
+    """Return on which host's loopback address Ray shows what it does, if it is Ray's engine."""
+    if engine.get("executor") != "ray":
+        return {}
+    return {"dashboard": {"host": engine["hosts"][0], "port": engine["ports"]["dashboard"]}}
 
 
 def _line(engine: dict[str, Any]) -> str:

@@ -36,7 +36,8 @@ class ActionModule(ActionBase):
             str(process["engine"])
             for look in looks.values()
             for process in look.get("processes", {}).values()
-            if process["running"]
+            # What is no engine's, as the load-test page, uses no link by itself.
+            if process["running"] and process["engine"]
         }
         decision = decide(arguments["reason"], arguments.get("kept") or {}, sorted(serving))
         if decision.warning:

@@ -15,11 +15,16 @@ requirements: [listed in callbacks_enabled, or found in a callback_plugins direc
 """
 
 import atexit
+import contextlib
+import multiprocessing
 import os
 import shlex
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
@@ -29,6 +34,9 @@ from ansible.plugins.callback import CallbackBase
 
 from vllm_ansible.record import outcome, plays, report, run_directory
 from vllm_ansible.record.recorder import Recorder
+
+# Longer than an interrupted run takes to end by itself.
+INTERRUPT_AGAIN_S = 3.0
 
 
 class CallbackModule(CallbackBase):
@@ -59,6 +67,7 @@ class CallbackModule(CallbackBase):
                 self._display.warning(f"This run is not recorded: {error}")
                 return
             atexit.register(self._interrupted)
+            signal.signal(signal.SIGINT, self._interrupt)
         self._play = play
         self._recorder.play(plays.stage(play))
 
@@ -146,10 +155,33 @@ class CallbackModule(CallbackBase):
         seconds = time.monotonic() - began if began is not None else 0.0
         self._record.task(result.task_name, host, status, seconds, **more)
 
+    def _interrupt(self, signum: int, frame: FrameType | None) -> None:
+        """End the workers and then the run, in the place of Ansible's own handler.
+
+        That one fails ("process object is closed") when a worker has just ended, and leaves the
+        others: the run then waits for them to its end. It leaves a second Ctrl-C to the system.
+        """
+        if self._process == os.getpid():
+            for worker in multiprocessing.active_children():
+                # One without a number has not begun; one that has gone needs no signal.
+                with contextlib.suppress(ProcessLookupError):
+                    if worker.pid:
+                        os.kill(worker.pid, signum)
+            # Python drops what is raised in the moment of a fork, and a worker that ends with the
+            # lock of the results in its hand leaves the run waiting for it.
+            main = threading.get_ident()
+            again = threading.Timer(INTERRUPT_AGAIN_S, signal.pthread_kill, (main, signum))
+            again.daemon = True
+            again.start()
+        raise KeyboardInterrupt
+
     def _interrupted(self) -> None:
         """Close a record that Ansible did not: Ctrl-C ends a run without any statistics."""
         if self._process == os.getpid() and self._recorder and not self._recorder.ended:
+            # An impatient Ctrl-C would leave half a report.
+            handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
             self._finish(ok=False, interrupted=True)
+            signal.signal(signal.SIGINT, handler)
 
     def _finish(self, **end: Any) -> None:
         record = self._record

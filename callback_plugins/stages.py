@@ -56,7 +56,7 @@ class CallbackModule(DefaultCallback):
         self._evidence: dict[str, list[tuple[str, str]]] = {}
         self._would_change: dict[str, list[str]] = {}
         self._failures: dict[tuple[str, outcome.Failure], list[str]] = {}
-        self._endpoints: list[str] = []
+        self._doors: list[rented.Door] = []
         self._failed = False
         self._running = False
 
@@ -105,7 +105,7 @@ class CallbackModule(DefaultCallback):
         host = result.host.get_name()
         for found in outcome.evidence(result.result):
             self._evidence.setdefault(result.task._uuid, []).append((host, found["summary"]))
-            self._endpoints += rented.endpoints(found["values"])
+            self._doors += rented.doors(found["values"])
         if result.is_changed() and result.task.check_mode:
             self._would_change.setdefault(result.task_name, []).append(host)
         if self._verbose:
@@ -193,8 +193,10 @@ class CallbackModule(DefaultCallback):
         )
         if failed:
             self._show(self._ways_out(), "COLOR_WARN")
-        elif self._endpoints:
-            self._show(rented.tunnel(plays.of_first_host(self._play, "gpu"), self._endpoints))
+        else:
+            if self._doors:
+                self._show(rented.tunnel(plays.of_first_host(self._play, "gpu"), self._doors))
+            self._show(self._ways_out(failed=False))
         self._show_report()
 
     # How it is printed.
@@ -265,9 +267,9 @@ class CallbackModule(DefaultCallback):
             self._show(list(console.labelled("task", task, 3)))
         self._failures = {}
 
-    def _ways_out(self) -> list[str]:
+    def _ways_out(self, *, failed: bool = True) -> list[str]:
         given = context.CLIARGS.get("inventory") or ()
-        return rented.ways_out(plays.cluster_name(self._play), given)
+        return rented.ways_out(plays.cluster_name(self._play), given, failed=failed)
 
     def _show_report(self) -> None:
         directory = os.environ.get("VLLM_ANSIBLE_RUN_DIR")

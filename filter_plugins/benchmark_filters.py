@@ -18,4 +18,4 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by name."""
-        return {"engines_served_on": served.served_on}
+        return {"engines_served_on": served.served_on, "plan_of": served.plan_of}

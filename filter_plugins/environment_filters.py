@@ -13,16 +13,31 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.errors import AnsibleFilterError
 
 from vllm_ansible.environment_request import environment_request
+from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.wheels.builds import parse_builds, wanted_wheels
 
 
-def vllm_environment_request(requirements: str, packages: list[str], python: str) -> dict[str, Any]:
-    """Return digest, packages and Python: lock | vllm_environment_request(dirs, python)."""
+def vllm_environment_request(
+    requirements: str, packages: list[str], python: str, wheels: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return digest and contents: lock | vllm_environment_request(dirs, python, wheels)."""
+    directories = [Path(one) for one in packages]
     try:
-        return environment_request(Path(requirements), [Path(one) for one in packages], str(python))
+        return environment_request(Path(requirements), directories, str(python), wheels)
     except (OSError, KeyError, ValueError) as error:
         raise AnsibleFilterError(
             f"what the engine's environment must hold cannot be read: {error!r}"
         ) from error
+
+
+def vllm_wheels(
+    engine_build: list[dict[str, Any]], host: dict[str, Any], python: str
+) -> list[dict[str, Any]]:
+    """Return what a host needs of what is built from source, each with its key there."""
+    try:
+        return wanted_wheels(parse_builds(engine_build), host, str(python))
+    except PlanError as error:
+        raise AnsibleFilterError(str(error)) from error
 
 
 class FilterModule:
@@ -30,4 +45,7 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by name."""
-        return {"vllm_environment_request": vllm_environment_request}
+        return {
+            "vllm_environment_request": vllm_environment_request,
+            "vllm_wheels": vllm_wheels,
+        }

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from vllm_ansible.slurm.endpoint import login, published
 
 
 def machines_unfit(hostvars: Mapping[str, Any], hosts: Iterable[str]) -> dict[str, str]:
@@ -33,9 +39,27 @@ def machine_verdict(verdict: Mapping[str, Any], machine: Mapping[str, Any]) -> d
     return {"accepted": verdict["accepted"], "told": verdict["reason"] or verdict["told"]}
 
 
+def published_endpoints(
+    engines: Iterable[Mapping[str, Any]],
+    hostvars: Mapping[str, Any],
+    key_file: str,
+    job: str,
+    machine: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return where the engines of a plan answer, for whoever may use them."""
+    planned = list(engines)
+    heads = {engine["hosts"][0] for engine in planned}
+    addresses = {host: str(hostvars[host]["site_host"]["address"]) for host in heads}
+    return published(planned, addresses, key_file, job, int(machine.get("ends_at") or 0), login())
+
+
 class FilterModule:
     """What Ansible reads."""
 
     def filters(self) -> dict[str, Any]:
         """Return the filters by name."""
-        return {"machines_unfit": machines_unfit, "machine_verdict": machine_verdict}
+        return {
+            "machines_unfit": machines_unfit,
+            "machine_verdict": machine_verdict,
+            "published_endpoints": published_endpoints,
+        }

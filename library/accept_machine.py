@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: accept_machine
 short_description: Say whether a rented machine is fit to serve
 description:
-  - Waits until it answers over SSH, counts its accelerators and measures each of them.
+  - Waits until it answers, counts its accelerators and measures each of them.
   - Never fails for a machine that is not fit; C(accepted) says so, for it is ended and replaced.
 author: The vllm-ansible authors
 options:
@@ -24,7 +24,7 @@ options:
     type: int
     default: 1073741824
   patience_seconds:
-    description: How long to wait for an answer over SSH.
+    description: How long to wait for an answer.
     type: float
     default: 600
 """

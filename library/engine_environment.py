@@ -19,6 +19,11 @@ options:
     description: The cluster's directory.
     type: path
     required: true
+  shared_dir:
+    description:
+      - Directory that hosts share. The environment lies there instead, is built by one of them, and
+        is complete on a host once it was imported there. None is removed from it.
+    type: path
   digest:
     description: Digest of everything the environment is made of.
     type: str
@@ -28,14 +33,22 @@ options:
       - Whether to build what is missing, or only to look.
       - V(alone) removes environments of other digests, but for those that a recorded or a running
         process uses and the newest one beside them.
+      - V(proven) only imports, from O(shared_dir), what another host has built there.
     type: str
-    choices: [present, look, alone]
+    choices: [present, look, alone, proven]
     default: present
   requirements:
     description: The lock on the host. Without it, the place that RV(requirements) tells.
     type: path
   packages:
     description: Our own packages, as sources; they are packed into wheels on the host.
+    type: list
+    elements: dict
+    default: []
+  wheels:
+    description:
+      - Our own builds, each with C(name) and C(key), that M(engine_wheels) has put there; each is
+        installed in place of what the lock names.
     type: list
     elements: dict
     default: []
@@ -56,6 +69,10 @@ options:
     description: Builds of torch to fetch from PyTorch's own index where O(find_links) is empty.
     type: str
     default: ""
+  compiles:
+    description: Whether the engine compiles while it runs, which takes Python's headers.
+    type: bool
+    default: false
   compile_bytecode:
     description:
       - Compile all of vLLM and Ray at once. Without it, only what the check of imports touches.
@@ -76,8 +93,12 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-complete:
+built:
   description: Whether the environment is there and as it was built.
+  type: bool
+  returned: success
+complete:
+  description: The same, and of a shared one that it was imported on this host.
   type: bool
   returned: success
 directory:
@@ -112,7 +133,13 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import background, environment, old_environments
+from ansible.module_utils.vllm_ansible.node import (
+    background,
+    environment,
+    old_environments,
+    own_wheels,
+    shared_environment,
+)
 
 TASK = "environment"
 
@@ -122,36 +149,46 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "cluster_dir": {"type": "path", "required": True},
+            "shared_dir": {"type": "path"},
             "digest": {"type": "str", "required": True},
-            "state": {"choices": ["present", "look", "alone"], "default": "present"},
+            "state": {"choices": ["present", "look", "alone", "proven"], "default": "present"},
             "requirements": {"type": "path"},
             "packages": {"type": "list", "elements": "dict", "default": []},
+            "wheels": {"type": "list", "elements": "dict", "default": []},
             "python": {"type": "str", "default": "3.11"},
             "uv": {"type": "path"},
             "find_links": {"type": "list", "elements": "str", "default": []},
             "torch_backend": {"type": "str", "default": ""},
+            "compiles": {"type": "bool", "default": False},
             "compile_bytecode": {"type": "bool", "default": True},
             "environment": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
     )
     wanted = module.params
-    place = environment.directory(wanted["cluster_dir"], wanted["digest"])
+    place = environment.directory(wanted["shared_dir"] or wanted["cluster_dir"], wanted["digest"])
     wanted["directory"] = str(place)
     wanted["requirements"] = wanted["requirements"] or f"{place}.txt"
     wanted["uv"] = wanted["uv"] or os.path.join(wanted["cluster_dir"], "tools/bin/uv")
-    found = environment.look(place, wanted["digest"])
+    built = own_wheels.digests(wanted["cluster_dir"], wanted["wheels"])
+    found = environment.look(place, wanted["digest"], built)
+    complete = found["complete"] and (
+        not wanted["shared_dir"]
+        or shared_environment.proven(wanted["cluster_dir"], wanted["digest"], found["manifest"])
+    )
 
-    changed = not found["complete"] and wanted["state"] == "present"
+    changed = not complete and wanted["state"] in ("present", "proven")
     if changed and not module.check_mode:
-        build(module, wanted)
-    old = old_environments.removable(wanted["cluster_dir"], wanted["digest"])
+        start(module, wanted, found)
+    old = []
+    if not wanted["shared_dir"]:  # what other hosts use there is not known here
+        old = old_environments.removable(wanted["cluster_dir"], wanted["digest"])
     if wanted["state"] == "alone":
         old = remove(module, wanted, old)
         changed = bool(old)
-    complete = found["complete"]
     module.exit_json(
         changed=changed,
+        built=found["complete"],
         complete=complete,
         directory=str(place),
         requirements=wanted["requirements"],
@@ -159,12 +196,35 @@ def main() -> None:
         manifest=found["manifest"] if complete else {},
         drift=found["drift"],
         old=[str(one) for one in old],
-        task=TASK if changed and wanted["state"] == "present" else "",
+        task=TASK if changed and wanted["state"] != "alone" else "",
     )
 
 
-def build(module: AnsibleModule, wanted: dict[str, Any]) -> None:
-    """Start building; what can be known to go wrong is said before."""
+def start(module: AnsibleModule, wanted: dict[str, Any], found: dict[str, Any]) -> None:
+    """Start building, or importing what is built; what can be known to go wrong is said before."""
+    work = environment.build if not wanted["shared_dir"] else shared_environment.build
+    if found["complete"]:
+        work = shared_environment.prove
+    elif wanted["state"] == "proven":
+        place = Path(wanted["directory"])
+        module.fail_json(**shared_environment.why_not(place, found["manifest"]))
+    else:
+        refuse(module, wanted)
+    # Digest and packages only: the task is the same whatever mirror it fetches from.
+    try:
+        background.start(
+            os.path.join(wanted["cluster_dir"], "tasks"),
+            TASK,
+            lambda report: work(wanted, report),
+            digest=wanted["digest"],
+            again=True,
+        )
+    except background.ProcessError as error:
+        module.fail_json(msg=str(error), **error.details)
+
+
+def refuse(module: AnsibleModule, wanted: dict[str, Any]) -> None:
+    """Say what keeps the environment from being built."""
     for name, fix in (
         ("uv", "run the stage prepare, which makes the cluster's tools"),
         ("requirements", "copy the lock there first"),
@@ -177,17 +237,6 @@ def build(module: AnsibleModule, wanted: dict[str, Any]) -> None:
                 where=wanted[name],
                 fix=fix,
             )
-    # Digest and packages only: the task is the same whatever mirror it fetches from.
-    try:
-        background.start(
-            os.path.join(wanted["cluster_dir"], "tasks"),
-            TASK,
-            lambda report: environment.build(wanted, report),
-            digest=wanted["digest"],
-            again=True,
-        )
-    except background.ProcessError as error:
-        module.fail_json(msg=str(error), **error.details)
 
 
 def remove(module: AnsibleModule, wanted: dict[str, Any], old: list[Path]) -> list[Path]:

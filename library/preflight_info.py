@@ -14,7 +14,7 @@ description:
 author: The vllm-ansible authors
 options:
   accelerator:
-    description: What this host computes with. Only V(nvidia) devices are looked at.
+    description: What this host computes with. V(nvidia) and V(enflame) devices are looked at.
     type: str
     choices: [nvidia, enflame, cpu]
     required: true
@@ -83,7 +83,7 @@ RETURN = r"""
 look:
   description:
     - What was found, in the sections C(system), C(limits), C(memory), C(data_plane), C(rdma),
-      C(storage) and, with NVIDIA accelerators, C(devices). Sizes are in bytes.
+      C(storage) and, with accelerators, C(devices). Sizes are in bytes.
     - C(running) are the processes of the cluster.
   type: dict
   returned: success

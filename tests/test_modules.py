@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ CASES = [
 
 
 def filled(value: Any, words: dict[str, str]) -> Any:
-    """Put this test's directory and this boot in the places that a case leaves for them."""
+    """Put this test's directory, boot and kernel in the places that a case leaves for them."""
     text = json.dumps(value)
     for word, meaning in words.items():
         text = text.replace(word, meaning)
@@ -31,7 +32,8 @@ def filled(value: Any, words: dict[str, str]) -> Any:
 def test_module(
     run_module: Callable[..., dict[str, Any]], module: str, case: dict[str, Any], tmp_path: Path
 ) -> None:
-    case = filled(case, {"<tmp>": str(tmp_path), "<boot>": boot_id()})
+    words = {"<tmp>": str(tmp_path), "<boot>": boot_id(), "<kernel>": platform.release()}
+    case = filled(case, words)
     for path, content in case.get("files", {}).items():
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         text = content if isinstance(content, str) else json.dumps(content)

@@ -1,7 +1,7 @@
 """Each role on real hosts: molecule converges it twice, testinfra looks at what it left there.
 
-The scenarios share one lab and one cluster, so each finds ready what the ones before it made; alone
-(`molecule test -s vllm`), a scenario makes all of that first.
+The scenarios share one lab and one cluster, so each finds ready what the ones before it made, and
+passes over what prepare.yml tags `ready`; alone (`molecule test -s vllm`), it makes all of that.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ SCENARIOS = (
         "site",
         "provision",
         "nvidia_driver",
+        "enflame_driver",
         "system",
+        "nfs_cache",
         "host",
         "managed_process",
         "reach",
         "devices",
     ),
-    *("environment", "preflight", "collectives", "verification", "weights"),
-    *("plan", "ray", "vllm", "benchmark", "teardown"),
+    *("wheels", "environment", "preflight", "collectives", "verification", "weights"),
+    *("plan", "ray", "vllm", "benchmark", "sweep", "load_page", "teardown"),
 )
 # What a scenario's stand-ins are made with, on this machine.
 NEEDS = {"nvidia_driver": ("gpg", "dpkg-deb", "dpkg-scanpackages")}
@@ -53,6 +55,7 @@ def environment(real_hosts: None) -> Iterator[dict[str, str]]:
         "PATH": os.pathsep.join([str(MOLECULE.parent), clean["PATH"]]),
         "MOLECULE_LAB": LAB,
         "MOLECULE_COMMAND_BORDERS": "false",
+        "ANSIBLE_SKIP_TAGS": "ready",
         "NO_COLOR": "1",
     }
     with contextlib.suppress(LabError):  # no scenario came so far as to make it

@@ -36,6 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words[:1] == ["plan"]:
         return plan(words[1:])
+    if words[:1] == ["send"]:
+        # What it sends with is nothing to the other verbs.
+        from .batch.command import main as send
+
+        return send(words[1:])
     options = _parser().parse_args(words)
     try:
         request = check_request(
@@ -199,8 +204,13 @@ def _stopped_by_signals() -> Iterator[Stop]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="vllm-ansible", description=__doc__)
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="plan|up|status|logs|down")
+    verbs = parser.add_subparsers(
+        dest="verb", required=True, metavar="plan|up|status|logs|down|send"
+    )
     verbs.add_parser("plan", help="say how to run a model on machines; plan --help tells more")
+    verbs.add_parser(
+        "send", help="send many tagged prompts to a served model; send --help tells more"
+    )
     for verb, purpose in (
         ("up", "bring the cluster of an inventory to a served model"),
         ("status", "show what runs where"),

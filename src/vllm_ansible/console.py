@@ -14,6 +14,10 @@ def main() -> int:
         from vllm_ansible.layouts.command import main as plan
 
         return plan(sys.argv[2:])
+    if sys.argv[1:2] == ["send"]:
+        from vllm_ansible.batch.command import main as send
+
+        return send(sys.argv[2:])
     from vllm_ansible.cli import main as everything_else
 
     return everything_else()

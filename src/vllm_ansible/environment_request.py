@@ -1,11 +1,11 @@
-"""What the engine's environment must hold: a lock, our packages, a Python."""
+"""What the engine's environment must hold: a lock, our packages, our builds, a Python."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,22 @@ def read_package(directory: Path) -> dict[str, Any]:
 
 
 def environment_request(
-    requirements: Path, packages: Sequence[Path], python: str
+    requirements: Path,
+    packages: Sequence[Path],
+    python: str,
+    wheels: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Return the packages and the digest by which hosts know this environment."""
+    """Return the packages and the digest by which hosts know this environment.
+
+    wheels are our own builds, by name and key; one is installed in place of what the lock names.
+    """
     lock = hashlib.sha256(requirements.read_bytes()).hexdigest()
     contents = [read_package(directory) for directory in packages]
-    text = json.dumps([lock, contents, python], sort_keys=True)
+    built = [{"name": wheel["name"], "key": wheel["key"]} for wheel in wheels]
+    text = json.dumps([lock, contents, python, *([built] if built else [])], sort_keys=True)
     return {
         "digest": hashlib.sha256(text.encode()).hexdigest(),
         "packages": contents,
         "python": python,
+        "wheels": built,
     }

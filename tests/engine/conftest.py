@@ -32,11 +32,13 @@ def engine(engine_uv: str) -> Path:
     if not environment.look(place, request["digest"])["complete"]:
         wanted = {
             **request,
+            "cluster_dir": PLACE,
             "directory": str(place),
             "requirements": str(ROOT / "requirements/engine-cpu.txt"),
             "uv": engine_uv,
             "find_links": [],
             "torch_backend": "cpu",
+            "compiles": False,
             "compile_bytecode": True,
             "environment": {},
         }

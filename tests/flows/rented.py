@@ -15,6 +15,7 @@ from tests.emulators.lambda_account import Account
 from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
 from vllm_ansible.lab import Lab
+from vllm_ansible.lab.inventory import inventory_file
 
 from .clone import Clone, Ran, Running
 
@@ -83,6 +84,9 @@ def rented(directory: Path, hosts: int) -> Iterator[Rented]:
                 "ansible_user": "root",
                 "ansible_python_interpreter": "/usr/bin/python3",
                 "ansible_ssh_private_key_file": str(lab.paths.key),
+                "sources_environment": yaml.safe_load(inventory_file(lab.paths).read_text())["all"][
+                    "vars"
+                ]["sources_environment"],
                 "accelerator": "cpu",
                 "accelerator_count": 1,
                 "accelerator_model": "",

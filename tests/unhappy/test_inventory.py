@@ -18,26 +18,37 @@ PLAYBOOK = Path(sys.executable).parent / "ansible-playbook"
 ENGINE = {"name": "a", "model": "o/m"}
 
 
-def validate(
-    directory: Path, hosts: dict[str, Any], *more: str, **variables: Any
-) -> tuple[int, dict[str, Any]]:
-    """Run the stage and return its status and what it answered."""
+def play(
+    directory: Path,
+    hosts: dict[str, Any],
+    *arguments: str | Path,
+    callback: str = "ansible.posix.json",
+    **variables: Any,
+) -> subprocess.CompletedProcess[str]:
+    """Run ansible-playbook over an inventory of these hosts and variables."""
     (directory / "group_vars").mkdir()
     inventory = {"all": {"children": {"gpu": {"hosts": hosts}}}}
     (directory / "hosts.yml").write_text(yaml.safe_dump(inventory))
     (directory / "group_vars/all.yml").write_text(yaml.safe_dump(variables))
-    done = subprocess.run(
-        [PLAYBOOK, "-i", directory, *more, VALIDATE],
+    return subprocess.run(
+        [PLAYBOOK, "-i", directory, *arguments],
         cwd=ROOT,
         env={
             **os.environ,
-            "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
+            "ANSIBLE_STDOUT_CALLBACK": callback,
             "VLLM_ANSIBLE_RUNS_DIR": str(directory / "runs"),
         },
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def validate(
+    directory: Path, hosts: dict[str, Any], *more: str, **variables: Any
+) -> tuple[int, dict[str, Any]]:
+    """Run the stage and return its status and what it answered."""
+    done = play(directory, hosts, *more, VALIDATE, **variables)
     start = done.stdout.find("{")
     assert start >= 0, done.stderr or done.stdout
     tasks = json.loads(done.stdout[start:])["plays"][0]["tasks"]
@@ -126,3 +137,24 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     _, answer = validate(tmp_path, hosts, engines=engines, allow_disruption="perhaps")
     assert len(answer["problems"]) == 5
     assert answer["msg"].splitlines()[-1].startswith("5. ")
+
+
+def test_a_stage_that_runs_alone_refuses_a_bad_inventory_itself(tmp_path: Path) -> None:
+    done = play(tmp_path, {"n1": {"accelerator_cont": 2}}, ROOT / "playbooks/serve.yml")
+    assert done.returncode == 2
+    assert "no variable is called accelerator_cont" in done.stdout
+
+
+def test_stages_that_were_not_asked_for_do_nothing_and_are_not_called_ok(tmp_path: Path) -> None:
+    site = (ROOT / "site.yml", "--tags", "validate")
+    hosts = {"n1": {}, "n2": {}}
+    done = play(tmp_path, hosts, *site, callback="stages", cluster_name="r1", engines=[ENGINE])
+    assert done.returncode == 0, done.stdout
+    told = {line.split()[0] for line in done.stdout.splitlines() if line[1:2].isalpha()}
+    assert told == {"validate", "release", "done", "report"}
+    events = (tmp_path / "runs/latest/events.jsonl").read_text().splitlines()
+    tasks = [one for one in map(json.loads, events) if one["event"] == "task"]
+    assert [one["task"] for one in tasks if one["status"] != "skipped"] == [
+        "Check every variable of every host",
+        "Let every stage know that this was done",
+    ]

@@ -32,6 +32,9 @@ def test_every_ingredient_changes_the_digest(tmp_path: Path) -> None:
     assert second != first
     lock.write_text("a==2\n")
     assert digest() != second
+    built = environment_request(lock, [package], "3.11", [{"name": "a", "key": "k", "cuda": ""}])
+    assert built["digest"] != digest()
+    assert built["wheels"] == [{"name": "a", "key": "k"}]
 
 
 def test_the_plugin_travels_with_its_entry_point() -> None:

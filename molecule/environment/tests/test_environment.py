@@ -14,6 +14,8 @@ from testinfra.host import Host
 PIN = re.compile(r"^([a-z0-9][a-z0-9._-]*)(?:\[.*\])?==([^ ]+)", re.MULTILINE)
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 LOCK = ROOT / "requirements" / "engine-cpu.txt"
+BUILT = "vllm-ansible-answer"
+ANSWER = "import json, vllm_ansible_answer as a; print(json.dumps([a.answer(), a.__file__]))"
 INSTALLED = """
 import importlib.metadata as m, json, re
 names = {one: re.sub("[-_.]+", "-", one.metadata["Name"].lower()) for one in m.distributions()}
@@ -46,6 +48,7 @@ def test_exactly_the_locked_versions_are_installed(
         for path in ROOT.glob("packages/*/pyproject.toml")
     }
     assert "vllm-cpu-ray" in own
+    own.add(BUILT)
     assert {name: version for name, version in installed.items() if name not in own} == {
         re.sub("[-_.]+", "-", name): version for name, version in locked.items()
     }
@@ -60,6 +63,20 @@ def test_the_service_finds_the_platform_that_runs_over_several_hosts(
     )
     # The other plugin binds torch's store and is no platform: it answers with nothing.
     assert [name for name in json.loads(said) if name] == ["vllm_cpu_ray.platform.CpuRayPlatform"]
+
+
+def test_what_was_built_from_source_is_in_it_and_the_service_runs_it(
+    host: Host, directory: str, cluster_dir: str
+) -> None:
+    said = host.check_output(
+        "cd / && runuser -u vllm-molecule -- %s -c %s", f"{directory}/bin/python", ANSWER
+    )
+    answer, file = json.loads(said)
+    assert answer == 42 and file.startswith(directory)
+    manifest = json.loads(host.file(f"{directory}/manifest.json").content_string)
+    (record,) = host.check_output(f"ls {cluster_dir}/wheels/*/wheel.json").split()
+    digest = json.loads(host.file(record).content_string)["sha256"]
+    assert manifest["wheels"] == {BUILT: digest}
 
 
 def test_the_service_cannot_change_what_it_runs(host: Host, directory: str) -> None:

@@ -28,5 +28,5 @@ def test_what_can_be_made_again_at_once_is_gone_and_the_rest_is_kept(
 ) -> None:
     assert not host.file("/run/vllm-molecule").exists
     left = set(host.check_output(f"ls {cluster_dir}").split())
-    assert left == {"environments", "models", "tasks", "tools", "tools.txt"}
+    assert left == {"environments", "models", "tasks", "tools", "tools.txt", "wheels"}
     assert host.file(f"{cluster_dir}/models").is_directory

@@ -8,8 +8,17 @@ from typing import Any
 from vllm_ansible.planner.plan import digest
 
 
-def served_on(plan: Mapping[str, Any], host: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return what engine_benchmark wants to know of each engine that a host serves."""
+def plan_of(plan: Mapping[str, Any], engine: str) -> Mapping[str, Any]:
+    """Return a plan with this engine alone; the plan as it is where none is named."""
+    if not engine:
+        return plan
+    return {**plan, "engines": [one for one in plan.get("engines", ()) if one["name"] == engine]}
+
+
+def served_on(
+    plan: Mapping[str, Any], host: Mapping[str, Any], only: str = ""
+) -> list[dict[str, str]]:
+    """Return what engine_benchmark wants to know of each engine that a host serves, or of one."""
     return [
         {
             "name": engine["name"],
@@ -18,6 +27,6 @@ def served_on(plan: Mapping[str, Any], host: Mapping[str, Any]) -> list[dict[str
             # Reasons are words for people, and change without anything else.
             "digest": digest({key: value for key, value in engine.items() if key != "reasons"}),
         }
-        for engine in plan.get("engines", ())
+        for engine in plan_of(plan, only).get("engines", ())
         if engine["hosts"][0] == host["name"]
     ]

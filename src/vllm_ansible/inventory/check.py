@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vllm_ansible.inventory import cluster, variables
+from vllm_ansible.inventory.secret_files import missing_secrets
 from vllm_ansible.inventory.specs import Option
 from vllm_ansible.planner.engines import Engine
 from vllm_ansible.planner.plan import Plan
 from vllm_ansible.planner.ports import INTERNAL_BASE
-from vllm_ansible.planner.problem import Problem
+from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.wheels.builds import parse_builds
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def check(
     defaults = {name: option.default for name, option in options.items()}
     problems += cluster.disagreements(gpu, defaults, where)
     first = {**defaults, **next(iter(gpu.values()), next(iter(everyone.values()), {}))}
-    problems += cluster.missing_secrets(first, where)
+    problems += missing_secrets(first, where)
     name, wanted = str(first.get("cluster_name")), first.get("engines")
     if any(problem.message.startswith("engines ") for problem in mistyped):
         wanted = variables.Unresolved("refused already")
@@ -75,8 +77,24 @@ def check(
     engines, plan, refused = cluster.estimate(name, wanted, gpu, base, read_models)
     place = where("engines", list(inventory.gpu)) if refused else ""
     problems += [_placed(problem, place) for problem in refused]
+    refused = _wrong_builds(first.get("engine_build"), mistyped)
+    place = where("engine_build", list(inventory.gpu)) if refused else ""
+    problems += [_placed(problem, place) for problem in refused]
     problems += cluster.empty_limit(inventory.gpu, inventory.selected)
     return Verdict(tuple(_once(problems)), name, engines, plan, tuple(inventory.selected))
+
+
+def _wrong_builds(wanted: Any, mistyped: Sequence[Problem]) -> list[Problem]:
+    """Return what is wrong with what is to be built from source, unless its type is refused."""
+    if isinstance(wanted, variables.Unresolved) or any(
+        problem.message.startswith("engine_build ") for problem in mistyped
+    ):
+        return []
+    try:
+        parse_builds(wanted or [])
+    except PlanError as error:
+        return list(error.problems)
+    return []
 
 
 def _placed(problem: Problem, place: str) -> Problem:

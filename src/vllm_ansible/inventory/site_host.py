@@ -37,8 +37,10 @@ class Wishes:
     cluster_dir: str = ""
     models_dir: str = ""
     nvidia_driver_mode: str = "auto"
-    # Not of the inventory: the role nvidia_driver says so, and the host is looked at again.
+    enflame_driver_mode: str = "auto"
+    # Not of the inventory: the driver's role says so, and the host is looked at again.
     nvidia_driver_mended: str = ""
+    enflame_driver_mended: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,8 +142,13 @@ def _run_dir(look: HostLook, wish: Wishes) -> str:
     """Return the short directory for sockets."""
     if _privileges(look, wish) == "root":
         return f"/run/vllm-{wish.cluster_name}"
+    return unprivileged_run_dir(wish.cluster_name, look.uid)
+
+
+def unprivileged_run_dir(cluster: str, uid: int) -> str:
+    """Return the directory for sockets of a user who is not root."""
     # Short on purpose, private by mode 0700 and by the user's number.
-    return f"/tmp/vllm-{wish.cluster_name}-{look.uid}"  # noqa: S108 the reason is above
+    return f"/tmp/vllm-{cluster}-{uid}"  # noqa: S108 the reason is above
 
 
 def _count(look: HostLook, wish: Wishes, accelerator: str) -> int:
@@ -217,21 +224,12 @@ def _accelerators(look: HostLook, wish: Wishes) -> Problem | None:
     wanted = look.accelerator if wish.accelerator == "auto" else wish.accelerator
     if wanted == "cpu":
         return None
-    if wanted == "enflame":
-        return Problem(
-            f"{look.name} computes with Enflame devices, which this version finds but cannot drive",
-            expected="nvidia or cpu",
-            found="enflame",
-            where=f"{look.name} accelerator",
-            fix="take the host out of the group gpu",
-        )
     found = look.accelerator_count if look.accelerator == wanted else 0
     if found and found >= wish.accelerator_count:
         return None
     on_bus = look.accelerators_on_the_bus if look.accelerator == wanted else 0
     silent = f"; {on_bus} on the PCI bus do not answer" if on_bus > found else ""
-    mends = wish.nvidia_driver_mode == "manage" and not wish.nvidia_driver_mended
-    if silent and wanted == "nvidia" and mends:
+    if silent and _mends(wish, wanted):
         # Installing the driver is what this run is for.
         return None
     return Problem(
@@ -239,10 +237,20 @@ def _accelerators(look: HostLook, wish: Wishes) -> Problem | None:
         expected=f"at least {wish.accelerator_count or 1} {wanted}",
         found=f"{found} usable, {on_bus} on the PCI bus",
         where=f"{look.name} accelerator",
-        fix="install the driver, or set nvidia_driver_mode: manage"
+        fix=f"install the driver, or set {wanted}_driver_mode: manage"
         if silent
         else "correct accelerator or accelerator_count",
     )
+
+
+def _mends(wish: Wishes, accelerator: str) -> bool:
+    """Tell whether this run is still to bring the driver of these accelerators."""
+    modes = {
+        "nvidia": (wish.nvidia_driver_mode, wish.nvidia_driver_mended),
+        "enflame": (wish.enflame_driver_mode, wish.enflame_driver_mended),
+    }
+    mode, mended = modes[accelerator]
+    return mode == "manage" and not mended
 
 
 def _socket_room(look: HostLook, wish: Wishes) -> Problem | None:

@@ -53,6 +53,24 @@ PATTERNS = {
     "service_user": (r"|[a-z_][a-z0-9_-]{0,31}", "the name of a user", "correct the name"),
     "data_plane_interface": (r"|[^\s/]{1,15}", "the name of an interface", "see `ip address`"),
     "cluster_dir": (r"|[/~][^\s'\"]*", "an absolute path without spaces", "write /srv/..."),
+    "nfs_cache_path": (
+        r"|/[^\s'\"]*[^\s'\"/]",
+        "an absolute path without spaces",
+        "write /srv/...",
+    ),
+    "nfs_cache_directory": (
+        r"|/[^\s'\"]*",
+        "an absolute path without spaces",
+        "write /var/cache/...",
+    ),
+    "nfs_cache_export": (r"|\S+:/\S*", "server:/path", "write it as the server exports it"),
+    "nfs_cache_options": (
+        r"|[^\s#,]+(,[^\s#,]+)*",
+        "options of mount(8), with commas and without spaces",
+        "write vers=4.2,hard",
+    ),
+    "nfs_cache_probe_mib": (r"[1-9]\d*", "one or more", "write 64"),
+    "environment_shared_dir": (r"|/[^\s'\"]*", "an absolute path without spaces", "write /srv/..."),
     "models_dir": (r"|[/~][^\s'\"]*", "an absolute path without spaces", "write /srv/..."),
     "object_storage_endpoint": (
         r"|https?://[^\s/?#@]+(/[^\s?#@]*)?",

@@ -4,6 +4,7 @@ Hard links do not cross mounts, not even two bind mounts of one file system. So 
 this machine holds the cache of uv and the hosts' own trees, and every host mounts it whole.
 """
 
+import contextlib
 import os
 import shutil
 from dataclasses import dataclass
@@ -103,7 +104,9 @@ def link_tree(source: Path, target: Path) -> int:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 linked += link_tree(Path(entry.path), copy)
-            elif not os.path.lexists(copy):
+                continue
+            # There already, perhaps since this moment by another lab; or just pruned by uv.
+            with contextlib.suppress(FileExistsError, FileNotFoundError):
                 os.link(entry.path, copy, follow_symlinks=False)
                 linked += 1
     return linked

@@ -92,16 +92,19 @@ def image_exists(image: str) -> bool:
     return podman("images", "--quiet", "--filter", f"reference={image}") != ""
 
 
-def ensure_image(progress: Progress) -> str:
+def ensure_image(
+    progress: Progress, more_packages: Sequence[str] = (), more_setup: Sequence[str] = ()
+) -> str:
     """Return the node image's name, building it where this recipe was never built."""
     sources = debian_sources()
-    image = f"localhost/vllm-ansible-node:{recipe_digest(SUITE, PACKAGES, SETUP, sources)}"
+    packages, setup = (*PACKAGES, *more_packages), (*SETUP, *more_setup)
+    image = f"localhost/vllm-ansible-node:{recipe_digest(SUITE, packages, setup, sources)}"
     if image_exists(image):
         return image
     progress(f"building {image} from Debian packages (once, about a minute)")
     with tempfile.TemporaryDirectory(prefix="vllm-lab-image-") as directory:
         archive = Path(directory) / "root.tar"
-        bootstrap(archive, PACKAGES, SETUP, sources)
+        bootstrap(archive, packages, setup, sources)
         podman("import", str(archive), image)
     if not image_exists(image):
         raise LabError(f"podman imported {image} but does not list it; see `podman images`.")

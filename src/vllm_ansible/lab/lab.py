@@ -47,10 +47,15 @@ class Lab:
         *,
         second_network: bool = False,
         inventory: Path | None = None,
+        packages: Sequence[str] = (),
+        setup: Sequence[str] = (),
         root: Path = REPOSITORY,
         progress: Progress = silent,
     ) -> "Lab":
-        """Return a running lab, making what is missing; safe to repeat after an interruption."""
+        """Return a running lab, making what is missing; safe to repeat after an interruption.
+
+        `packages` of Debian and `setup`, hooks of mmdebstrap, are added to those of every host.
+        """
         require_root()
         require_tools(TOOLS)
         paths = lab_paths(name, inventory, root)
@@ -59,7 +64,7 @@ class Lab:
             if record.inventory and inventory is None:
                 paths = lab_paths(name, Path(record.inventory).parent, root)
             lab = cls(paths, record, progress)
-            lab._up(hosts, second_network)
+            lab._up(hosts, second_network, packages, setup)
         return lab
 
     @classmethod
@@ -91,7 +96,9 @@ class Lab:
         """Remove everything, whatever the test did."""
         self.down()
 
-    def _up(self, count: int, second_network: bool) -> None:
+    def _up(
+        self, count: int, second_network: bool, packages: Sequence[str], setup: Sequence[str]
+    ) -> None:
         record = self.record
         self._refuse_other_shape(count, second_network)
         record.cache = record.cache or str(cache_root())
@@ -99,7 +106,7 @@ class Lab:
         with ThreadPoolExecutor() as pool:
             cached = pool.submit(self.cache.prepare)
             with exclusive(cache_root() / ".lock"):
-                record.image = record.image or ensure_image(self.progress)
+                record.image = record.image or ensure_image(self.progress, packages, setup)
                 if not record.networks:
                     record.networks = networks.plan_networks(record, second_network)
                     self._save()

@@ -4,6 +4,7 @@ It is emulated in software, so that it boots wherever qemu runs; it is about ten
 the machine it runs on. What it writes to its disk is gone when it stops.
 """
 
+import hashlib
 import json
 import os
 import shlex
@@ -37,6 +38,25 @@ class MachineRecord:
     port: int
 
 
+@dataclass(frozen=True)
+class Cable:
+    """A wire between two machines, eth1 of each: the socket of this end, and that of the other."""
+
+    here: Path
+    there: Path
+
+    def arguments(self) -> list[str]:
+        """Return qemu's arguments for this end."""
+        ends = f"local.type=unix,local.path={self.here},remote.type=unix,remote.path={self.there}"
+        # Every machine has the same hardware addresses unless told otherwise.
+        digest = hashlib.sha256(str(self.here).encode()).hexdigest()
+        mac = ":".join(["52:54:00", digest[:2], digest[2:4], digest[4:6]])
+        return [
+            *("-netdev", f"dgram,id=cable,{ends}"),
+            *("-device", f"virtio-net-pci,netdev=cable,mac={mac}"),
+        ]
+
+
 class Machine:
     """One virtual machine and what can be done with it."""
 
@@ -54,11 +74,16 @@ class Machine:
         name: str = DEFAULT_NAME,
         *,
         memory_mib: int = 1024,
+        cable: Cable | None = None,
+        disks: Sequence[Path] = (),
         root: Path = REPOSITORY,
         progress: Progress = lambda _: None,
         timeout: float = 300,
     ) -> "Machine":
-        """Return a machine that answers SSH, booting it unless it runs."""
+        """Return a machine that answers SSH, booting it unless it runs.
+
+        disks are raw images that it finds as /dev/vdc and on; what it writes there is dropped.
+        """
         require_root()
         require_tools(TOOLS)
         machine = cls(name, root)
@@ -66,7 +91,7 @@ class Machine:
             if machine.record() is None:
                 image = ensure_machine_image(progress)
                 progress("booting the virtual machine")
-                machine._boot(image, memory_mib)
+                machine._boot(image, memory_mib, cable, disks)
             machine._wait_for_ssh(timeout)
         return machine
 
@@ -92,12 +117,17 @@ class Machine:
         record = MachineRecord(ProcessRecord(**data["process"]), data["port"])
         return record if running(record.process) else None
 
-    def _boot(self, image: MachineImage, memory_mib: int) -> None:
+    def _boot(
+        self, image: MachineImage, memory_mib: int, cable: Cable | None, disks: Sequence[Path]
+    ) -> None:
         self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port: int = probe.getsockname()[1]
         self._write_seed(port)
         argv = machine_command(image, self.state, port, memory_mib)
+        argv += cable.arguments() if cable else []
+        for disk in disks:
+            argv += ["-drive", f"file={disk},format=raw,if=virtio,snapshot=on"]
         process = start(argv, self.console.exists, timeout=20)
         text = json.dumps(asdict(MachineRecord(process, port)))
         (self.state / "vm.json").write_text(text)

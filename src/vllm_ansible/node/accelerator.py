@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from . import enflame
 from .cuda_driver import CudaError, Driver
 
 PCI = Path("/sys/bus/pci/devices")
@@ -44,21 +45,32 @@ def nvidia_devices() -> list[dict[str, Any]]:
         return []
 
 
+def enflame_devices(on_bus: list[str]) -> list[dict[str, Any]]:
+    """Return name and memory of each device as efsmi tells it; its bare number without that tool.
+
+    The driver makes a file /dev/gcuN for each device that it opened, in a container as well.
+    """
+    told = enflame.devices(enflame.ask("-q"))
+    if told:
+        return [{name: one[name] for name in ("index", "name", "memory_bytes")} for one in told]
+    return [{"index": index} for index in enflame.nodes()[: len(on_bus)]]
+
+
 def accelerators() -> dict[str, Any]:
     """Return what this host computes with: kind, count, devices and what PCI shows.
 
     kind is `nvidia`, `enflame` or `cpu`; count is the number of usable devices, which is 0 when
     cards are plugged in but their driver does not answer, and 1 on a host without any.
     """
-    nvidia, enflame = pci_devices(NVIDIA_VENDOR), pci_devices(ENFLAME_VENDOR)
+    nvidia, enflame_cards = pci_devices(NVIDIA_VENDOR), pci_devices(ENFLAME_VENDOR)
     devices = nvidia_devices()
     if nvidia or devices:
         driver = _read(Path("/sys/module/nvidia/version"))
         return _found("nvidia", devices, len(devices), nvidia, driver)
-    if enflame:
+    if enflame_cards:
         driver = _read(Path("/sys/module/enflame/version"))
-        count = len(enflame) if driver else 0
-        return _found("enflame", [{"index": i} for i in range(count)], count, enflame, driver)
+        devices = enflame_devices(enflame_cards) if driver else []
+        return _found("enflame", devices, len(devices), enflame_cards, driver)
     return _found("cpu", [{"index": 0}], 1, [], "")
 
 

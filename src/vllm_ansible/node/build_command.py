@@ -20,10 +20,16 @@ class BuildError(Failure):
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> None:
     """Run a short command; it has to succeed."""
+    output_of(command, environment)
+
+
+def output_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return what a short command prints; it has to succeed."""
     result = subprocess.run(  # noqa: S603  argv built by our callers, no shell
         list(command), env=dict(environment), cwd="/", capture_output=True, text=True, check=False
     )
     expect_success(result.returncode, command, result.stderr or result.stdout, "a command failed")
+    return result.stdout
 
 
 def watch(
@@ -63,13 +69,19 @@ def working(what: str, report: Report) -> Callable[[int], None]:
 
 def _work_of(pid: int) -> str:
     """Return what a process has done so far, which stands still only when it hangs."""
+    if not os.path.exists(f"/proc/{pid}/stat"):
+        return ""
+    return f", {processor_seconds(pid):.0f} s of work, {bytes_of(pid, 'rchar') >> 20} MiB read"
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time of a process and of its children that have ended."""
     try:
         # The command name may hold spaces and brackets: only what follows it is fixed.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return ""
-    seconds = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return f", {seconds:.0f} s of work, {bytes_of(pid, 'rchar') >> 20} MiB read"
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def bytes_of(pid: int, counter: str) -> int:

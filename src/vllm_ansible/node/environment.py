@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import hashlib
 import json
 import os
@@ -11,16 +10,18 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
-from . import wheel
+from . import own_wheels, uv_command
 from .build_command import (
     BuildError,
     Report,
     bytes_of,
     expect_success,
     last_lines,
+    output_of,
     run,
     text_of,
     watch,
@@ -45,18 +46,27 @@ print("\\n" + json.dumps({
 """
 
 
-def directory(cluster_dir: str, digest: str) -> Path:
-    """Return where the environment of this digest lies."""
-    return Path(cluster_dir) / "environments" / digest[:12]
+def directory(base: str, digest: str) -> Path:
+    """Return where the environment of this digest lies, below a cluster's or a shared directory."""
+    return Path(base) / "environments" / digest[:12]
 
 
-def look(place: Path, digest: str) -> dict[str, Any]:
-    """Tell whether the environment is complete and still what was built; a few directory reads."""
+def look(place: Path, digest: str, built: Optional[Mapping[str, str]] = None) -> dict[str, Any]:
+    """Tell whether the environment is complete and still what was built; a few directory reads.
+
+    built are the digests of those of our own builds that the host has: one may have been made anew.
+    """
+    # On NFS a name that was missing a moment ago stays so until its directory is read again.
+    for listed in (place.parent, place):
+        with suppress(OSError):
+            os.listdir(listed)
     try:
         manifest = json.loads((place / MANIFEST).read_text())
     except (OSError, ValueError):
         return {"complete": False, "manifest": {}, "drift": []}
     drift = difference(manifest.get("distributions", {}), distributions(place))
+    had = manifest.get("wheels", {})
+    drift += difference({name: had.get(name, "") for name in built or {}}, built or {})
     complete = manifest.get("digest") == digest and not drift and python(place).exists()
     return {"complete": complete, "manifest": manifest, "drift": drift}
 
@@ -94,52 +104,21 @@ def difference(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]
     ]
 
 
-def fingerprint(versions: Mapping[str, str], installed: Mapping[str, str]) -> str:
-    """Return one value that is equal on two hosts exactly when they run the same code."""
-    text = json.dumps([dict(versions), dict(installed)], sort_keys=True)
+def fingerprint(
+    versions: Mapping[str, str], installed: Mapping[str, str], built: Mapping[str, str]
+) -> str:
+    """Return one value that is equal on two hosts exactly when they run the same code.
+
+    built are the digests of our own builds, of which a version says too little.
+    """
+    parts = [dict(versions), dict(installed), *([dict(built)] if built else [])]
+    text = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def locked(requirements: str) -> int:
     """Return how many distributions a lock names."""
     return len(re.findall(r"^[A-Za-z0-9][A-Za-z0-9._\[\],-]*==", requirements, re.MULTILINE))
-
-
-def find_links(wanted: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Return the directories of wheels to offer uv, which reads none of pip's settings itself."""
-    if wanted:
-        return list(wanted)
-    if environment.get("UV_FIND_LINKS"):
-        return environment["UV_FIND_LINKS"].split(",")
-    if environment.get("PIP_FIND_LINKS"):
-        return environment["PIP_FIND_LINKS"].split()
-    home = Path(environment.get("HOME", "/"))
-    settings = configparser.ConfigParser(interpolation=None, strict=False)
-    settings.read(["/etc/pip.conf", home / ".pip/pip.conf", home / ".config/pip/pip.conf"])
-    return settings.get("global", "find-links", fallback="").split()
-
-
-def interpreter(wanted: str) -> str:
-    """Prefer a Python that every user of the host can reach; a bare version is else left to uv."""
-    if re.fullmatch(r"3\.\d+", wanted):
-        for place in ("/usr/bin", "/usr/local/bin"):
-            candidate = f"{place}/python{wanted}"
-            if os.access(candidate, os.X_OK):
-                return candidate
-    return wanted
-
-
-def sync_command(
-    uv: str, place: Path, requirements: Sequence[str], links: Sequence[str], torch_backend: str
-) -> list[str]:
-    """Return the command that makes the environment equal to its lock."""
-    command = [uv, "pip", "sync", "--python", str(python(place)), "--require-hashes"]
-    for link in links:
-        command += ["--find-links", link]
-    # A directory that was named holds torch already; PyTorch's index need not be reachable then.
-    if torch_backend and not links:
-        command += ["--torch-backend", torch_backend]
-    return [*command, *requirements]
 
 
 def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
@@ -158,59 +137,40 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
         report(None, None, "", "removing an environment that cannot run")
         shutil.rmtree(place)
     place.parent.mkdir(parents=True, exist_ok=True)
-    environment = build_environment(wanted)
+    environment = uv_command.build_environment(wanted)
     if not python(place).exists():
-        version = interpreter(wanted["python"])
+        version = uv_command.interpreter(wanted["python"])
         run([wanted["uv"], "venv", "--quiet", "--python", version, str(place)], environment)
+    if wanted["compiles"]:
+        check_headers(place, wanted["python"], environment)
 
-    requirements = Path(wanted["requirements"])
-    names = [str(requirements), str(write_packages(place, wanted["packages"]))]
-    total = locked(requirements.read_text()) + len(wanted["packages"])
-    links = find_links(wanted["find_links"], environment)
-    command = sync_command(wanted["uv"], place, names, links, wanted["torch_backend"])
+    built = own_wheels.built_records(wanted["cluster_dir"], wanted["wheels"])
+    lock = own_wheels.write_lock(place, Path(wanted["requirements"]), list(built))
+    names = [
+        str(lock),
+        str(own_wheels.write_packages(place, wanted["packages"], list(built.values()))),
+    ]
+    total = locked(lock.read_text()) + len(wanted["packages"]) + len(built)
+    links = uv_command.find_links(wanted["find_links"], environment)
+    command = uv_command.sync_command(wanted["uv"], place, names, links, wanted["torch_backend"])
     install(command, environment, place, total, report)
     versions = check_imports(place, environment, report)
     if wanted["compile_bytecode"]:
         compile_bytecode(place, environment, report)
     installed = distributions(place)
+    digests = {name: record["sha256"] for name, record in built.items()}
     manifest = {
         "digest": wanted["digest"],
         "versions": versions,
         "distributions": installed,
-        "fingerprint": fingerprint(versions, installed),
+        "wheels": digests,
+        "fingerprint": fingerprint(versions, installed, digests),
         "seconds": round(time.time() - started, 1),
     }
     partial = place / (MANIFEST + ".partial")
     partial.write_text(json.dumps(manifest, indent=1, sort_keys=True))
     partial.replace(place / MANIFEST)
     return manifest
-
-
-def build_environment(wanted: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables uv runs with: the site's, and what keeps it quiet and self-contained."""
-    environment = {**os.environ, **wanted["environment"]}
-    for name in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE"):
-        environment.pop(name, None)
-    # A Python that uv fetches must be readable by the service user, which root's home is not.
-    cluster_dir = Path(wanted["directory"]).parents[1]
-    environment.setdefault("UV_PYTHON_INSTALL_DIR", str(cluster_dir / "python"))
-    environment["UV_NO_PROGRESS"] = "1"
-    return environment
-
-
-def write_packages(place: Path, packages: Sequence[dict[str, Any]]) -> Path:
-    """Pack our own packages as wheels beside the environment and return a lock of them."""
-    folder = place / "wheels"
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = []
-    for package in packages:
-        content = wheel.wheel_bytes(package)
-        path = folder / wheel.wheel_name(package["name"], package["version"])
-        path.write_bytes(content)
-        digest = hashlib.sha256(content).hexdigest()
-        lines.append(f"{package['name']} @ {path.as_uri()} --hash=sha256:{digest}\n")
-    (folder / "packages.txt").write_text("".join(lines))
-    return folder / "packages.txt"
 
 
 def install(
@@ -234,6 +194,24 @@ def install(
             command=" ".join(command),
             fix="make the package index reachable from this host, or name a directory of wheels in "
             "environment_find_links",
+        )
+
+
+def check_headers(place: Path, release: str, environment: Mapping[str, str]) -> None:
+    """Refuse a Python without its headers: Triton compiles against them while the engine starts.
+
+    The system's package of another release than its own often comes without; uv's bring theirs.
+    """
+    ask = [str(python(place)), "-c", "import sysconfig; print(sysconfig.get_path('include'))"]
+    include = output_of(ask, environment).strip()
+    if not os.path.exists(os.path.join(include, "Python.h")):
+        raise BuildError(
+            f"the headers of Python {release} are missing",
+            expected=f"a file {include}/Python.h",
+            found="no such file",
+            where=str(python(place).resolve()),
+            fix=f"install python{release}-dev (Debian, Ubuntu) or python{release}-devel here,"
+            " or remove that Python: uv then fetches one that has them",
         )
 
 
@@ -278,7 +256,7 @@ def same_everywhere(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
             continue
         lines = [
             line
-            for part in ("distributions", "versions")
+            for part in ("distributions", "versions", "wheels")
             for line in difference(first.get(part, {}), other.get(part, {}))
         ]
         text = "; ".join(lines[:5]) + (f"; and {len(lines) - 5} more" if len(lines) > 5 else "")

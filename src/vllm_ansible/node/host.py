@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ctypes.util
 import getpass
+import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sysconfig
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from . import accelerator, network
+from .site_environment import site_environment
 
 # Where a cluster's directory lies unless its inventory says so, by the privileges it is made with.
 PLACES = {"root": "/opt/vllm-ansible", "none": "~/.local/share/vllm-ansible"}
@@ -68,6 +72,21 @@ def missing_libraries(names: list[str]) -> list[str]:
     return [name for name in names if ctypes.util.find_library(name) is None]
 
 
+def cuda_toolkit(home: str = "/usr/local/cuda") -> str:
+    """Return the release of the CUDA toolkit that builds find here; nothing without one."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        version = json.loads(Path(home, "version.json").read_text())["cuda"]["version"]
+        return ".".join(str(version).split(".")[:2])
+    nvcc = shutil.which("nvcc")
+    if not nvcc:
+        return ""
+    done = subprocess.run(  # noqa: S603 - found on PATH, fixed arguments
+        [nvcc, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    found = re.search(r"release (\d+\.\d+)", done.stdout)
+    return found[1] if found else ""
+
+
 def look(disk_path: str, libraries: list[str]) -> dict[str, Any]:
     """Return the facts of this host; sizes in bytes, free space for disk_path or for our places."""
     release = os_release()
@@ -86,9 +105,11 @@ def look(disk_path: str, libraries: list[str]) -> dict[str, Any]:
         "disk_free": disk_free(disk_path),
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "addresses": network.addresses(),
+        "site_environment": site_environment(os.environ),
         "accelerators": accelerator.accelerators(),
         "missing_libraries": missing_libraries(libraries),
         "has_venv": find_spec("ensurepip") is not None,
+        "cuda_toolkit": cuda_toolkit(),
         "has_compiler": shutil.which("cc") is not None,
         "has_python_headers": os.path.exists(
             os.path.join(sysconfig.get_path("include"), "Python.h")

@@ -229,6 +229,8 @@ def estimate(verdict: Verdict, request: Request) -> dict[str, Any]:
         ],
         "kv_tokens": list(held.kv_tokens),
         "concurrency": load.concurrency,
+        "input_tokens": request.input_tokens,
+        "output_tokens": request.output_tokens,
         "output_tokens_per_second": [
             round(rate, 1)
             for rate in (load.output_rate.low, load.output_rate.middle, load.output_rate.high)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 # The layout, the addresses and the key are this project's to set: two places would disagree.
@@ -40,6 +41,14 @@ def command_line(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     for name in sorted(arguments, key=str):
         words += _words(str(name).replace("-", "_"), arguments[name])
     return tuple(words)
+
+
+def whole_number(words: Sequence[str], name: str) -> int | None:
+    """Return the number that a command line gives an argument, None where it gives none."""
+    flag = option(name)
+    given = [value for word, value in pairwise(words) if word == flag]
+    given += [word.partition("=")[2] for word in words if word.startswith(f"{flag}=")]
+    return int(given[-1]) if given and given[-1].isdecimal() else None
 
 
 def _words(name: str, value: Any) -> list[str]:

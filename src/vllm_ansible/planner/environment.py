@@ -93,7 +93,10 @@ def node_environment(room: Room) -> dict[str, str]:
     """Return what every process of an engine needs on this host; nothing in it is secret."""
     host, engine = room.host, room.engine
     caches = f"{room.engine_dir}/cache"
+    # Of an allocation, what its site_setup has set; nowhere else is there any.
+    site = dict(host.get("site_environment") or {})
     environment = {
+        **site,
         "DO_NOT_TRACK": "1",
         "GLOO_SOCKET_IFNAME": str(host["interface"]),
         "HF_HOME": f"{caches}/huggingface",
@@ -102,7 +105,7 @@ def node_environment(room: Room) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "NCCL_SOCKET_IFNAME": str(host["interface"]),
         "NO_COLOR": "1",
-        "PATH": f"{room.environment_dir}/bin:{process.PATH}",
+        "PATH": f"{room.environment_dir}/bin:{site.get('PATH', process.PATH)}",
         "PYTHONNOUSERSITE": "1",
         "PYTHONUNBUFFERED": "1",
         # vLLM leaves rendezvous files in the temporary directory; here they go with the cluster.

@@ -15,8 +15,13 @@ def _is_server(name: str, record: Mapping[str, Any]) -> bool:
     return name == process_names(str(record["engine"]))[1]
 
 
+def _goes_first(name: str, record: Mapping[str, Any]) -> bool:
+    """Tell whether a process needs others: a server, or what stands before them, of no engine."""
+    return not record["engine"] or _is_server(name, record)
+
+
 def stop_steps(processes: Processes, servers: bool, forget: bool) -> list[dict[str, Any]]:
-    """Return the steps that stop a host's servers, or everything else that it records."""
+    """Return the steps that stop a host's servers and what stands before them, or the rest."""
     return [
         {
             "name": name,
@@ -24,7 +29,7 @@ def stop_steps(processes: Processes, servers: bool, forget: bool) -> list[dict[s
             "state": "absent" if forget else "stopped",
         }
         for name, record in sorted(processes.items())
-        if _is_server(name, record) is servers
+        if _goes_first(name, record) is servers
     ]
 
 

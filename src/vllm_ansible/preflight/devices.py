@@ -1,4 +1,4 @@
-"""NVIDIA devices: as many and as capable as wanted, free, and in good health."""
+"""Devices: as many and as capable as wanted, free, and in good health."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vllm_ansible.memory.budget import default_utilization
+from vllm_ansible.preflight import enflame
 from vllm_ansible.preflight.check import EVERYWHERE, FAIL, PASS, WARN, Check, Cluster, Row, gib
 from vllm_ansible.preflight.check import equal as equal_row
 
@@ -23,7 +24,14 @@ FABRIC = Check(
     "fabric", "the NVSwitch fabric", "without its manager every start ends in CUDA error 802"
 )
 HEALTH = Check("device_errors", "the devices' memory cells", "a bad cell ends the process it meets")
-CHECKS = (COUNT, COMPUTE, MEMORY, STRANGERS, XID, LINKS, FABRIC, HEALTH)
+OF_NVIDIA = (XID, LINKS, FABRIC)
+OF_ENFLAME = (enflame.LINK, enflame.TEMPERATURE)
+CHECKS = (COUNT, COMPUTE, MEMORY, STRANGERS, *OF_NVIDIA, HEALTH, *OF_ENFLAME)
+# What says who holds a device's memory.
+WHO = {
+    "nvidia": "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
+    "enflame": "lsof /dev/gcu*",
+}
 Device = Mapping[str, Any]
 
 
@@ -32,15 +40,21 @@ def rows(cluster: Cluster) -> list[Row]:
     found = []
     for host in cluster.hosts:
         kind = cluster.kind(host)
-        if kind != "nvidia":
-            reason = "no accelerators" if kind == "cpu" else f"{kind} devices tell it to their tool"
-            found += [check.skipped(host, reason) for check in CHECKS if check is not COMPUTE]
+        if kind == "cpu":
+            skipped = [check for check in CHECKS if check is not COMPUTE]
+            found += [check.skipped(host, "no accelerators") for check in skipped]
             continue
         look = cluster.looks[host]["devices"]
         devices = [device for device in look["devices"] if "error" not in device]
-        found.append(_count(cluster, host, look))
         found.append(_memory(cluster, host, devices))
         found.append(_strangers(host, devices))
+        if kind == "enflame":
+            found.append(enflame.count(cluster, host, look, COUNT))
+            found += enflame.rows(host, devices, HEALTH)
+            found += [check.skipped(host, "of NVIDIA's devices alone") for check in OF_NVIDIA]
+            continue
+        found.append(_count(cluster, host, look))
+        found += [check.skipped(host, "of Enflame's devices alone") for check in OF_ENFLAME]
         found.append(_xid(host, look["kernel_log"]))
         found += [_links(host, devices), _fabric(host, devices), _health(host, devices)]
     return [*found, _compute(cluster)]
@@ -79,20 +93,25 @@ def utilization(cluster: Cluster) -> float:
 def _memory(cluster: Cluster, host: str, devices: list[Device]) -> Row:
     part = utilization(cluster)
     idle = [one for one in devices if not any(two["ours"] for two in one["processes"] or [])]
+    if not devices:
+        return MEMORY.skipped(host, "no device answers")
     if not idle:
         return MEMORY.skipped(host, "our own processes have all devices already")
+    idle = [one for one in idle if None not in (one["memory"]["free"], one["memory"]["total"])]
+    if not idle:
+        return MEMORY.skipped(host, "the devices do not tell what is free")
     short = [one for one in idle if one["memory"]["free"] < part * one["memory"]["total"]]
     told = "; ".join(
         f"device {one['index']}: {gib(one['memory']['free'])} of {gib(one['memory']['total'])}"
         for one in short or idle[:1]
     )
-    fix = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv; end those by their number"
+    fix = f"{WHO[cluster.kind(host)]}; end those by their number"
     return MEMORY.judged(FAIL if short else PASS, host, f"{part:.0%} of each free", told, fix)
 
 
 def _strangers(host: str, devices: list[Device]) -> Row:
     found = [
-        f"device {device['index']}: {who(one)} holds {gib(one['bytes'] or 0)}"
+        f"device {device['index']}: {who(one)} holds {_held(one['bytes'])}"
         for device in devices
         for one in device["processes"] or []
         if not one["ours"]
@@ -103,6 +122,11 @@ def _strangers(host: str, devices: list[Device]) -> Row:
     fix = f"ask their user to end them: kill {' '.join(map(str, pids))}"
     verdict = WARN if found else PASS
     return STRANGERS.judged(verdict, host, "none", "; ".join(found) or "none", fix)
+
+
+def _held(size: int | None) -> str:
+    """Return held memory in words; not every driver tells how much it is."""
+    return "it open" if size is None else gib(size)
 
 
 def who(process: Mapping[str, Any]) -> str:

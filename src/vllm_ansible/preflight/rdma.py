@@ -109,9 +109,14 @@ def _efa(cluster: Cluster, host: str) -> Row:
 def _peer_memory(cluster: Cluster, host: str) -> Row:
     look = cluster.looks[host]
     cards = [name for name, card in look["rdma"].items() if not card["efa"]]
-    if cluster.kind(host) != "nvidia" or not cards:
-        return PEER_MEMORY.skipped(host, "no InfiniBand or RoCE card beside NVIDIA accelerators")
+    if cluster.kind(host) == "cpu" or not cards:
+        return PEER_MEMORY.skipped(host, "no InfiniBand or RoCE card beside accelerators")
     found = look["devices"]["peer_memory"]
+    if cluster.kind(host) == "enflame":
+        told = "enflame_peer_mem" if found["enflame"] else "not loaded"
+        fix = "modprobe enflame_peer_mem, or enflame_driver_mode: manage"
+        verdict = PASS if found["enflame"] else FAIL
+        return PEER_MEMORY.judged(verdict, host, "enflame_peer_mem", told, fix)
     words = {"module": "nvidia_peermem", "open": "open kernel modules"}
     told = ", ".join(words[name] for name, there in found.items() if there)
     fix = "modprobe nvidia-peermem && echo nvidia-peermem > /etc/modules-load.d/nvidia-peermem.conf"

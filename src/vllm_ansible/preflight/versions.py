@@ -25,7 +25,12 @@ CUDA = Check("cuda", "the CUDA release of the driver", "a driver refuses kernels
 FIRMWARE = Check(
     "firmware", "the accelerators' firmware", "cards that differ in firmware differ in clocks"
 )
-CHECKS = (KERNEL, PYTHON, GLIBC, DRIVER, CUDA, FIRMWARE)
+TOOLKIT = Check(
+    "toolkit",
+    "the accelerators' toolkit",
+    "ranks of different runtimes hang in collectives",
+)
+CHECKS = (KERNEL, PYTHON, GLIBC, DRIVER, CUDA, TOOLKIT, FIRMWARE)
 # What node code is written for.
 OLDEST_PYTHON = (3, 9)
 # manylinux_2_28, which torch's wheels carry since 2.6.
@@ -36,7 +41,8 @@ def rows(cluster: Cluster) -> list[Row]:
     """Return the rows of all versions."""
     found = [_kernel(cluster), *_python(cluster)]
     found += [_glibc(cluster, host) for host in cluster.hosts]
-    return [*found, _driver(cluster), *_cuda(cluster), _firmware(cluster)]
+    versions = [_driver(cluster), *_cuda(cluster), _toolkit(cluster), _firmware(cluster)]
+    return [*found, *versions]
 
 
 def _system(cluster: Cluster, name: str) -> dict[str, str]:
@@ -81,6 +87,8 @@ def _driver(cluster: Cluster) -> Row:
     if not versions:
         return DRIVER.skipped(EVERYWHERE, "no accelerators, so no driver")
     fix = "install the most common version on the others and hold it: apt-mark hold 'nvidia-*'"
+    if any(cluster.kind(host) == "enflame" for host in versions):
+        fix = "give all hosts one driver: enflame_driver_mode: manage, from one file"
     return equal(DRIVER, versions, fix)
 
 
@@ -100,6 +108,19 @@ def _cuda(cluster: Cluster) -> list[Row]:
         told = version or "the driver does not answer"
         found.append(CUDA.judged(verdict, host, f"{cluster.cuda} or later", told, fix))
     return found
+
+
+def _toolkit(cluster: Cluster) -> Row:
+    """Compare efsmi and the packages beside it; CUDA's counterpart comes with the engine."""
+    values = {}
+    for host, look in cluster.looks.items():
+        if cluster.kind(host) == "enflame":
+            told = look.get("devices", {}).get("toolkit", {})
+            values[host] = ", ".join(f"{name} {version}" for name, version in sorted(told.items()))
+    if not values:
+        return TOOLKIT.skipped(EVERYWHERE, "of Enflame's devices alone")
+    fix = "install the most common versions on the others, from one TopsPlatform or TopsRider file"
+    return equal(TOOLKIT, values, fix)
 
 
 def _firmware(cluster: Cluster) -> Row:

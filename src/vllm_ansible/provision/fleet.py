@@ -25,7 +25,7 @@ BROKEN = {
 }
 READY, BOOTING = "active", "booting"
 # The address of a slot without a machine: says in any message of SSH why it cannot be reached.
-NOWHERE = "not-rented-yet.invalid"
+NOWHERE = "no-machine-yet.invalid"
 
 
 class NoCapacity(Exception):

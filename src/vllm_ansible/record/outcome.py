@@ -80,17 +80,22 @@ def unreachable(result: Mapping[str, Any], host: str, address: str) -> Failure:
     if address == NOWHERE:
         # In the same words for all of them: they are told once.
         return Failure(
-            msg="No machine is rented for it",
-            expected="machines that are rented and accepted",
+            msg="There is no machine for it yet",
+            expected="machines that are rented or allocated, and accepted",
             found="none",
             fix="run the stage provision first: ansible-playbook site.yml --tags provision",
         )
+    found = _message(result)
+    signature = match(found)
+    cause = "the machine is down, its address is wrong, or its key or user is not accepted"
+    fix = f"make `ansible -i <inventory> -m ping {host}` succeed, then run the command again"
     return Failure(
         msg="The host cannot be reached",
         expected=f"an answer from {address}",
-        found=_message(result),
-        cause="the machine is down, its address is wrong, or its key or user is not accepted",
-        fix=f"make `ansible -i <inventory> -m ping {host}` succeed, then run the command again",
+        found=found,
+        cause=signature.cause if signature else cause,
+        fix=signature.fix if signature else fix,
+        signature=signature.id if signature else None,
     )
 
 

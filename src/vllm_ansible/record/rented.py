@@ -6,19 +6,26 @@ import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from vllm_ansible.provision.ledger import FILE, Ledger
+from vllm_ansible.slurm.endpoint import login
 
 from . import console
 
 STATE = Path(__file__).resolve().parents[3] / "state"
 
 
-def ways_out(cluster: str | None, inventories: Sequence[str], state: Path = STATE) -> list[str]:
-    """Return what a cluster's machines cost and how to go on or end them; nothing without any."""
+def ways_out(
+    cluster: str | None, inventories: Sequence[str], *, failed: bool, state: Path = STATE
+) -> list[str]:
+    """Return what a cluster's machines cost and how to end them, or to go on after a failure.
+
+    Nothing where no machine is paid for.
+    """
     try:
         ledger = Ledger(state / (cluster or "-") / FILE)
         machines = sum(one.until is None for one in ledger.entries().values())
@@ -35,38 +42,75 @@ def ways_out(cluster: str | None, inventories: Sequence[str], state: Path = STAT
     cost = f"${price / 100:.2f}/h for {rented}, ${cents / 100:.2f} so far"
     return [
         *console.stage_line("costs", cost),
-        *console.stage_line("go on", "the same command again"),
-        *console.stage_line("or end", f"ansible-playbook playbooks/teardown.yml{given}"),
+        *(console.stage_line("go on", "the same command again") if failed else ()),
+        *console.stage_line(
+            "or end" if failed else "end", f"ansible-playbook playbooks/teardown.yml{given}"
+        ),
     ]
 
 
-def endpoints(values: Mapping[str, Any]) -> list[str]:
-    """Return the URLs of the engines in a gate's figures."""
+@dataclass(frozen=True)
+class Door:
+    """What a forwarded port leads to: an address that `host` alone reaches, or every host."""
+
+    words: str
+    address: str
+    port: int
+    host: str | None = None
+
+
+def doors(values: Mapping[str, Any]) -> list[Door]:
+    """Return what the engines in a gate's figures, and the page before them, let somebody in at."""
     engines = values.get("engines")
-    found = engines if isinstance(engines, list) else []
-    return [str(one["endpoint"]) for one in found if isinstance(one, Mapping) and "endpoint" in one]
+    found = []
+    if page := values.get("page"):
+        parts = urlsplit(str(page))
+        port = parts.port or 443
+        words = f"the load-test page at https://localhost:{port}/"
+        found.append(Door(words, str(parts.hostname), port))
+    for one in engines if isinstance(engines, list) else []:
+        if not isinstance(one, Mapping) or "endpoint" not in one:
+            continue
+        parts = urlsplit(str(one["endpoint"]))
+        port = parts.port or 80
+        found.append(Door(f"http://127.0.0.1:{port}/v1", str(parts.hostname), port))
+        if board := one.get("dashboard"):
+            words = f"Ray's dashboard of {one['name']} at http://127.0.0.1:{board['port']}"
+            found.append(Door(words, "127.0.0.1", int(board["port"]), str(board["host"])))
+    return found
 
 
-def tunnel(variables: Mapping[str, Any], endpoints: Sequence[str]) -> list[str]:
-    """Return the command that brings endpoints on rented machines to where one sits.
+def tunnel(variables: Mapping[str, Any], doors: Sequence[Door]) -> list[str]:
+    """Return the command that brings what rented machines offer to where one sits.
 
-    `variables` are those of the first host; endpoints are URLs on the data plane, which nobody
-    outside can reach. Nothing for machines that are not rented.
+    `variables` are those of the first host. Endpoints are on the data plane, which nobody outside
+    can reach; a dashboard is on its own host alone. Nothing for machines that are not rented.
     """
-    if not variables.get("provision_provider") or not endpoints:
+    provider = variables.get("provision_provider")
+    here = variables.get("inventory_hostname")
+    # By way of a login node no host's own loopback is reached.
+    inside = None if provider == "slurm" else here
+    reached = [one for one in doors if one.host in (None, inside)]
+    if not provider or not reached:
         return []
-    words = ["ssh", "-N", *shlex.split(_plain(variables, "ansible_ssh_common_args"))]
-    if key := _plain(variables, "ansible_ssh_private_key_file"):
-        words += ["-i", key]
-    for endpoint in endpoints:
-        parts = urlsplit(endpoint)
-        words += ["-L", f"{parts.port}:{parts.hostname}:{parts.port}"]
-    words.append(f"{_plain(variables, 'ansible_user')}@{_plain(variables, 'ansible_host')}")
-    ports = ", ".join(f"http://127.0.0.1:{urlsplit(one).port}/v1" for one in endpoints)
-    return [
-        *console.stage_line("reach", f"{ports} on your own machine, while this runs there:"),
+    words = ["ssh", "-N"]
+    if provider != "slurm":
+        words += shlex.split(_plain(variables, "ansible_ssh_common_args"))
+        if key := _plain(variables, "ansible_ssh_private_key_file"):
+            words += ["-i", key]
+    for one in reached:
+        words += ["-L", f"{one.port}:{one.address}:{one.port}"]
+    user, host = _plain(variables, "ansible_user"), _plain(variables, "ansible_host")
+    words.append(login() if provider == "slurm" else f"{user}@{host}")
+    offered = ", ".join(one.words for one in reached)
+    lines = [
+        *console.stage_line("reach", f"{offered} on your own machine, while this runs there:"),
         *console.stage_line("", shlex.join(words)),
     ]
+    if any(one.host for one in reached):
+        token = f"state/{_plain(variables, 'cluster_name')}/ray_token"
+        lines += console.stage_line("", f"the dashboard asks for the token in {token}")
+    return lines
 
 
 def _plain(variables: Mapping[str, Any], name: str) -> str:

@@ -11,6 +11,8 @@ from jinja2 import ChainableUndefined, Environment, PackageLoader
 from markupsafe import Markup, escape
 
 from vllm_ansible.layouts.picture import of_plan
+from vllm_ansible.sweep.figure import figure as sweep_figure
+from vllm_ansible.sweep.table import rows as sweep_rows
 
 from . import console
 from .heat_map import heat_map
@@ -62,6 +64,7 @@ def render(summary: Summary) -> str:
         # Drawn here, of numbers and of names that are escaped.
         memory=Markup(of_plan(_mappings(summary.plan.get("engines")))),  # noqa: S704 see above
         links=links(summary),
+        sweep=sweep(summary),
         hosts=hosts(summary),
         versions=versions(summary),
         failures=failures(summary),
@@ -158,6 +161,17 @@ def links(summary: Summary) -> dict[str, Any]:
         "unit": "MB/s" if slow else "GB/s",
         "scale": 1000 if slow else 1,
     }
+
+
+def sweep(summary: Summary) -> dict[str, Any]:
+    """Return the points of a sweep and their figure; empty where nothing was swept."""
+    values = summary.values.get("sweep", {})
+    points = _mappings(values.get("points"))
+    if not points:
+        return {}
+    title = f"{values.get('engine', '')}: throughput over max_num_seqs"
+    # Drawn of numbers and of names that are escaped.
+    return {"rows": sweep_rows(points), "picture": Markup(sweep_figure(title, points))}  # noqa: S704
 
 
 def versions(summary: Summary) -> dict[str, str]:

@@ -64,7 +64,7 @@ def check_request(
         )
     return Request(
         checkout=root,
-        inventory=_find_inventory(inventory, root),
+        inventory=find_inventory(inventory, root),
         playbook=playbook,
         tags=tuple(filter(None, tags.split(","))) if isinstance(tags, str) else tuple(tags),
         limit=limit,
@@ -93,7 +93,7 @@ def _is_checkout(root: Path) -> bool:
     return (root / "ansible.cfg").is_file() and (root / _MARKER).is_file()
 
 
-def _find_inventory(given: str | Path, checkout: Path) -> Path:
+def find_inventory(given: str | Path, checkout: Path) -> Path:
     """Accept a path, or the bare name of one of the checkout's inventories."""
     name = str(given)
     for path in (Path(name), checkout / name, checkout / "inventories" / name):

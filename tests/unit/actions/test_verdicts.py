@@ -47,7 +47,13 @@ HOSTS = {
     },
 }
 ENGINES = [
-    {"name": name, "model": f"o/{name}", "served_name": f"m-{name}", "hosts": [host]}
+    {
+        "name": name,
+        "model": f"o/{name}",
+        "served_name": f"m-{name}",
+        "hosts": [host],
+        "arguments": ["--max-num-seqs", "112"],
+    }
     for name, host in (("a", "n1"), ("b", "n2"))
 ]
 
@@ -113,6 +119,7 @@ def test_every_engine_must_have_answered(played: Any) -> None:
     assert evidence["summary"] == ('a at http://10.0.0.1:8000/v1: "Which city?" - "It is Paris."')
     (engine,) = evidence["values"]["engines"]
     assert engine["served_name"] == "m-a" and engine["api_key_file"] == "/state/api_key"
+    assert engine["max_num_seqs"] == 112
     failed = played["one was not asked"]
     assert failed["failed"] and failed["msg"] == "no answer was asked of b"
     assert (failed["found"], failed["where"]) == ("answers from a", "b")

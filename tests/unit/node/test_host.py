@@ -114,3 +114,17 @@ def test_the_module_needs_no_privileges(
     assert ours["missing_libraries"] == ["nosuchlibrary"]
     if os.geteuid() == 0:
         assert (theirs["uid"], theirs["user"]) == (65534, "nobody")
+
+
+def test_the_toolkit_of_cuda_is_told_by_its_file_or_by_its_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert host.cuda_toolkit(str(tmp_path)) == ""
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 12.8, V12.8.93'\n")
+    nvcc.chmod(0o755)
+    assert host.cuda_toolkit(str(tmp_path)) == "12.8"
+    version = {"cuda": {"name": "CUDA SDK", "version": "13.0.88"}}
+    (tmp_path / "version.json").write_text(json.dumps(version))
+    assert host.cuda_toolkit(str(tmp_path)) == "13.0"

@@ -131,6 +131,7 @@ def test_an_asked_layout_is_kept_and_estimated_and_doubted() -> None:
     assert "expects that it does not run" in engine.reasons[0]
     fits = only(plan([asked], hosts(8), a=SMALL))
     assert fits.estimate["stages"][0]["weights_bytes"] > 0
+    assert (fits.estimate["input_tokens"], fits.estimate["output_tokens"]) == (1024, 512)
 
 
 def test_the_estimate_is_kept_and_changes_nothing() -> None:

@@ -97,14 +97,17 @@ def test_what_differs_between_hosts_is_kept_from_travelling() -> None:
         assert differing <= set(KEPT_ON_THEIR_HOST)
 
 
-def test_ray_counts_the_planned_ranks_and_sees_their_devices_only() -> None:
-    plan = planned({"name": "z"}, SPANNING, accelerator="nvidia")
-    hosts = {name: {**host, "accelerator": "nvidia"} for name, host in HOSTS.items()}
+@pytest.mark.parametrize(
+    ("kind", "visible"), [("nvidia", "CUDA_VISIBLE_DEVICES"), ("enflame", "TOPS_VISIBLE_DEVICES")]
+)
+def test_ray_counts_the_planned_ranks_and_sees_their_devices_only(kind: str, visible: str) -> None:
+    plan = planned({"name": "z"}, SPANNING, accelerator=kind)
+    hosts = {name: {**host, "accelerator": kind} for name, host in HOSTS.items()}
     ray = {(s.host, s.name): s for specs in processes(plan, hosts).values() for s in specs}
     assert value(ray["n1", "a-ray"], "--num-gpus") == "1"
-    assert ray["n1", "z-ray"].environment["CUDA_VISIBLE_DEVICES"] == "0"
-    assert ray["n1", "a-ray"].environment["CUDA_VISIBLE_DEVICES"] == "1"
-    assert ray["n2", "a-ray"].environment["CUDA_VISIBLE_DEVICES"] == "0"
+    assert ray["n1", "z-ray"].environment[visible] == "0"
+    assert ray["n1", "a-ray"].environment[visible] == "1"
+    assert ray["n2", "a-ray"].environment[visible] == "0"
 
 
 def test_without_ray_every_host_runs_a_server_and_the_others_are_headless() -> None:

@@ -27,6 +27,8 @@ PROCESSES = {
     "a-ray": record("a"),
     # An engine may be called what a process of another is called.
     "a-ray-serve": record("a-ray"),
+    # What stands before the servers is no engine's.
+    "page": record(""),
 }
 ENGINES = [{"name": "a", "ports": {"api": 8000}}, {"name": "b", "ports": {"api": 8001}}]
 
@@ -36,7 +38,7 @@ def names(servers: bool) -> list[str]:
 
 
 def test_servers_stop_apart_from_what_they_run_on() -> None:
-    assert names(servers=True) == ["a-ray-serve", "a-serve", "b-serve"]
+    assert names(servers=True) == ["a-ray-serve", "a-serve", "b-serve", "page"]
     assert names(servers=False) == ["a-ray"]
 
 

@@ -99,7 +99,34 @@ def look(number: int, kind: str) -> dict[str, Any]:
     if kind == "nvidia":
         found["devices"] = copy.deepcopy(json.loads((DATA / "h200.json").read_text())["idle"])
         found["rdma"] = {f"mlx5_{one}": {"efa": False, "ports": {"1": port()}} for one in (0, 1)}
+    if kind == "enflame":
+        found["devices"] = {
+            "driver": "1.2.4.12",
+            "peer_memory": {"enflame": True},
+            "toolkit": {"efsmi": "1.2.4.12", "enflame-container-toolkit": "2.0.50"},
+            "devices": [gcu(0), gcu(1)],
+        }
+        found["rdma"] = {"mlx5_0": {"efa": False, "ports": {"1": port()}}}
     return found
+
+
+def gcu(number: int) -> dict[str, Any]:
+    """Return an idle S60 as enflame_devices tells it; figures of `efsmi -q` of 1.2.4.12."""
+    return {
+        "index": number,
+        "name": "S60",
+        "pci": f"0000:b{number}:00.0",
+        "driver": "1.2.4.12",
+        "memory": {"total": 42976 << 20, "used": 1129 << 20, "free": 41847 << 20},
+        "link": {"width": 16, "most_width": 16, "generation": 5, "most_generation": 5},
+        "temperature": 41.0,
+        "told_healthy": True,
+        "ecc": True,
+        "replace": False,
+        "double_bit_ever": 0.0,
+        "ecc_errors": {"single": 0, "double": 0},
+        "processes": [],
+    }
 
 
 def host(number: int, kind: str) -> dict[str, Any]:
@@ -108,7 +135,7 @@ def host(number: int, kind: str) -> dict[str, Any]:
         "address": f"10.0.0.{number}",
         "interface": "eth1",
         "accelerator": kind,
-        "accelerator_count": 2 if kind == "nvidia" else 1,
+        "accelerator_count": 1 if kind == "cpu" else 2,
         "accelerators": {"driver_version": ""},
         "supervisor": "systemd",
         "privileges": "root",

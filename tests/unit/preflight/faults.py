@@ -144,6 +144,43 @@ BROKEN = [
 ]
 
 
+# The same of a host with Enflame devices.
+ENFLAME = [
+    ("driver", put("devices.driver", "1.4.3.4"), FAIL, "1.4.3.4 on n2"),
+    (
+        "toolkit",
+        put("devices.toolkit.efsmi", "1.4.3.4"),
+        FAIL,
+        "efsmi 1.4.3.4, enflame-container-toolkit 2.0.50 on n2",
+    ),
+    ("toolkit", put("devices.toolkit", {}), FAIL, "none on n2"),
+    ("devices", lambda tree: tree["devices"]["devices"].pop(), FAIL, "1 answer"),
+    (
+        "devices",
+        both(put("devices.devices", []), put("devices.error", "efsmi does not answer")),
+        FAIL,
+        "efsmi does not answer",
+    ),
+    ("device_errors", put("devices.devices.1.ecc_errors.double", 2), FAIL, "2 double-bit errors"),
+    (
+        "device_errors",
+        put("devices.devices.1.double_bit_ever", 1.0),
+        FAIL,
+        "1 double-bit errors in",
+    ),
+    ("device_errors", put("devices.devices.0.replace", True), FAIL, "RMA"),
+    ("device_errors", put("devices.devices.0.told_healthy", False), FAIL, "not healthy"),
+    ("device_errors", put("devices.devices.0.ecc_errors.single", 7), WARN, "7 corrected"),
+    ("device_errors", put("devices.devices.0.ecc", False), WARN, "ECC is off"),
+    ("device_link", put("devices.devices.1.link.width", 8), FAIL, "(0000:b1:00.0): x8 of x16"),
+    ("device_link", put("devices.devices.1.link.width", 0), FAIL, "x0 of x16"),
+    ("device_link", put("devices.devices.1.link.generation", 3), WARN, "Gen3 of Gen5"),
+    ("device_temperature", put("devices.devices.0.temperature", 96.0), FAIL, "device 0: 96"),
+    ("device_memory", put("devices.devices.1.memory.free", GIB), FAIL, "device 1: 1.0 GiB of"),
+    ("peer_memory", put("devices.peer_memory", {"enflame": False}), FAIL, "not loaded"),
+]
+
+
 def of(rows: list[Row], check: str, host: str = "n2") -> Row:
     """Return the row of a check that names a host, or that holds everywhere."""
     (row,) = [one for one in rows if one.check == check and (host in one.host or "all" in one.host)]

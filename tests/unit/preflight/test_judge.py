@@ -11,13 +11,13 @@ import pytest
 from vllm_ansible.preflight import judge
 from vllm_ansible.preflight.check import ACCEPTED, FAIL, PASS, SKIPPED, WARN, Cluster
 
-from .faults import BROKEN, GIB, MIB, XID, of, put
+from .faults import BROKEN, ENFLAME, GIB, MIB, XID, of, put
 
 Make = Callable[..., Cluster]
 
 
 def test_healthy_hosts_give_no_failure_and_no_warning(healthy: Make) -> None:
-    for kind in ("nvidia", "cpu"):
+    for kind in ("nvidia", "cpu", "enflame"):
         for hosts in (1, 2, 3):
             rows = judge.rows(healthy(hosts, kind))
             assert [row for row in rows if row.verdict not in (PASS, SKIPPED)] == []
@@ -32,11 +32,12 @@ def test_every_check_speaks_of_every_cluster(healthy: Make) -> None:
         assert [row for row in rows if row.verdict == SKIPPED and not row.found] == []
 
 
-@pytest.mark.parametrize(("check", "change", "verdict", "found"), BROKEN)
+@pytest.mark.parametrize(("check", "change", "verdict", "found"), BROKEN + ENFLAME)
 def test_a_broken_host_is_found_named_and_given_its_fix(
     healthy: Make, check: str, change: Any, verdict: str, found: str
 ) -> None:
-    made = healthy()
+    kind = "enflame" if (check, change, verdict, found) in ENFLAME else "nvidia"
+    made = healthy(kind=kind)
     change(made.looks["n2"])
     row = of(judge.rows(made), check)
     assert (row.verdict, found in row.found) == (verdict, True), row
@@ -47,7 +48,7 @@ def test_a_broken_host_is_found_named_and_given_its_fix(
 
 
 def test_every_check_but_the_note_has_a_test_in_which_it_fails() -> None:
-    tested = {check for check, *_ in BROKEN} | {"device_strangers", "nfs_options"}
+    tested = {check for check, *_ in BROKEN + ENFLAME} | {"device_strangers", "nfs_options"}
     assert {check.id for check in judge.CHECKS} - tested == {"kernel"}
 
 
@@ -151,7 +152,7 @@ def test_an_accepted_failure_stays_in_sight(healthy: Make) -> None:
     put("limits.nofile", 100)(made.looks["n2"])
     put("limits.nofile", 100)(made.looks["n3"])
     rows = judge.rows(made)
-    assert judge.summary(rows, 3).endswith("1 fail, 4 do not apply")
+    assert judge.summary(rows, 3).endswith("1 fail, 7 do not apply")
     one = judge.accept(rows, ["nofile@n2"])
     assert [of(one, "nofile", host).verdict for host in ("n2", "n3")] == [ACCEPTED, FAIL]
     every = judge.accept(rows, ["nofile"])
@@ -163,5 +164,5 @@ def test_an_accepted_failure_stays_in_sight(healthy: Make) -> None:
 
 def test_a_summary_counts_checks_not_rows(healthy: Make) -> None:
     assert judge.summary(judge.rows(healthy()), 3) == (
-        "35 checks on 3 hosts: 35 pass, 4 do not apply"
+        "35 checks on 3 hosts: 35 pass, 7 do not apply"
     )

@@ -16,6 +16,7 @@ ASKED = {
     "hostname": "n1",
     "address": "10.0.0.1",
     "reset_devices": [],
+    "peer_module": "nvidia-peermem",
     "etc": "/etc",
 }
 
@@ -34,6 +35,12 @@ def test_a_name_loses_its_loopback_address_and_no_other_line(before: str, after:
     wanted = f"{before}10.0.0.1 n1\n" if after is None else after
     assert repair.without_loopback(before, "n1", "10.0.0.1") == wanted
     assert repair.without_loopback(wanted, "n1", "10.0.0.1") == wanted
+
+
+def test_network_cards_reach_the_devices_that_are_there() -> None:
+    (loaded,) = planned("peer_memory", peer_module="enflame_peer_mem")
+    assert loaded.commands == (("modprobe", "enflame_peer_mem"),)
+    assert loaded.path == "/etc/modules-load.d/enflame_peer_mem.conf"
 
 
 def planned(*failing: str, **more: Any) -> list[repair.Repair]:

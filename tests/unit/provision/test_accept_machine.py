@@ -85,7 +85,7 @@ def test_one_that_does_not_answer_is_not(play: Any, tmp_path: Path) -> None:
     host = rented("a", accelerator="cpu", **NOWHERE)
     look = play([accept()], {"one": host}, place(tmp_path))["look"]
     assert not look["accepted"]
-    assert look["reason"].startswith("no answer over SSH for 0 s: ")
+    assert look["reason"].startswith("no answer for 0 s: ")
     assert "refused" in look["reason"]
 
 

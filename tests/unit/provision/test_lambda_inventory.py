@@ -103,7 +103,7 @@ def test_every_slot_is_a_host_before_anything_is_rented(site: Site) -> None:
     assert (found["head"]["hosts"], found["worker"]["hosts"]) == (["r1-0"], ["r1-1"])
     assert found["spare"]["hosts"] == ["r1-2"]
     host = found["_meta"]["hostvars"]["r1-0"]
-    assert host["ansible_host"] == "not-rented-yet.invalid"
+    assert host["ansible_host"] == "no-machine-yet.invalid"
     assert (host["accelerator_count"], host["accelerator_model"]) == (1, "GH200")
     assert site.cloud.writes == []
 
@@ -114,7 +114,7 @@ def test_a_machine_gives_its_slot_its_address(site: Site) -> None:
     hosts = site.listed()["_meta"]["hostvars"]
     assert hosts["r1-1"]["ansible_host"] == machine["ip"]
     assert hosts["r1-1"]["provision_machine"]["id"] == machine["id"]
-    assert hosts["r1-0"]["ansible_host"] == "not-rented-yet.invalid"
+    assert hosts["r1-0"]["ansible_host"] == "no-machine-yet.invalid"
 
 
 def test_no_secret_is_shown_or_kept(site: Site) -> None:

@@ -106,8 +106,8 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_is_rented(site: Si
 def test_a_stage_that_is_run_too_early_says_so_once(site: Site) -> None:
     done = site.run("--tags", "serve", "--limit", "gpu")
     assert done.returncode != 0
-    assert done.stdout.count("No machine is rented for it") == 1
-    assert "r1-0, r1-1: No machine is rented for it" in done.stdout
+    assert done.stdout.count("There is no machine for it yet") == 1
+    assert "r1-0, r1-1: There is no machine for it yet" in done.stdout
     assert "site.yml --tags provision" in done.stdout
 
 

@@ -10,7 +10,7 @@ from .world import EAST
 
 def test_machines_that_are_all_unfit_are_not_ended(site: Site) -> None:
     found = site(machines("rent"))["rent"]["machines"]
-    rejected = {one["id"]: "no answer over SSH for 600 s" for one in found}
+    rejected = {one["id"]: "no answer for 600 s" for one in found}
     told = site(machines("again", rejected=rejected))["again"]
     assert told["failed"]
     assert "none of 2 machines is fit" in told["msg"] and "none was ended" in told["msg"]
@@ -21,8 +21,8 @@ def test_machines_that_are_all_unfit_are_not_ended(site: Site) -> None:
 @pytest.mark.parametrize(
     ("reason", "stays"),
     [
-        ("no answer over SSH for 90 s: ubuntu@h: Permission denied (publickey).", True),
-        ("no answer over SSH for 90 s: Host key verification failed.", True),
+        ("no answer for 90 s: ubuntu@h: Permission denied (publickey).", True),
+        ("no answer for 90 s: Host key verification failed.", True),
         ("cuInit error 802", False),
     ],
 )

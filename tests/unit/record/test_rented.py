@@ -10,7 +10,8 @@ import pytest
 
 from vllm_ansible.provision.fleet import Machine
 from vllm_ansible.provision.ledger import FILE, Ledger
-from vllm_ansible.record.rented import endpoints, tunnel, ways_out
+from vllm_ansible.record.rented import doors, tunnel, ways_out
+from vllm_ansible.slurm.endpoint import login
 
 ONE = Machine("a", 0, "active", "gpu_1x_gh200", "us-east-3", 149, "l", 0.0)
 
@@ -18,30 +19,36 @@ ONE = Machine("a", 0, "active", "gpu_1x_gh200", "us-east-3", 149, "l", 0.0)
 def test_the_price_and_both_ways_out_are_told(tmp_path: Path) -> None:
     now = time.time()
     Ledger(tmp_path / "r1" / FILE).see([ONE], now - 3600)
-    lines = ways_out("r1", ["inventories/lambda"], tmp_path)
+    lines = ways_out("r1", ["inventories/lambda"], failed=True, state=tmp_path)
     assert lines == [
         " costs      $1.49/h for 1 rented machine, $1.49 so far",
         " go on      the same command again",
         " or end     ansible-playbook playbooks/teardown.yml -i inventories/lambda",
     ]
+    assert ways_out("r1", ["inventories/lambda"], failed=False, state=tmp_path) == [
+        lines[0],
+        " end        ansible-playbook playbooks/teardown.yml -i inventories/lambda",
+    ]
 
 
 def test_without_machines_that_are_paid_for_nothing_is_said(tmp_path: Path) -> None:
-    assert ways_out("r1", [], tmp_path) == []
-    assert ways_out(None, [], tmp_path) == []
+    assert ways_out("r1", [], failed=True, state=tmp_path) == []
+    assert ways_out(None, [], failed=True, state=tmp_path) == []
     ledger = Ledger(tmp_path / "r1" / FILE)
     ledger.see([ONE], time.time())
     ledger.see([], time.time())
-    assert ways_out("r1", [], tmp_path) == []
+    assert ways_out("r1", [], failed=True, state=tmp_path) == []
 
 
 def test_a_damaged_ledger_hides_no_failure(tmp_path: Path) -> None:
     (tmp_path / "r1").mkdir()
     (tmp_path / "r1" / FILE).write_text("{")
-    assert ways_out("r1", [], tmp_path) == []
+    assert ways_out("r1", [], failed=True, state=tmp_path) == []
 
 
 MINE = {
+    "inventory_hostname": "r1-0",
+    "cluster_name": "r1",
     "provision_provider": "lambda",
     "ansible_user": "ubuntu",
     "ansible_host": "198.51.100.1",
@@ -49,11 +56,22 @@ MINE = {
     "ansible_ssh_private_key_file": "{{ my_key }}",
 }
 SERVED = {"engines": [{"name": "chat", "endpoint": "http://10.0.0.1:8000/v1"}]}
+# Each listens on the loopback address of its engine's first host.
+WITH_RAY = {
+    "engines": [
+        {**SERVED["engines"][0], "dashboard": {"host": "r1-0", "port": 20001}},
+        {
+            "name": "other",
+            "endpoint": "http://10.0.0.2:8001/v1",
+            "dashboard": {"host": "r1-1", "port": 20101},
+        },
+    ]
+}
 
 
 def test_the_way_in_is_a_command_for_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    first, *rest = tunnel(MINE, endpoints(SERVED))
+    first, *rest = tunnel(MINE, doors(SERVED))
     assert first.startswith(" reach      http://127.0.0.1:8000/v1 on your own machine")
     words = shlex.split(" ".join(rest))
     assert words == [
@@ -62,6 +80,37 @@ def test_the_way_in_is_a_command_for_a_shell(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
+def test_the_dashboard_of_the_first_host_is_let_in_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    told = " ".join(" ".join(tunnel(MINE, doors(WITH_RAY))).split())
+    assert "Ray's dashboard of chat at http://127.0.0.1:20001, http://127.0.0.1:8001/v1 on" in told
+    assert "-L 20001:127.0.0.1:20001 -L 8001:10.0.0.2:8001" in told
+    assert "20101" not in told
+    assert told.endswith("the dashboard asks for the token in state/r1/ray_token")
+
+
+def test_the_load_test_page_is_let_in_by_the_same_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    page = doors({"page": "https://10.0.0.1:8443/", "engines": ["chat"]})
+    told = " ".join(" ".join(tunnel(MINE, doors(SERVED) + page)).split())
+    assert "the load-test page at https://localhost:8443/ on your own machine" in told
+    assert "-L 8000:10.0.0.1:8000 -L 8443:10.0.0.1:8443 ubuntu@" in told
+    assert doors({"page": "", "engines": ["chat"]}) == []
+
+
 def test_machines_that_are_not_rented_have_their_own_ways_in() -> None:
-    assert tunnel({"ansible_host": "10.0.0.1"}, endpoints(SERVED)) == []
-    assert tunnel(MINE, endpoints({"engines": "none"})) == []
+    assert tunnel({"ansible_host": "10.0.0.1"}, doors(SERVED)) == []
+    assert tunnel(MINE, doors({"engines": "none"})) == []
+
+
+def test_nodes_of_slurm_are_reached_by_way_of_the_login_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    mine = {**MINE, "provision_provider": "slurm", "ansible_host": "gpu01"}
+    told = " ".join(" ".join(tunnel(mine, doors(WITH_RAY))).split())
+    # No node's own loopback is reached from there.
+    assert f"ssh -N -L 8000:10.0.0.1:8000 -L 8001:10.0.0.2:8001 {login()}" in told
+    assert "dashboard" not in told

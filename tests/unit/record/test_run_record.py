@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import stat
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import Project, Ran
+from .conftest import Project
 
 DEBUG = {"ansible.builtin.debug": {"msg": "hello"}}
 FAIL = {"name": "Fail", "ansible.builtin.fail": {"msg": "no luck"}}
@@ -271,48 +268,6 @@ def test_nobody_to_work_on_is_a_warning(project: Project) -> None:
     ran = project.run()
     assert "no host matched" in ran.of("warning")[0]["text"]
     assert "no host matched" in ran.output
-
-
-def interrupted(process: subprocess.Popen[str]) -> str:
-    """Press Ctrl-C until the run ends: Python loses one that comes in the moment of a fork."""
-    for _ in range(3):
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=30)[0]
-    raise AssertionError("three interrupts did not end the run")
-
-
-def test_an_interrupted_run_keeps_its_events_and_has_an_end(project: Project) -> None:
-    project.play(
-        {"tags": ["install"], "tasks": [gate("before"), {"ansible.builtin.command": "sleep 60"}]}
-    )
-    process = subprocess.Popen(
-        project.command,
-        cwd=project.directory,
-        env=project.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            directory = project.latest()
-            if directory and "before" in (directory / "events.jsonl").read_text():
-                break
-            time.sleep(0.1)
-        output = interrupted(process)
-    finally:
-        process.kill()
-    ran = Ran(process.returncode, output, project.latest())
-    assert ran.status != 0
-    assert ran.of("evidence")[0]["summary"] == "before"
-    end = ran.events[-1]
-    assert (end["event"], end["ok"], end["interrupted"]) == ("run_end", False, True)
-    assert ran.directory
-    assert "Interrupted in stage install" in (ran.directory / "report.html").read_text()
-    assert "stopped    in stage install" in output
 
 
 def test_a_directory_that_cannot_be_made_does_not_stop_the_run(project: Project) -> None:

@@ -18,7 +18,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from patience import ATTEMPTS, TRANSIENT, asked_delay
-from words import Failure
+from words import AGAIN, Failure
 
 
 def explain(error: Any, request: Mapping[str, Any]) -> Failure:
@@ -36,7 +36,7 @@ def explain(error: Any, request: Mapping[str, Any]) -> Failure:
             expected="a token of somebody who was granted access",
             found=f"the token in {token_at}, which was not" if token else "no token",
             where=where,
-            fix="accept its terms on the hub, and set huggingface_token_file to your token's file",
+            fix=f"accept its terms there, set huggingface_token_file to its token, and {AGAIN}",
         )
     if isinstance(error, RevisionNotFoundError):
         return Failure(
@@ -52,7 +52,7 @@ def explain(error: Any, request: Mapping[str, Any]) -> Failure:
             expected="a token that is good",
             found="401: it is wrong, or was revoked",
             where=token_at,
-            fix="put a new token of the hub into the file that huggingface_token_file names",
+            fix=f"put a new token of the hub into the file of huggingface_token_file; {AGAIN}",
         )
     if isinstance(error, RepositoryNotFoundError) or status == 401:
         return Failure(
@@ -60,7 +60,7 @@ def explain(error: Any, request: Mapping[str, Any]) -> Failure:
             expected="the name of a model that is public, or a token that may read it",
             found=f"{status} with {'a token' if token else 'no token'}",
             where=route(),
-            fix="check the spelling; for a private model set huggingface_token_file",
+            fix=f"check the spelling; for a private model set huggingface_token_file, and {AGAIN}",
         )
     if isinstance(error, EntryNotFoundError):
         return Failure(

@@ -22,11 +22,9 @@ from folder import full_disk
 from object_answers import BROKEN, code_of, headers_of, status_of
 from object_bucket import route, split
 from patience import ATTEMPTS, TRANSIENT, asked_delay
-from words import Failure, bare
+from words import AGAIN, Failure, bare
 
 FILE = "object_storage_credentials_file"
-# The stage prepare carries the file to the hosts.
-AGAIN = "run again with --tags prepare,weights"
 NONE = (
     ConfigNotFound,
     ConfigParseError,

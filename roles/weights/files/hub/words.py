@@ -6,6 +6,9 @@ import re
 import urllib.request
 from urllib.parse import urlsplit
 
+# What lets somebody in lies in files, and it is the stage prepare that carries them to hosts.
+AGAIN = "run again with --tags prepare,weights"
+
 
 class Failure(Exception):
     """What went wrong, in a sentence, with what was expected, found, where, and a fix."""

@@ -86,10 +86,11 @@ def plan(asked: Mapping[str, Any], failing: Collection[str], hosts: str) -> list
         told = f"set {setting}, kept by {path}"
         found.append(Repair("hugepages", told, path, f"{setting}\n", (sysctl,)))
     if "peer_memory" in failing:
-        path = f"{etc}/modules-load.d/nvidia-peermem.conf"
-        told = f"loaded nvidia-peermem, kept by {path}"
-        modprobe = ("modprobe", "nvidia-peermem")
-        found.append(Repair("peer_memory", told, path, "nvidia-peermem\n", (modprobe,)))
+        module = asked["peer_module"]
+        path = f"{etc}/modules-load.d/{module}.conf"
+        told = f"loaded {module}, kept by {path}"
+        modprobe = ("modprobe", module)
+        found.append(Repair("peer_memory", told, path, f"{module}\n", (modprobe,)))
     if "xid" in failing and asked["reset_devices"]:
         pcis = ",".join(asked["reset_devices"])
         reset = ("nvidia-smi", "--gpu-reset", "-i", pcis)

@@ -1,0 +1,108 @@
+"""The role environment on hosts that share a directory, or should; real plays, a uv of ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .fake_uv import UV, VERSIONS
+
+ROOT = Path(__file__).parents[2]
+
+
+class Site:
+    """Hosts that are all this machine, each with a cluster's directory of its own."""
+
+    def __init__(self, play: Any, directory: Path) -> None:
+        self.play, self.directory = play, directory
+        self.log = directory / "log"
+        self.lock = directory / "lock.txt"
+        self.lock.write_text("ray==2.60.0\nvllm-cpu==0.32.0\n")
+        self.python = directory / "python"
+        self.python.write_text(f"#!/bin/sh\necho '{json.dumps(VERSIONS)}'\n")
+        self.python.chmod(0o755)
+
+    def run(self, *hosts: str, flags: tuple[str, ...] = (), **shared: str) -> Any:
+        for host in hosts:
+            uv = self.directory / host / "tools/bin/uv"
+            uv.parent.mkdir(parents=True, exist_ok=True)
+            uv.write_text(UV)
+            uv.chmod(0o755)
+        common = {
+            "engine_build": [],
+            "engine_python": "/bin/python3",
+            "environment_compile_bytecode": False,
+            "environment_requirements": str(self.lock),
+            "environment_packages": [str(ROOT / "packages/vllm_name")],
+            "sources_environment": {
+                "FAKE_LOG": str(self.log),
+                "FAKE_PYTHON": str(self.python),
+                "FAKE_FAILURE": "",
+            },
+        }
+        places = {host: shared.get(host, str(self.directory / "shared")) for host in hosts}
+        return self.play(
+            [{"name": "the role", "include_role": {"name": "environment"}}],
+            {
+                host: {
+                    **common,
+                    "environment_shared_dir": places[host],
+                    "site_host": {
+                        "cluster_dir": str(self.directory / host),
+                        "accelerator": "cpu",
+                        "architecture": "x86_64",
+                    },
+                }
+                for host in hosts
+            },
+            environment={"ANSIBLE_ROLES_PATH": str(ROOT / "roles")},
+            flags=flags,
+        )
+
+    def builds(self) -> int:
+        return self.log.read_text().count("pip sync") if self.log.exists() else 0
+
+
+@pytest.fixture
+def site(play: Any, tmp_path: Path) -> Site:
+    return Site(play, tmp_path)
+
+
+def changed(played: Any) -> list[str]:
+    return [
+        f"{name.removeprefix('environment : ')} ({host})"
+        for name, hosts in played.tasks.items()
+        for host, result in hosts.items()
+        if result.get("changed")
+    ]
+
+
+def gate(played: Any) -> dict[str, Any]:
+    (found,) = played.tasks["environment : Check that every host has the same environment"].values()
+    one: dict[str, Any] = found
+    return one
+
+
+def test_one_host_builds_and_every_other_one_imports_before_it_counts(site: Site) -> None:
+    looked = changed(site.run("h1", "h2", flags=("--check",)))
+    assert "Start to build (h1)" in looked and "Start to import it (h2)" in looked
+    assert site.builds() == 0 and not (site.directory / "shared").exists()
+
+    first = site.run("h1", "h2")
+    assert gate(first)["evidence"]["values"]["hosts"] == 2
+    assert site.builds() == 1
+    again = site.run("h1", "h2", "h3")
+    assert changed(again) == ["Start to import it (h3)"]
+    assert site.builds() == 1
+
+
+def test_a_host_that_does_not_see_the_directory_builds_nothing_and_says_so(site: Site) -> None:
+    played = site.run("h1", "h2", h2=str(site.directory / "not-mounted"))
+    refused = played.tasks["environment : Start to import it"]["h2"]
+    assert refused["failed"]
+    assert refused["msg"].startswith("this host cannot use the environment that the first one")
+    assert refused["fix"].startswith("mount environment_shared_dir on every host")
+    assert site.builds() == 1
