@@ -248,9 +248,7 @@ def _parser() -> argparse.ArgumentParser:
         if verb in ("up", "down", "sbatch"):
             one.add_argument("--check", action="store_true", help="say what would change")
         if verb == "sbatch":
-            one.add_argument(
-                "--output", metavar="FILE", help="or a directory (here)"
-            )
+            one.add_argument("--output", metavar="FILE", help="or a directory (here)")
             one.add_argument("--force", action="store_true", help="replace a file that differs")
         if verb == "up":
             one.add_argument("--tags", default="", help="only these stages")
