@@ -133,7 +133,14 @@ def alone(served: Ran, ann: Person) -> Iterator[Script]:
     ann.lab.run("ann", "scancel", "--name=vllm-alone-script", check=False)
 
 
-def test_the_script_alone_serves_over_two_nodes_to_a_correct_answer(alone: Script) -> None:
+@pytest.fixture(scope="module")
+def before(alone: Script) -> set[str]:
+    return set(alone.files())
+
+
+def test_the_script_alone_serves_over_two_nodes_to_a_correct_answer(
+    alone: Script, before: set[str]
+) -> None:
     alone.submit()
     told = alone.endpoint(10 * MINUTE)
     assert "Paris" in alone.ask(told)
@@ -154,7 +161,7 @@ def test_its_ray_asks_for_the_token_and_nobody_sees_a_secret(alone: Script) -> N
     assert not [text for text in texts for secret in secrets if secret in text]
 
 
-def test_its_end_leaves_logs_and_nothing_else(alone: Script, ann: Person) -> None:
+def test_its_end_leaves_logs_and_nothing_else(alone: Script, ann: Person, before: set[str]) -> None:
     held = {host: ann.processes(host) for host in ann.lab.computes}
     assert any("raylet" in one for host in held for one in held[host])
     ann.lab.run("ann", "scancel", alone.job)
@@ -162,7 +169,8 @@ def test_its_end_leaves_logs_and_nothing_else(alone: Script, ann: Person) -> Non
     for host in ann.lab.computes:
         left = ann.processes(host)
         assert not [one for one in left if "ray" in one or "bin/vllm" in one], left
-        assert alone.job not in " ".join(alone.left())
+    # The allocation of the first cluster still has its own.
+    assert set(alone.files()) <= before
     assert [one.name for one in alone.directory.iterdir()] == ["logs"]
     assert list((alone.directory / "logs").glob("*-ray-session/worker*"))
 

@@ -113,10 +113,16 @@ class Script:
         return str(json.loads(said)["choices"][0]["message"]["content"])
 
     def left(self) -> list[str]:
-        """Return what is still there of the job on its nodes: processes, files."""
-        found = []
+        """Return what is still there of the user's on all nodes: processes, files."""
+        found = self.files()
         for host in self.lab.computes:
             found += [f"{host}: {one}" for one in self.person.processes(host)]
+        return found
+
+    def files(self) -> list[str]:
+        """Return the user's files on the nodes themselves."""
+        found = []
+        for host in self.lab.computes:
             here = ["find", *LOCAL, "-mindepth", "1", "-user", self.person.user]
             found += [f"{host}: {one}" for one in self.lab.root(host, *here).splitlines()]
         return found
