@@ -174,9 +174,7 @@ def test_a_port_that_somebody_takes_in_between_is_left_to_them(
         begun = responder(port)["responder"]
         assert begun["kernel"] == looked[1] and len(looked) == 2
         assert len(alive(pids(tmp_path))) == 2
-        monkeypatch.setattr(
-            "reach_responder.of_the_kernel", lambda *_: [other.getsockname()[1]]
-        )
+        monkeypatch.setattr("reach_responder.of_the_kernel", lambda *_: [other.getsockname()[1]])
         failed = responder(port)
         assert failed["failed"] and str(other.getsockname()[1]) in failed["found"]
 
