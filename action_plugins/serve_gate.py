@@ -66,6 +66,7 @@ class ActionModule(ActionBase):
                 "question": verdict["question"],
                 "answer": verdict["answer"],
                 "seconds": verdict["seconds"],
+                "attention": _attention(verdict.get("attention") or {}),
                 "memory": beside(engine.get("estimate") or {}, verdict.get("figures") or {}),
             }
             for engine, verdict in answered
@@ -73,7 +74,7 @@ class ActionModule(ActionBase):
         misses = [
             f"{engine['name']}: {words}"
             for engine in engines
-            for words in engine["memory"]["misses"]
+            for words in [*engine["memory"]["misses"], *engine["attention"]["misses"]]
         ]
         for words in misses:
             self._display.warning(words)
@@ -86,6 +87,19 @@ class ActionModule(ActionBase):
                 "values": {"engines": engines},
             },
         }
+
+
+def _attention(printed: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return the attention backends in use, and in `misses` those passed over though asked for."""
+    used = printed.get("used", [])
+    instead = ", ".join(used) or "another one, which it does not name"
+    return {
+        "used": used,
+        "misses": [
+            f"vLLM was asked for the attention backend {name} and uses {instead}"
+            for name in printed.get("refused", [])
+        ],
+    }
 
 
 def _dashboard(engine: dict[str, Any]) -> dict[str, Any]:
