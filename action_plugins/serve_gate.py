@@ -65,6 +65,7 @@ class ActionModule(ActionBase):
                 "api_key_file": wanted["api_key_file"],
                 "question": verdict["question"],
                 "answer": verdict["answer"],
+                "reasoning": verdict.get("reasoning", ""),
                 "seconds": verdict["seconds"],
                 "attention": _attention(verdict.get("attention") or {}),
                 "memory": beside(engine.get("estimate") or {}, verdict.get("figures") or {}),
@@ -111,6 +112,14 @@ def _dashboard(engine: dict[str, Any]) -> dict[str, Any]:
 
 def _line(engine: dict[str, Any]) -> str:
     """Return one line about an engine that answered."""
-    answer = " ".join(engine["answer"].split())
-    shown = answer if len(answer) <= 60 else f"{answer[:57]}..."
-    return f'{engine["name"]} at {engine["endpoint"]}: "{engine["question"]}" - "{shown}"'
+    answer = f'"{_short(engine["answer"])}"'
+    if engine["reasoning"]:
+        thought = f'it thinks "{_short(engine["reasoning"])}"'
+        answer = f"{answer}; {thought}" if engine["answer"].strip() else thought
+    return f'{engine["name"]} at {engine["endpoint"]}: "{engine["question"]}" - {answer}'
+
+
+def _short(text: str) -> str:
+    """Return the begin of a text in one line."""
+    words = " ".join(text.split())
+    return words if len(words) <= 60 else f"{words[:57]}..."

@@ -149,6 +149,7 @@ class ActionModule(ActionBase):
             "endpoint": f"{wanted['url']}/v1",
             "question": wanted["completion"].get("question", ""),
             "answer": reply["answer"],
+            "reasoning": reply.get("reasoning", ""),
             "seconds": reply["seconds"],
         }
 

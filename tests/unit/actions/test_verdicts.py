@@ -58,6 +58,7 @@ ENGINES = [
 ]
 
 
+THOUGHTS = {"reasoning": "Let me think. " * 10, "answer": ""}
 OTHER_ATTENTION = {"attention": {"used": ["CPU_MLA"], "refused": ["FLASHMLA"]}}
 
 
@@ -90,6 +91,7 @@ def played(shared_play: Any, run_dir: Path) -> Any:
             once("nobody waited", "engine_verdicts", waits="other_waits"),
             gate("all answered", ENGINES[:1]),
             gate("another attention", ENGINES[:1], ready={"a": {**ANSWER, **OTHER_ATTENTION}}),
+            gate("thoughts alone", ENGINES[:1], ready={"a": {**ANSWER, **THOUGHTS}}),
             gate("one was not asked", ENGINES),
             gate("an empty answer", ENGINES[:1], ready={"a": {**ANSWER, "answer": ""}}),
             gate("nothing was asked", ENGINES[:1], ready={"a": {"ready": True, "waited": False}}),
@@ -137,6 +139,13 @@ def test_an_engine_that_passes_over_the_attention_backend_it_was_asked_for_is_to
     assert engine["attention"]["used"] == ["CPU_MLA"]
     (told,) = engine["attention"]["misses"]
     assert told == "vLLM was asked for the attention backend FLASHMLA and uses CPU_MLA"
+
+
+def test_thoughts_stand_where_the_answer_is_still_to_come(played: Any) -> None:
+    evidence = played["thoughts alone"]["evidence"]
+    told = evidence["summary"].partition('"Which city?" - ')[2]
+    assert told.startswith('it thinks "Let me think. ') and told.endswith('..."')
+    assert evidence["values"]["engines"][0]["reasoning"].startswith("Let me think.")
 
 
 def test_an_empty_answer_is_an_answer_and_check_mode_has_none(played: Any) -> None:
