@@ -73,7 +73,7 @@ class ActionModule(ActionBase):
                 wanted.count, wanted.spares, wanted.max_cents_per_hour, asked["boot_seconds"]
             )
             if self._task.check_mode:
-                return {**result, **_announce(cluster, wish)}
+                return {**result, **_announce(cluster, wish, dict(asked["rejected"]))}
             with cluster.alone(self._line.show):
                 self._begin(cluster, variables, wanted)
                 done = self._provide(cluster, wanted, wish, asked)
@@ -169,9 +169,9 @@ class ActionModule(ActionBase):
         }
 
 
-def _announce(cluster: LambdaCluster, wish: Wish) -> dict[str, Any]:
-    """Say what would be rented; nothing is asked for but lists."""
+def _announce(cluster: LambdaCluster, wish: Wish, rejected: dict[str, str]) -> dict[str, Any]:
+    """Say what would be rented or replaced; nothing is asked for but lists."""
     fleet = cluster.fleet()
     machines = cluster.machines()
-    step = next_step(wish, machines, fleet.offers(), fleet.pending, {}, time.time())
-    return announced(machines, step, wish)
+    step = next_step(wish, machines, fleet.offers(), fleet.pending, rejected, time.time())
+    return announced(machines, step, wish, rejected)

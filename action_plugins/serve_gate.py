@@ -65,7 +65,9 @@ class ActionModule(ActionBase):
                 "api_key_file": wanted["api_key_file"],
                 "question": verdict["question"],
                 "answer": verdict["answer"],
+                "reasoning": verdict.get("reasoning", ""),
                 "seconds": verdict["seconds"],
+                "attention": _attention(verdict.get("attention") or {}),
                 "memory": beside(engine.get("estimate") or {}, verdict.get("figures") or {}),
             }
             for engine, verdict in answered
@@ -73,7 +75,7 @@ class ActionModule(ActionBase):
         misses = [
             f"{engine['name']}: {words}"
             for engine in engines
-            for words in engine["memory"]["misses"]
+            for words in [*engine["memory"]["misses"], *engine["attention"]["misses"]]
         ]
         for words in misses:
             self._display.warning(words)
@@ -88,6 +90,19 @@ class ActionModule(ActionBase):
         }
 
 
+def _attention(printed: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return the attention backends in use, and in `misses` those passed over though asked for."""
+    used = printed.get("used", [])
+    instead = ", ".join(used) or "another one, which it does not name"
+    return {
+        "used": used,
+        "misses": [
+            f"vLLM was asked for the attention backend {name} and uses {instead}"
+            for name in printed.get("refused", [])
+        ],
+    }
+
+
 def _dashboard(engine: dict[str, Any]) -> dict[str, Any]:
     """Return on which host's loopback address Ray shows what it does, if it is Ray's engine."""
     if engine.get("executor") != "ray":
@@ -97,6 +112,14 @@ def _dashboard(engine: dict[str, Any]) -> dict[str, Any]:
 
 def _line(engine: dict[str, Any]) -> str:
     """Return one line about an engine that answered."""
-    answer = " ".join(engine["answer"].split())
-    shown = answer if len(answer) <= 60 else f"{answer[:57]}..."
-    return f'{engine["name"]} at {engine["endpoint"]}: "{engine["question"]}" - "{shown}"'
+    answer = f'"{_short(engine["answer"])}"'
+    if engine["reasoning"]:
+        thought = f'it thinks "{_short(engine["reasoning"])}"'
+        answer = f"{answer}; {thought}" if engine["answer"].strip() else thought
+    return f'{engine["name"]} at {engine["endpoint"]}: "{engine["question"]}" - {answer}'
+
+
+def _short(text: str) -> str:
+    """Return the begin of a text in one line."""
+    words = " ".join(text.split())
+    return words if len(words) <= 60 else f"{words[:57]}..."

@@ -96,6 +96,7 @@ class ActionModule(ActionBase):
         phase: dict[str, Any] = {"name": "starting", "done": 0, "total": 0}
         offset, heard, last_line = -1, 0, ""
         figures: dict[str, float] = {}
+        attention: dict[str, list[str]] = {}
         while True:
             look = self._execute_module(
                 module_name="engine_log_info",
@@ -114,9 +115,12 @@ class ActionModule(ActionBase):
             phase = look["phase"] or phase
             last_line = (look["lines"] or [last_line])[-1]
             figures = joined(figures, look.get("figures") or {})
+            for kind, names in (look.get("attention") or {}).items():
+                attention[kind] = list(dict.fromkeys([*attention.get(kind, []), *names]))
             if look["running"] and look["healthy"]:
                 progress.show(f"{wanted['engine']}: first answer", phase="answering")
-                return {**self._answer(wanted, task_vars), "figures": figures}
+                printed = {"figures": figures, "attention": attention}
+                return {**self._answer(wanted, task_vars), **printed}
             if self._task.check_mode:
                 return {"ready": True, "waited": False}
             if not look["running"]:
@@ -145,6 +149,7 @@ class ActionModule(ActionBase):
             "endpoint": f"{wanted['url']}/v1",
             "question": wanted["completion"].get("question", ""),
             "answer": reply["answer"],
+            "reasoning": reply.get("reasoning", ""),
             "seconds": reply["seconds"],
         }
 

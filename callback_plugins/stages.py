@@ -59,6 +59,8 @@ class CallbackModule(DefaultCallback):
         self._doors: list[rented.Door] = []
         self._failed = False
         self._running = False
+        # Hosts that failures were about.
+        self._named: list[str] = []
 
     # What a stage is: the record's rule, a stage begins with its first task.
 
@@ -258,6 +260,9 @@ class CallbackModule(DefaultCallback):
             stage = (self._pending or (self._stage or "",))[0] if not self._stage else self._stage
             seconds = "" if self._failed else console.duration(time.monotonic() - self._began)
             self._failed = True
+            self._named += rented.named(
+                stage, [*hosts, failure.where or ""], plays.hosts(self._play)
+            )
             self._show(
                 console.stage_line(stage, f"{_hosts(hosts)}: {failure.msg}", seconds), "COLOR_ERROR"
             )
@@ -269,7 +274,8 @@ class CallbackModule(DefaultCallback):
 
     def _ways_out(self, *, failed: bool = True) -> list[str]:
         given = context.CLIARGS.get("inventory") or ()
-        return rented.ways_out(plays.cluster_name(self._play), given, failed=failed)
+        cluster = plays.cluster_name(self._play)
+        return rented.ways_out(cluster, given, failed=failed, named=self._named)
 
     def _show_report(self) -> None:
         directory = os.environ.get("VLLM_ANSIBLE_RUN_DIR")

@@ -18,12 +18,21 @@ from vllm_ansible.wheels.builds import parse_builds, wanted_wheels
 
 
 def vllm_environment_request(
-    requirements: str, packages: list[str], python: str, wheels: list[dict[str, Any]]
+    requirements: str,
+    packages: list[str],
+    python: str,
+    wheels: list[dict[str, Any]],
+    given: str = "",
 ) -> dict[str, Any]:
-    """Return digest and contents: lock | vllm_environment_request(dirs, python, wheels)."""
+    """Return digest and contents: lock | vllm_environment_request(dirs, python, wheels, given)."""
+    if given and wheels:
+        raise AnsibleFilterError(
+            "engine_build and environment_path exclude each other: nothing is installed into an "
+            "environment of yours; install the build there, or leave environment_path out"
+        )
     directories = [Path(one) for one in packages]
     try:
-        return environment_request(Path(requirements), directories, str(python), wheels)
+        return environment_request(Path(requirements), directories, str(python), wheels, given)
     except (OSError, KeyError, ValueError) as error:
         raise AnsibleFilterError(
             f"what the engine's environment must hold cannot be read: {error!r}"

@@ -32,6 +32,10 @@ options:
     description: Text the answer must contain. Empty judges the numbers alone.
     type: str
     default: ""
+  reasoning:
+    description: Whether reasoning must come apart from the answer. Needs O(max_tokens) for both.
+    type: bool
+    default: false
   max_tokens:
     description: Longest answer, in tokens.
     type: int
@@ -64,6 +68,10 @@ answer:
   description: What the model said.
   type: str
   returned: when it answered
+reasoning:
+  description: What the model thought before, where its parser tells it from the answer.
+  type: str
+  returned: when it reasoned
 seconds:
   description: From the request to the whole answer.
   type: float
@@ -85,6 +93,7 @@ def main() -> None:
             "model": {"type": "str", "required": True},
             "question": {"type": "str", "default": "What is the capital of France?"},
             "expect": {"type": "str", "default": ""},
+            "reasoning": {"type": "bool", "default": False},
             "max_tokens": {"type": "int", "default": 32},
             "timeout_seconds": {"type": "int", "default": 300},
         },
@@ -108,7 +117,7 @@ def main() -> None:
         )
     except (OSError, Unanswered) as error:
         module.exit_json(changed=False, ok=False, reason=str(error))
-    reason = judge(reply, wanted["expect"])
+    reason = judge(reply, wanted["expect"], wanted["reasoning"])
     module.exit_json(changed=False, ok=not reason, reason=reason, **reply)
 
 

@@ -37,9 +37,17 @@ options:
     type: str
     choices: [present, look, alone, proven]
     default: present
+  given:
+    description:
+      - Directory of an environment that somebody else has made, with vLLM and Ray. It is used as it
+        is, with O(packages) laid over it, and nothing is built from a lock.
+    type: path
   requirements:
     description: The lock on the host. Without it, the place that RV(requirements) tells.
     type: path
+  user:
+    description: User that engines run as, who must be able to read O(given). Needs root.
+    type: str
   packages:
     description: Our own packages, as sources; they are packed into wheels on the host.
     type: list
@@ -135,7 +143,9 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node import (
     background,
+    build_command,
     environment,
+    given_environment,
     old_environments,
     own_wheels,
     shared_environment,
@@ -153,6 +163,8 @@ def main() -> None:
             "digest": {"type": "str", "required": True},
             "state": {"choices": ["present", "look", "alone", "proven"], "default": "present"},
             "requirements": {"type": "path"},
+            "given": {"type": "path"},
+            "user": {"type": "str"},
             "packages": {"type": "list", "elements": "dict", "default": []},
             "wheels": {"type": "list", "elements": "dict", "default": []},
             "python": {"type": "str", "default": "3.11"},
@@ -225,11 +237,18 @@ def start(module: AnsibleModule, wanted: dict[str, Any], found: dict[str, Any]) 
 
 def refuse(module: AnsibleModule, wanted: dict[str, Any]) -> None:
     """Say what keeps the environment from being built."""
+    if wanted["given"]:
+        try:
+            given_environment.interpreter(wanted["given"])
+            if wanted["user"]:
+                given_environment.expect_readable(wanted["given"], wanted["user"])
+        except build_command.BuildError as error:
+            module.fail_json(msg=str(error), **error.details)
     for name, fix in (
         ("uv", "run the stage prepare, which makes the cluster's tools"),
         ("requirements", "copy the lock there first"),
     ):
-        if not os.path.exists(wanted[name]):
+        if not os.path.exists(wanted[name]) and not (wanted["given"] and name == "requirements"):
             module.fail_json(
                 msg=f"the environment cannot be built without {wanted[name]}",
                 expected=f"a file {wanted[name]}",

@@ -80,6 +80,10 @@ figures:
   description: C(weights_gib) and C(kv_tokens), as far as the text prints them.
   type: dict
   returned: success
+attention:
+  description: Attention backends that the text names, C(used) and C(refused).
+  type: dict
+  returned: success
 healthy:
   description: Whether the port answered with 200.
   type: bool
@@ -88,7 +92,13 @@ healthy:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.completion import status_of
-from ansible.module_utils.vllm_ansible.node.engine_log import figures, last_phase, news, tail
+from ansible.module_utils.vllm_ansible.node.engine_log import (
+    attention,
+    figures,
+    last_phase,
+    news,
+    tail,
+)
 from ansible.module_utils.vllm_ansible.node.log_file import end_of
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
 from ansible.module_utils.vllm_ansible.node.processes import looks
@@ -124,6 +134,7 @@ def main() -> None:
             lines=[],
             news=0,
             figures={},
+            attention={},
             healthy=False,
         )
     start = seen["log_offset"] if wanted["offset"] < 0 else wanted["offset"]
@@ -140,6 +151,7 @@ def main() -> None:
         lines=tail(text),
         news=news(text),
         figures=figures(text),
+        attention=attention(text),
         healthy=bool(wanted["health_url"]) and status_of(wanted["health_url"]) == 200,
     )
 

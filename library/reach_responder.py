@@ -90,7 +90,7 @@ from contextlib import suppress
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import background, port_holders
+from ansible.module_utils.vllm_ansible.node import background
 from ansible.module_utils.vllm_ansible.node.failure import Failure
 from ansible.module_utils.vllm_ansible.node.family import until
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
@@ -100,6 +100,8 @@ from ansible.module_utils.vllm_ansible.node.reach_wire import key_from
 
 NAME = "reach"
 START_SECONDS = 20.0
+# Whoever else looked for free ports at the same moment may have been faster.
+TRIES = 3
 
 
 def begin(wanted: dict[str, Any], check: bool) -> dict[str, Any]:
@@ -110,12 +112,13 @@ def begin(wanted: dict[str, Any], check: bool) -> dict[str, Any]:
     address = wanted["address"]
     engines = [[int(port) for port in ports] for ports in wanted["ports"]]
     planned = {port for ports in engines for port in ports}
-    found = sort_out(address, engines, wanted["cluster_dir"])
-    kernel = of_the_kernel(address, max(1, wanted["kernel_ports"]), planned)
-    # The last one echoes datagrams; it is of the kernel's range, where nothing of ours can be.
-    listening = [*found["free"], *kernel]
-    if not check:
-        _start(wanted, listening, key)
+    for left in reversed(range(TRIES)):
+        found = sort_out(address, engines, wanted["cluster_dir"])
+        kernel = of_the_kernel(address, max(1, wanted["kernel_ports"]), planned)
+        # The last one echoes datagrams; it is of the kernel's range, where nothing of ours can be.
+        listening = [*found["free"], *kernel]
+        if check or _start(wanted, listening, key, bool(left)):
+            break
     responder = {
         "address": address,
         "ports": fold([*planned.difference(found["left"]), *kernel]),
@@ -128,25 +131,32 @@ def begin(wanted: dict[str, Any], check: bool) -> dict[str, Any]:
     return {"changed": True, "responder": responder}
 
 
-def _start(wanted: dict[str, Any], listening: list[int], key: bytes) -> None:
-    """Start the program and wait until it listens on its last port."""
+def _start(wanted: dict[str, Any], listening: list[int], key: bytes, again: bool) -> bool:
+    """Start the program and wait until it says that it listens on all its ports.
+
+    Returns False where a port was taken in between and it is worth while to look `again`.
+    """
     where = wanted["tasks_dir"]
     task = work(key, wanted["address"], listening, wanted["life_seconds"])
     background.start(where, NAME, task, user=wanted["user"], digest=str(time.time_ns()))
 
+    # Its own word: a listener on one of its ports may be somebody else's.
     def listens() -> bool:
-        return listening[-1] in port_holders.listeners()
+        return bool(background.look(where, NAME)["progress"]["done"] == len(listening))
 
     until(lambda: listens() or background.look(where, NAME)["state"] != "running", START_SECONDS)
-    if not listens():
-        status = background.look(where, NAME, 10)
-        raise Failure(
-            f"the responder does not listen: {status.get('message') or status['state']}",
-            expected=f"a program that listens on {len(listening)} ports of {wanted['address']}",
-            found=status.get("message") or " / ".join(status["log_tail"]) or status["state"],
-            where=status["log"],
-            fix="run the stage again: a port may have been taken in between",
-        )
+    status = background.look(where, NAME, 10)
+    if listens():
+        return True
+    if again and status.get("details", {}).get("taken"):
+        return False
+    raise Failure(
+        f"the responder does not listen: {status.get('message') or status['state']}",
+        expected=f"a program that listens on {len(listening)} ports of {wanted['address']}",
+        found=status.get("message") or " / ".join(status["log_tail"]) or status["state"],
+        where=status["log"],
+        fix="run the stage again: a port may have been taken in between",
+    )
 
 
 def end(wanted: dict[str, Any], check: bool) -> dict[str, Any]:

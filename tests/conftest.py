@@ -25,6 +25,9 @@ ROOT = Path(__file__).parents[1]
 # What `module_utils = src` in ansible.cfg does for a play.
 ansible.module_utils.__path__.append(str(ROOT / "src"))
 
+# As wide as a console without a terminal: whoever runs the tests may have another.
+os.environ["COLUMNS"] = "100"
+
 # Tests that take minutes, most of them spent waiting: two rows of them at once, all others beside.
 ROWS = {"engine": "engines", "flows": "engines", "lab": "hosts", "test_molecule.py": "hosts"}
 

@@ -30,12 +30,14 @@ def environment_request(
     packages: Sequence[Path],
     python: str,
     wheels: Sequence[Mapping[str, Any]] = (),
+    given: str = "",
 ) -> dict[str, Any]:
     """Return the packages and the digest by which hosts know this environment.
 
     wheels are our own builds, by name and key; one is installed in place of what the lock names.
+    given is the directory of an environment on hosts that is used in place of the lock.
     """
-    lock = hashlib.sha256(requirements.read_bytes()).hexdigest()
+    lock = f"given:{given}" if given else hashlib.sha256(requirements.read_bytes()).hexdigest()
     contents = [read_package(directory) for directory in packages]
     built = [{"name": wheel["name"], "key": wheel["key"]} for wheel in wheels]
     text = json.dumps([lock, contents, python, *([built] if built else [])], sort_keys=True)

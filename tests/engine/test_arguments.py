@@ -16,6 +16,9 @@ LINES = {
     "wrong choice": ["/m", "--dtype", "float31"],
     "needs another": ["/m", "--enable-auto-tool-choice"],
     "no server": ["--help"],
+    "attention": ["/m", "--attention-backend", "triton_attn"],
+    "no such attention": ["/m", "--attention-backend", "FLASH_MLA"],
+    "attention not installed": ["/m", "--attention-backend", "FLASHINFER"],
 }
 
 
@@ -26,7 +29,18 @@ def answers(engine: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_good_arguments_pass(answers: dict[str, dict[str, Any]]) -> None:
-    assert answers["good"] == {"ok": True}
+    assert answers["good"] == answers["attention"] == {"ok": True}
+
+
+def test_an_attention_backend_that_this_vllm_lacks_is_refused_with_those_that_are_near(
+    answers: dict[str, dict[str, Any]],
+) -> None:
+    found = answers["no such attention"]
+    assert found["complaint"] == "this vLLM has no attention backend FLASH_MLA"
+    assert found["close"]["FLASH_MLA"][0] == "FLASHMLA"
+    # Named, and its package is not there.
+    found = answers["attention not installed"]
+    assert "FLASHINFER does not load: ModuleNotFoundError" in found["complaint"]
 
 
 def test_a_misspelt_argument_comes_with_the_one_that_was_meant(

@@ -119,6 +119,27 @@ def test_a_spare_takes_over_and_machines_that_do_not_answer_or_let_nobody_in_are
     assert closed not in site.machines.rented.values()
 
 
+def test_a_machine_is_given_back_by_the_name_of_its_host(site: Rented) -> None:
+    replace = "playbooks/replace.yml"
+    before = {one["name"]: one["id"] for one in site.cloud.account.list_instances()}
+    site.cloud.log.clear()
+    ran = site.run("--check", "-e", "replace_hosts=rented-1", playbook=replace)
+    assert ran.status == 0, ran.output
+    assert "slot 1 would be replaced: given back by name" in ran.output
+    assert site.cloud.writes == []
+    refused = site.run("-e", "replace_hosts=rented-7", playbook=replace)
+    assert "no host is called rented-7" in refused.failure["msg"]
+    ran = site.run("-e", "replace_hosts=rented-1", playbook=replace)
+    assert ran.status == 0, ran.output
+    told = "; ".join(one["summary"] for one in ran.evidence("provision"))
+    assert "slot 1 replaced: given back by name" in told
+    assert "slot 1 taken by the spare of slot 2" in told
+    assert site.paid_for == ["rented-0", "rented-1", "rented-2"]
+    after = {one["name"]: one["id"] for one in site.cloud.account.list_instances()}
+    assert (after["rented-0"], after["rented-1"]) == (before["rented-0"], before["rented-2"])
+    assert after["rented-2"] not in before.values()
+
+
 @pytest.mark.engine
 def test_what_is_rented_serves_a_true_answer(site: Rented) -> None:
     # Everything from nothing, on two hosts at once, beside other tests.

@@ -174,7 +174,8 @@ class Machines:
         assert "=> {" in done.stdout, done.stdout + done.stderr
         text = done.stdout[done.stdout.index("=> {") + 3 :]
         found: dict[str, Any] = json.JSONDecoder().raw_decode(text)[0]
-        return {"failed": False, **found}
+        # Where a module fails, the word is before its answer alone.
+        return {**found, "failed": "| FAILED! =>" in done.stdout}
 
     def play(self, *flags: str, **said: Any) -> Played:
         """Play the role on both."""

@@ -71,6 +71,7 @@ PATTERNS = {
     ),
     "nfs_cache_probe_mib": (r"[1-9]\d*", "one or more", "write 64"),
     "environment_shared_dir": (r"|/[^\s'\"]*", "an absolute path without spaces", "write /srv/..."),
+    "environment_path": (r"|/[^\s'\"]*", "an absolute path without spaces", "write /srv/..."),
     "models_dir": (r"|[/~][^\s'\"]*", "an absolute path without spaces", "write /srv/..."),
     "object_storage_endpoint": (
         r"|https?://[^\s/?#@]+(/[^\s?#@]*)?",

@@ -21,7 +21,7 @@ import vllm.entrypoints.cli.main as cli
 from vllm.entrypoints.cli.serve import ServeSubcommand
 
 class Refused(Exception):
-    pass
+    close = None
 
 def refuse(parser, message):
     raise Refused(message)
@@ -40,13 +40,39 @@ def close(message):
     return {word: match for word in sorted(words - set(known))
             if (match := difflib.get_close_matches(word, known, 3, 0.6))}
 
+def prove(args):
+    # The parser takes any name of an attention backend; the engine would end at its start.
+    name = getattr(args, "attention_backend", None)
+    config = getattr(args, "attention_config", None)
+    name = name or (config.get("backend") if isinstance(config, dict) else
+                    getattr(config, "backend", None))
+    name = getattr(name, "name", name)
+    if not name or str(name).lower() == "auto":
+        return
+    try:
+        from vllm.v1.attention.backends.registry import AttentionBackendEnum as Backend
+    except ImportError:
+        # A release that keeps them elsewhere: its own start has to tell.
+        return
+    chosen = Backend.__members__.get(str(name).upper())
+    if chosen is None:
+        error = Refused(f"this vLLM has no attention backend {name}")
+        near = difflib.get_close_matches(str(name).upper(), list(Backend.__members__), 3, 0.6)
+        error.close = {str(name): near} if near else {}
+        raise error
+    try:
+        chosen.get_class()
+    except Exception as error:
+        raise Refused(f"its attention backend {name} does not load: "
+                      f"{type(error).__name__}: {error}") from error
+
 def one_line(text):
     return " ".join(text.split())[:400]
 
 options = []
 argparse.ArgumentParser.error = refuse
 ServeSubcommand.subparser_init = remember
-ServeSubcommand.cmd = staticmethod(lambda args: None)
+ServeSubcommand.cmd = staticmethod(prove)
 answers = {}
 for name, arguments in json.load(sys.stdin).items():
     sys.argv = ["vllm", "serve", *arguments]
@@ -54,7 +80,8 @@ for name, arguments in json.load(sys.stdin).items():
         cli.main()
         answers[name] = {"ok": True}
     except Refused as error:
-        answers[name] = {"ok": False, "complaint": one_line(str(error)), "close": close(str(error))}
+        answers[name] = {"ok": False, "complaint": one_line(str(error)),
+                         "close": close(str(error)) if error.close is None else error.close}
     except SystemExit:
         answers[name] = {"ok": False, "complaint": "it would print help and end", "close": {}}
     except (ValueError, TypeError, OSError) as error:

@@ -37,7 +37,8 @@ def ask(
 ) -> dict[str, Any]:
     """Return `answer`, `tokens`, `finish_reason`, `logprobs`, `seconds` of one greedy completion.
 
-    Raises Unanswered with the server's own words.
+    `reasoning` is there where a parser has told it from the answer. Raises Unanswered with the
+    server's own words.
     """
     body = {
         "model": model,
@@ -56,8 +57,12 @@ def ask(
         with _open(request, timeout) as response:
             answer = json.load(response)
         choice = answer["choices"][0]
+        message = choice["message"]
+        # vLLM has renamed it.
+        reasoning = message.get("reasoning") or message.get("reasoning_content")
         return {
-            "answer": choice["message"]["content"] or "",
+            **({"reasoning": str(reasoning)} if reasoning else {}),
+            "answer": message["content"] or "",
             "tokens": int(answer["usage"]["completion_tokens"]),
             "finish_reason": choice["finish_reason"],
             "logprobs": [token["logprob"] for token in choice["logprobs"]["content"]],
@@ -70,11 +75,12 @@ def ask(
         raise Unanswered(f"{type(error).__name__}: {error}") from error
 
 
-def judge(reply: dict[str, Any], expect: str) -> str:
+def judge(reply: dict[str, Any], expect: str, reasoning: bool = False) -> str:
     """Return why a reply is no proof of a working model, or an empty string when it is.
 
     expect is text that the answer must contain, in any case; without it, as for random weights,
-    the numbers alone are judged.
+    the numbers alone are judged. With reasoning, thoughts must come apart from the answer, which
+    may be missing where they took all tokens.
     """
     if reply["tokens"] < 1:
         return "the answer has no tokens"
@@ -84,6 +90,16 @@ def judge(reply: dict[str, Any], expect: str) -> str:
     broken = [one for one in reply["logprobs"] if one is None or not math.isfinite(float(one))]
     if broken:
         return f"{len(broken)} of {reply['tokens']} tokens have a log probability of {broken[0]}"
+    if reasoning:
+        if not reply.get("reasoning", "").strip():
+            return (
+                "the answer comes without reasoning: reasoning_parser is another model's, or this "
+                "model does not reason unless asked to, which probe: {reasoning: false} tells"
+            )
+        if not reply["answer"].strip():
+            if reply["finish_reason"] != "length":
+                return "reasoning came, and no answer after it"
+            reply = {**reply, "answer": reply["reasoning"]}
     if expect and expect.lower() not in reply["answer"].lower():
         return f"the answer does not contain {expect!r}: {reply['answer']!r}"
     return ""

@@ -40,6 +40,13 @@ _IDLE = re.compile(
 _WEIGHTS = re.compile(r"(?:Model loading took|[Ll]oading model weights took) ([\d.]+) ?Gi?B")
 _TOKENS = re.compile(r"KV cache size: ([\d,]+) tokens")
 
+# What chooses how attention is computed prints its choice, platforms/*.py of vLLM 0.32. On CPU the
+# usual one is chosen without a word, and another that was asked for is passed over with a line.
+_ATTENTION = re.compile(
+    r"\[(?:cuda|cpu|rocm|xpu)\.py:\d+\] (Using|Cannot use) "
+    r"(?:AttentionBackendEnum\.)?([A-Z][A-Z0-9_]*) (?:attention )?backend\b"
+)
+
 
 def figures(text: str) -> dict[str, float]:
     """Return what a log prints of memory: weights of the fullest rank in GiB, tokens of the cache.
@@ -53,6 +60,16 @@ def figures(text: str) -> dict[str, float]:
         found["weights_gib"] = max(weights)
     if tokens:
         found["kv_tokens"] = float(min(tokens))
+    return found
+
+
+def attention(text: str) -> dict[str, list[str]]:
+    """Return the attention backends that a log names: `used`, and `refused` though asked for."""
+    found: dict[str, list[str]] = {"used": [], "refused": []}
+    for word, name in _ATTENTION.findall(text):
+        names = found["used" if word == "Using" else "refused"]
+        if name not in names:
+            names.append(name)
     return found
 
 

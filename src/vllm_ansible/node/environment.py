@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
-from . import own_wheels, uv_command
+from . import given_environment, own_wheels, uv_command
 from .build_command import (
     BuildError,
     Report,
@@ -87,9 +87,10 @@ def python(place: Path) -> Path:
 
 
 def distributions(place: Path) -> dict[str, str]:
-    """Return what is installed, by name, as the directory itself tells."""
+    """Return what is installed, by name, as the directory itself tells, and the one below it."""
     found = {}
-    for entry in place.glob("lib/python3.*/site-packages/*.dist-info"):
+    below = [entry for site in given_environment.sites(place) for entry in site.glob("*.dist-info")]
+    for entry in [*below, *place.glob("lib/python3.*/site-packages/*.dist-info")]:
         name, _, version = entry.name[: -len(".dist-info")].partition("-")
         found[name.lower().replace("_", "-")] = version
     return found
@@ -138,24 +139,33 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
         shutil.rmtree(place)
     place.parent.mkdir(parents=True, exist_ok=True)
     environment = uv_command.build_environment(wanted)
+    given = wanted.get("given") or ""
     if not python(place).exists():
-        version = uv_command.interpreter(wanted["python"])
+        version = (
+            str(given_environment.interpreter(given))
+            if given
+            else uv_command.interpreter(wanted["python"])
+        )
         run([wanted["uv"], "venv", "--quiet", "--python", version, str(place)], environment)
     if wanted["compiles"]:
         check_headers(place, wanted["python"], environment)
 
     built = own_wheels.built_records(wanted["cluster_dir"], wanted["wheels"])
-    lock = own_wheels.write_lock(place, Path(wanted["requirements"]), list(built))
-    names = [
-        str(lock),
-        str(own_wheels.write_packages(place, wanted["packages"], list(built.values()))),
-    ]
-    total = locked(lock.read_text()) + len(wanted["packages"]) + len(built)
+    names = [str(own_wheels.write_packages(place, wanted["packages"], list(built.values())))]
+    total = len(wanted["packages"]) + len(built)
+    if not given:
+        lock = own_wheels.write_lock(place, Path(wanted["requirements"]), list(built))
+        names.insert(0, str(lock))
+        total += locked(lock.read_text())
     links = uv_command.find_links(wanted["find_links"], environment)
     command = uv_command.sync_command(wanted["uv"], place, names, links, wanted["torch_backend"])
     install(command, environment, place, total, report)
+    if given:
+        # Not even bytecode: it is somebody else's.
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        given_environment.join(place, given, environment)
     versions = check_imports(place, environment, report)
-    if wanted["compile_bytecode"]:
+    if wanted["compile_bytecode"] and not given:
         compile_bytecode(place, environment, report)
     installed = distributions(place)
     digests = {name: record["sha256"] for name, record in built.items()}

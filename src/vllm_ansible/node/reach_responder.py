@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import selectors
@@ -38,11 +39,18 @@ class Responder:
         for port in ports:
             made = listen(address, port)
             if made is None:
-                raise Failure(f"port {port} of {address} was taken a moment ago")
+                raise Failure(f"port {port} of {address} was taken a moment ago", taken=port)
             self.selector.register(made, selectors.EVENT_READ, self.accept)
         self.udp = wire.socket_for(address, socket.SOCK_DGRAM)
         self.udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        self.udp.bind((address, self.udp_port))
+        try:
+            self.udp.bind((address, self.udp_port))
+        except OSError as error:
+            raise Failure(
+                f"nothing can be received on UDP port {self.udp_port} of {address}: "
+                f"{error.strerror}",
+                **({"taken": self.udp_port} if error.errno == errno.EADDRINUSE else {}),
+            ) from error
         self.selector.register(self.udp, selectors.EVENT_READ, self.echo)
 
     def serve(self, seconds: float) -> None:

@@ -47,10 +47,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Probe:
-    """The question whose answer proves an engine, and a text the answer must hold."""
+    """The question whose answer proves an engine, and a text the answer must hold.
+
+    reasoning: it must have thought first, and its parser must have told that from the answer.
+    """
 
     prompt: str = "What is the capital of France?"
     expect: str = ""
+    reasoning: bool = False
 
 
 @dataclass(frozen=True)
@@ -268,13 +272,20 @@ class _Reader:
 
     def _probe(self) -> Probe:
         value = self.item.get("probe") or {}
+        kinds = {"prompt": str, "expect": str, "reasoning": bool}
         good = isinstance(value, Mapping) and all(
-            key in ("prompt", "expect") and isinstance(text, str) for key, text in value.items()
+            key in kinds and isinstance(given, kinds[key]) for key, given in value.items()
         )
         if not good:
-            self._refuse("probe", "{prompt: text, expect: text}", value, "write both as texts")
+            expected = "{prompt: text, expect: text, reasoning: true or false}"
+            self._refuse("probe", expected, value, "write these alone")
             return Probe()
-        return Probe(**value)
+        arguments = self.item.get("vllm_args")
+        parses = isinstance(arguments, Mapping) and any(
+            given and str(name).replace("-", "_") == "reasoning_parser"
+            for name, given in arguments.items()
+        )
+        return Probe(**{"reasoning": parses, **value})
 
 
 def _environment_text(value: object) -> str:

@@ -100,18 +100,25 @@ def all_unfit(machines: Sequence[Machine], rejected: Mapping[str, str]) -> str:
     )
 
 
-def announced(machines: Sequence[Machine], step: Step, wish: Wish) -> dict[str, Any]:
-    """Return what a run would rent, and at what price; nothing was asked for but lists.
+def announced(
+    machines: Sequence[Machine], step: Step, wish: Wish, rejected: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return what a run would rent or replace, and at what price; only lists were asked for.
 
     `step` is what a run would do first.
     """
     living = [one for one in machines if one.status not in GONE]
     slots = wish.count + wish.spares
     missing = slots - len({one.slot for one in living if one.slot < slots})
-    result: dict[str, Any] = {"changed": bool(missing), "machines": listed(living)}
+    unfit = [one for one in living if one.id in rejected]
+    result: dict[str, Any] = {"changed": bool(missing or unfit), "machines": listed(living)}
     if isinstance(step, TooDear):
         return {**result, **_stopped(too_dear(step), living, wish)}
-    if not missing:
+    if unfit:
+        summary = "; ".join(
+            f"slot {one.slot} would be replaced: {rejected[one.id]}" for one in unfit
+        )
+    elif not missing:
         summary = f"{kinds(living)}: every slot has a machine"
     elif isinstance(step, Launch):
         price = dollars(missing * step.offer.cents_per_hour)

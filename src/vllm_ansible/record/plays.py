@@ -46,6 +46,11 @@ def of_first_host(play: Any, group: str) -> Mapping[str, Any]:
     return found
 
 
+def hosts(play: Any) -> list[str]:
+    """Return the names of all hosts of the inventory."""
+    return [str(one) for one in play.get_variable_manager()._inventory.get_hosts("all")]
+
+
 def is_rescued(task: Any) -> bool:
     """Tell whether a rescue section waits for this task's failure.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -16,15 +17,35 @@ from vllm_ansible.slurm.endpoint import login
 
 from . import console
 
+# Later ones fail for what runs on a machine.
+JUDGING = ("prepare", "verify")
 STATE = Path(__file__).resolve().parents[3] / "state"
 
 
+def named(stage: str, texts: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the hosts that a failure of a stage is about, out of its own words on where it is.
+
+    Of stages that judge machines which were accepted before; none where it is about all of them.
+    """
+    if stage not in JUDGING:
+        return []
+    words = {word for text in texts for word in re.split(r"[\s,:()]+", text or "")}
+    found = [host for host in known if host in words]
+    return found if len(found) < len(known) else []
+
+
 def ways_out(
-    cluster: str | None, inventories: Sequence[str], *, failed: bool, state: Path = STATE
+    cluster: str | None,
+    inventories: Sequence[str],
+    *,
+    failed: bool,
+    named: Sequence[str] = (),
+    state: Path = STATE,
 ) -> list[str]:
     """Return what a cluster's machines cost and how to end them, or to go on after a failure.
 
-    Nothing where no machine is paid for.
+    `named` are hosts that failures were about, whose machines may be given back alone. Nothing
+    where no machine is paid for.
     """
     try:
         ledger = Ledger(state / (cluster or "-") / FILE)
@@ -39,10 +60,13 @@ def ways_out(
         f" -i {os.path.relpath(one) if os.path.exists(one) else one}" for one in inventories
     )
     rented = f"{machines} rented machine{'s' if machines > 1 else ''}"
+    hosts = ",".join(dict.fromkeys(named))
+    replace = f"ansible-playbook playbooks/replace.yml{given} -e replace_hosts={hosts}"
     cost = f"${price / 100:.2f}/h for {rented}, ${cents / 100:.2f} so far"
     return [
         *console.stage_line("costs", cost),
         *(console.stage_line("go on", "the same command again") if failed else ()),
+        *(console.stage_line("or replace", f"{replace}; then go on") if failed and named else ()),
         *console.stage_line(
             "or end" if failed else "end", f"ansible-playbook playbooks/teardown.yml{given}"
         ),

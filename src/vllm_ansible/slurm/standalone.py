@@ -22,8 +22,6 @@ GUARD = Path(__file__).resolve().parents[3] / "packages/vllm_guard/src/vllm_guar
 NOTICE_SECONDS = 120
 # By which `ulimit` knows limits.
 LETTERS = {"memlock": "l", "nofile": "n"}
-# As completion_check asks.
-TOKENS = 32
 
 
 def standalone(wanted: Wanted) -> str:
@@ -58,7 +56,6 @@ def standalone(wanted: Wanted) -> str:
             LETTERS[name]: "unlimited" if value == "infinity" else value
             for name, value in LIMITS.items()
         },
-        tokens=TOKENS,
         published=_published(wanted, engines),
         file=FILE,
         stay=json.dumps(sorted(KEPT_ON_THEIR_HOST)),

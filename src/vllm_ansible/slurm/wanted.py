@@ -93,13 +93,13 @@ def _kind(variables: Mapping[str, Any]) -> str:
 
 def _environment(variables: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the lines that leave the directory of the environment in ENVIRONMENT."""
-    value = variables.get("slurm_environment")
+    value = variables.get("slurm_environment") or variables.get("environment_path")
     return tuple(value) if isinstance(value, list) else (str(value or ""),)
 
 
 def _environment_problems(variables: Mapping[str, Any]) -> list[Problem]:
     """Return what keeps the nodes from having vLLM and Ray."""
-    value = variables.get("slurm_environment")
+    value = variables.get("slurm_environment") or variables.get("environment_path")
     expected = (
         "the directory of an environment that has vLLM and Ray, or a list of lines for a shell "
         "after which `vllm` is on PATH"

@@ -58,6 +58,10 @@ ENGINES = [
 ]
 
 
+THOUGHTS = {"reasoning": "Let me think. " * 10, "answer": ""}
+OTHER_ATTENTION = {"attention": {"used": ["CPU_MLA"], "refused": ["FLASHMLA"]}}
+
+
 def once(name: str, action: str, **arguments: Any) -> dict[str, Any]:
     more = {key: arguments.pop(key) for key in ("check_mode",) if key in arguments}
     return {"name": name, action: arguments, "run_once": True, **more}
@@ -86,6 +90,8 @@ def played(shared_play: Any, run_dir: Path) -> Any:
             once("verdicts", "engine_verdicts", waits="waits"),
             once("nobody waited", "engine_verdicts", waits="other_waits"),
             gate("all answered", ENGINES[:1]),
+            gate("another attention", ENGINES[:1], ready={"a": {**ANSWER, **OTHER_ATTENTION}}),
+            gate("thoughts alone", ENGINES[:1], ready={"a": {**ANSWER, **THOUGHTS}}),
             gate("one was not asked", ENGINES),
             gate("an empty answer", ENGINES[:1], ready={"a": {**ANSWER, "answer": ""}}),
             gate("nothing was asked", ENGINES[:1], ready={"a": {"ready": True, "waited": False}}),
@@ -124,6 +130,22 @@ def test_every_engine_must_have_answered(played: Any) -> None:
     assert failed["failed"] and failed["msg"] == "no answer was asked of b"
     assert (failed["found"], failed["where"]) == ("answers from a", "b")
     assert "evidence" not in failed
+
+
+def test_an_engine_that_passes_over_the_attention_backend_it_was_asked_for_is_told_of(
+    played: Any,
+) -> None:
+    (engine,) = played["another attention"]["evidence"]["values"]["engines"]
+    assert engine["attention"]["used"] == ["CPU_MLA"]
+    (told,) = engine["attention"]["misses"]
+    assert told == "vLLM was asked for the attention backend FLASHMLA and uses CPU_MLA"
+
+
+def test_thoughts_stand_where_the_answer_is_still_to_come(played: Any) -> None:
+    evidence = played["thoughts alone"]["evidence"]
+    told = evidence["summary"].partition('"Which city?" - ')[2]
+    assert told.startswith('it thinks "Let me think. ') and told.endswith('..."')
+    assert evidence["values"]["engines"][0]["reasoning"].startswith("Let me think.")
 
 
 def test_an_empty_answer_is_an_answer_and_check_mode_has_none(played: Any) -> None:

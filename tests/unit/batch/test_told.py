@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from vllm_ansible.batch.sender import Tally
 from vllm_ansible.batch.told import Told, closing, document, spread
 
@@ -34,7 +36,8 @@ def test_median_and_99th_percentile_are_of_what_was_measured() -> None:
     assert spread([float(one) for one in range(1, 201)]) == {"median": 100.5, "p99": 198.0}
 
 
-def test_the_end_says_what_this_run_measured() -> None:
+def test_the_end_says_what_this_run_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     tally = Tally(answered=3, failed=1, again=2, prompt_tokens=30, completion_tokens=90)
     tally.ttft.extend([10, 20, 30])
     tally.total.extend([100, 200, 300])

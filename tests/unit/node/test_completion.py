@@ -160,6 +160,34 @@ def test_only_a_right_answer_with_finite_numbers_is_a_proof(
     assert why in found and bool(found) == bool(why)
 
 
+@pytest.mark.parametrize(
+    ("given", "expect", "why"),
+    [
+        (reply(reasoning="France, so Paris."), "Paris", ""),
+        # Thoughts that took all tokens: the parser works, and so does the model.
+        (reply(reasoning="Paris?", answer="", finish_reason="length"), "Paris", ""),
+        (reply(reasoning="Rome?", answer="", finish_reason="length"), "Paris", "'Rome?'"),
+        (reply(reasoning="Paris.", answer="", finish_reason="stop"), "", "no answer after it"),
+        (reply(reasoning="Paris.", answer="Rome."), "Paris", "does not contain 'Paris': 'Rome.'"),
+        (reply(), "Paris", "without reasoning: reasoning_parser is another model's"),
+        (reply(reasoning="\n"), "", "without reasoning"),
+    ],
+)
+def test_an_engine_with_a_reasoning_parser_must_think_before_it_answers(
+    given: dict[str, Any], expect: str, why: str
+) -> None:
+    found = judge(given, expect, reasoning=True)
+    assert why in found and bool(found) == bool(why)
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_reasoning_is_read_by_either_of_its_names(serve: Any, name: str) -> None:
+    answer = completion()
+    answer["choices"][0]["message"] |= {name: "It is in France.", "content": None}
+    found = asked(serve(guarded(answer)).url)
+    assert (found["reasoning"], found["answer"]) == ("It is in France.", "")
+
+
 def test_a_status_is_asked_for_without_a_key(serve: Any, garbage: str, closed: str) -> None:
     assert status_of(serve(lambda request: (200, "")).url) == 200
     assert status_of(serve(lambda request: (503, "")).url) == 503

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_ansible.node.engine_log import last_phase, lines, news, phase_of, tail
+from vllm_ansible.node.engine_log import attention, last_phase, lines, news, phase_of, tail
 
 # A whole start of vLLM 0.32.0 on CPU, as it was logged.
 HEALTHY = Path(__file__).parents[1] / "diagnosis/data/healthy-vllm-cpu.log"
@@ -89,3 +89,38 @@ def test_a_tail_keeps_only_the_last_state_of_a_bar() -> None:
     bar = "\r".join(f"shards: {n}/9 [00:01, {n}.0it/s]" for n in range(1, 10))
     assert tail(f"begin\n{bar}\nend") == ["begin", "shards: 9/9 [00:01, 9.0it/s]", "end"]
     assert tail("a\nb\nc", count=2) == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("line", "used", "refused"),
+    [
+        (
+            "(EngineCore pid=9) INFO 11-22 10:00:00 [cuda.py:507] Using FLASHMLA attention backend "
+            "out of potential backends: ['FLASHMLA', 'TRITON_MLA'].",
+            ["FLASHMLA"],
+            [],
+        ),
+        (
+            "INFO 11-22 [cuda.py:446] Using AttentionBackendEnum.FLASHINFER_MLA backend.",
+            ["FLASHINFER_MLA"],
+            [],
+        ),
+        ("INFO 11-22 [cpu.py:175] Using CPU_MLA backend.", ["CPU_MLA"], []),
+        (
+            "INFO 11-22 [cpu.py:178] Cannot use AttentionBackendEnum.FLASHMLA backend on CPU.",
+            [],
+            ["FLASHMLA"],
+        ),
+        ("INFO 11-22 [fp8.py:99] Using FLASHINFER_CUTLASS backend.", [], []),
+        (
+            "INFO 11-22 [cuda.py:540] Using backend AttentionBackendEnum.FLASH_ATTN for vit "
+            "attention",
+            [],
+            [],
+        ),
+    ],
+)
+def test_the_attention_backend_that_was_chosen_is_read(
+    line: str, used: list[str], refused: list[str]
+) -> None:
+    assert attention(f"{line}\n{line}\n") == {"used": used, "refused": refused}

@@ -30,6 +30,24 @@ def test_an_engine_needs_a_name_and_a_model_only() -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "probe", "reasons"),
+    [
+        ({}, {}, False),
+        ({"reasoning_parser": "deepseek_r1"}, {}, True),
+        ({"reasoning-parser": "deepseek_r1"}, {"expect": "Paris"}, True),
+        ({"reasoning_parser": ""}, {}, False),
+        # A model that reasons only when it is asked to.
+        ({"reasoning_parser": "deepseek_v3"}, {"reasoning": False}, False),
+    ],
+)
+def test_an_engine_that_parses_reasoning_has_to_show_some(
+    arguments: dict[str, Any], probe: dict[str, Any], reasons: bool
+) -> None:
+    (engine,) = parse_engines([{**GOOD, "vllm_args": arguments, "probe": probe}])
+    assert engine.probe.reasoning is reasons
+
+
+@pytest.mark.parametrize(
     ("model", "source", "name", "served"),
     [
         ("deepseek-ai/DeepSeek-R1", "hub", "deepseek-ai/DeepSeek-R1", "deepseek-ai/DeepSeek-R1"),
@@ -73,7 +91,7 @@ def test_a_layout_may_name_one_size() -> None:
         ({"environment": {"HF_TOKEN": "x"}}, "no secret"),
         ({"vllm_args": {"hf-token": "x"}}, "no secret"),
         ({"environment": {"A B": "x"}}, "a variable's name"),
-        ({"probe": {"promt": "x"}}, "{prompt: text, expect: text}"),
+        ({"probe": {"promt": "x"}}, "{prompt: text, expect: text, reasoning: true or false}"),
     ],
 )
 def test_what_an_engine_cannot_be_is_refused_with_a_fix(wrong: dict[str, Any], words: str) -> None:

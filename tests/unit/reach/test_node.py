@@ -154,6 +154,31 @@ def test_a_second_start_replaces_the_first(responder: Run, tmp_path: Path) -> No
     assert len(alive(pids(tmp_path))) == 2
 
 
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_a_port_that_somebody_takes_in_between_is_left_to_them(
+    responder: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: socket.SocketKind
+) -> None:
+    (port,) = free_ports(1)
+    with socket.socket(socket.AF_INET, kind) as other:
+        other.bind(("127.0.0.1", 0))
+        if kind == socket.SOCK_STREAM:
+            other.listen()
+        looked: list[list[int]] = []
+
+        def late(address: str, count: int, planned: set[int]) -> list[int]:
+            found = reach_ports.of_the_kernel(address, count, planned)
+            looked.append(found if looked else [*found[:-1], other.getsockname()[1]])
+            return looked[-1]
+
+        monkeypatch.setattr("reach_responder.of_the_kernel", late)
+        begun = responder(port)["responder"]
+        assert begun["kernel"] == looked[1] and len(looked) == 2
+        assert len(alive(pids(tmp_path))) == 2
+        monkeypatch.setattr("reach_responder.of_the_kernel", lambda *_: [other.getsockname()[1]])
+        failed = responder(port)
+        assert failed["failed"] and str(other.getsockname()[1]) in failed["found"]
+
+
 def test_a_stranger_on_a_planned_port_is_named_and_left_alone(responder: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

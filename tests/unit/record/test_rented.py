@@ -10,7 +10,7 @@ import pytest
 
 from vllm_ansible.provision.fleet import Machine
 from vllm_ansible.provision.ledger import FILE, Ledger
-from vllm_ansible.record.rented import doors, tunnel, ways_out
+from vllm_ansible.record.rented import doors, named, tunnel, ways_out
 from vllm_ansible.slurm.endpoint import login
 
 ONE = Machine("a", 0, "active", "gpu_1x_gh200", "us-east-3", 149, "l", 0.0)
@@ -29,6 +29,30 @@ def test_the_price_and_both_ways_out_are_told(tmp_path: Path) -> None:
         lines[0],
         " end        ansible-playbook playbooks/teardown.yml -i inventories/lambda",
     ]
+
+
+def test_the_machine_that_a_failure_is_about_can_be_replaced_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    Ledger(tmp_path / "r1" / FILE).see([ONE], time.time())
+    about = ["r1-1", "r1-11"]
+    told = ways_out("r1", ["inventories/lambda"], failed=True, named=about, state=tmp_path)
+    command = "playbooks/replace.yml -i inventories/lambda -e replace_hosts=r1-1,r1-11; then go on"
+    assert told[2] == f" or replace ansible-playbook {command}"
+    well = ways_out("r1", [], failed=False, named=about, state=tmp_path)
+    assert not [one for one in well if "replace" in one]
+
+
+def test_hosts_are_read_from_where_a_failure_is() -> None:
+    known = ["r1-0", "r1-1", "r1-11", "r1-2"]
+    assert named("verify", ["r1-11, r1-2"], known) == ["r1-11", "r1-2"]
+    assert named("verify", ["r1-1 <-> r1-2"], known) == ["r1-1", "r1-2"]
+    assert named("prepare", ["r1-1 (id)", ""], known) == ["r1-1"]
+    # All of them, or none: the fault is no machine's own.
+    assert named("verify", ["all hosts"], known) == []
+    assert named("verify", known, known) == []
+    assert named("serve", ["r1-1"], known) == []
 
 
 def test_without_machines_that_are_paid_for_nothing_is_said(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ SERVED = {
     "answer": "Paris.",
     "seconds": 0.42,
     "model": "chat",
+    "attention": {"used": ["FLASHMLA"], "misses": []},
 }
 MEASURED = {"name": "chat", "requests": 8, "ttft_ms_median": 48.26, "output_tokens_per_second": 61}
 
@@ -120,6 +121,7 @@ def test_a_good_run_shows_its_answer_its_figures_and_its_layout(tmp_path: Path) 
         "20 November 2026, 10:31 UTC",
         "What is the capital of France?",
         "Paris.",
+        "Attention backend FLASHMLA",
         "48.3 ms",
         "61 tokens/s",
         "10.0.0.1",

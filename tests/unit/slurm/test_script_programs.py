@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.slurm.standalone import TEMPLATES, TOKENS
+from vllm_ansible.slurm.standalone import TEMPLATES
 
 Serve = Callable[[Callable[[Any], tuple[int, Any]]], Any]
 
 
 def program(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    text = (TEMPLATES / f"{name}.py.j2").read_text().replace("{{ tokens }}", str(TOKENS))
+    text = (TEMPLATES / f"{name}.py.j2").read_text()
     return subprocess.run(
         [sys.executable, "-I", "-u", "-", *arguments],
         input=text,
@@ -114,43 +114,52 @@ def test_a_node_that_never_joins_is_named(serve: Serve, tmp_path: Path) -> None:
     assert "nothing new for 3 s" in done.stderr
 
 
-def asked(serve: Serve, tmp_path: Path, message: dict[str, Any], expected: str = "") -> Any:
+def asked(
+    serve: Serve, tmp_path: Path, message: dict[str, Any], expected: str = "", reasons: str = "no"
+) -> Any:
     (tmp_path / "key").write_text("secret\n")
 
     def answer(request: Any) -> tuple[int, Any]:
         if request.path == "/health":
             return 200, {}
+        assert request.body["max_tokens"] == (1024 if reasons == "yes" else 32)
         right = request.key == "Bearer secret"
         return (200 if right else 401), {"choices": [{"message": message}]}
 
     served = serve(answer)
     words = [served.url, "m", str(tmp_path / "key"), "/no/log", "3", "10", "Which city?", expected]
-    return program("answers", *words)
+    return program("answers", *words, reasons)
 
 
 @pytest.mark.parametrize(
-    "message", [{"content": "Paris."}, {"content": None, "reasoning_content": "It is Paris"}]
+    ("message", "reasons"),
+    [
+        ({"content": "Paris."}, "no"),
+        ({"content": "Paris.", "reasoning": "The user asks."}, "yes"),
+        ({"content": None, "reasoning_content": "It is Paris"}, "yes"),
+    ],
 )
 def test_an_engine_is_ready_once_it_has_answered(
-    serve: Serve, tmp_path: Path, message: dict[str, Any]
+    serve: Serve, tmp_path: Path, message: dict[str, Any], reasons: str
 ) -> None:
-    done = asked(serve, tmp_path, message, "paris")
+    done = asked(serve, tmp_path, message, "paris", reasons)
     assert done.returncode == 0, done.stderr
     assert "Which city? - " in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("message", "expected", "told"),
+    ("message", "expected", "reasons", "told"),
     [
-        ({"content": ""}, "", "m: empty"),
-        ({"content": None}, "", "m: empty"),
-        ({"content": "Rome"}, "Paris", "no answer with 'Paris': 'Rome'"),
+        ({"content": ""}, "", "no", "m: empty"),
+        ({"content": None, "reasoning": "Hm."}, "", "no", "m: empty"),
+        ({"content": "Rome"}, "Paris", "no", "no answer with 'Paris': 'Rome'"),
+        ({"content": "Paris"}, "", "yes", "no reasoning apart from the answer"),
     ],
 )
 def test_an_answer_that_proves_nothing_is_none(
-    serve: Serve, tmp_path: Path, message: dict[str, Any], expected: str, told: str
+    serve: Serve, tmp_path: Path, message: dict[str, Any], expected: str, reasons: str, told: str
 ) -> None:
-    done = asked(serve, tmp_path, message, expected)
+    done = asked(serve, tmp_path, message, expected, reasons)
     assert done.returncode == 1
     assert told in done.stderr
 
@@ -160,7 +169,16 @@ def test_an_engine_whose_log_stands_still_is_given_up_with_its_last_line(tmp_pat
     log.write_text("loading\rshard 3 of 163\r")
     (tmp_path / "key").write_text("secret")
     done = program(
-        "answers", "http://127.0.0.1:9", "m", str(tmp_path / "key"), str(log), "2", "1", "", ""
+        "answers",
+        "http://127.0.0.1:9",
+        "m",
+        str(tmp_path / "key"),
+        str(log),
+        "2",
+        "1",
+        "",
+        "",
+        "no",
     )
     assert done.returncode == 1
     assert "its last line: shard 3 of 163" in done.stderr

@@ -30,6 +30,11 @@ def test_an_environment_has_to_be_named(value: object) -> None:
     assert "module load mamba" in refused(slurm_environment=value)
 
 
+def test_an_environment_of_ones_own_counts_here_too() -> None:
+    hosts = inventory(1, engines=ENGINES, slurm_environment="", environment_path="/conda/vllm")
+    assert wanted(hosts).environment == ("/conda/vllm",)
+
+
 def test_devices_have_to_be_counted() -> None:
     assert 'slurm_gres: "gpu:h100:4"' in refused(accelerator_count=0)
 
