@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.flows.clone import wait_until
 from tests.slurm.lab import SlurmLab, slurm_lab
 from tests.slurm.person import Person
 from tests.slurm.script import Script, owned
@@ -33,6 +34,7 @@ def environment(site: SlurmLab) -> Path:
 def ann(site: SlurmLab, environment: Path) -> Person:
     person = Person(site, "ann", "r1")
     person.variables |= {
+        "ray_join_silence_seconds": 20,
         "slurm_environment": str(site.inside(environment)),
         "engines": [
             {
@@ -102,6 +104,33 @@ def test_its_time_being_over_ends_it_in_order(script: Script) -> None:
     assert script.ended() == "COMPLETED"
     assert "ending: servers first" in script.output
     assert script.left() == []
+
+
+def test_put_back_into_the_queue_it_starts_anew(script: Script) -> None:
+    script.submit()
+    script.endpoint(120)
+    key = (script.directory / "api_key").read_text()
+    script.lab.root(script.lab.login, "scontrol", "requeue", script.job)
+    # Slurm keeps a job that was requeued from its nodes for a while; ours to end.
+    wait_until(lambda: script.state == "PENDING", 60, "the requeue")
+    assert script.left() == []
+    script.lab.root(script.lab.login, "scontrol", "update", f"jobid={script.job}", "starttime=now")
+    told = script.endpoint(120)
+    assert (script.directory / "api_key").read_text() != key
+    assert "Paris" in script.ask(told)
+
+
+def test_devices_that_ray_does_not_count_are_told(script: Script) -> None:
+    text = script.path.read_text()
+    assert text.count("--num-gpus=1") == 2
+    # The second is the worker's.
+    script.path.write_text("--num-gpus=0".join(text.rsplit("--num-gpus=1", 1)))
+    second = script.lab.computes[1]
+    script.submit()
+    assert script.ended(150) == "FAILED"
+    assert "Ray counts 1 of 2 devices, missing 10." in script.output
+    assert "nothing new for 20 s" in script.output
+    assert "begins" in (script.directory / "logs" / f"{second}-chat-ray.log").read_text()
 
 
 def test_a_process_that_dies_ends_the_wait_with_the_end_of_its_log(
