@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +95,28 @@ def test_it_answers_and_its_end_leaves_logs_alone(script: Script) -> None:
         f"{first}-ray-session",
         f"{second}-ray-session",
     }
+
+
+def test_shared_memory_of_others_of_the_user_stays(script: Script) -> None:
+    first = script.lab.computes[0]
+    older, used = "/dev/shm/psm_older", "/dev/shm/psm_used"  # noqa: S108
+    script.person.on(first, "touch", older)
+    script.submit()
+    script.endpoint(120)
+    hold = (
+        f"import mmap, time; held = open('{used}', 'w+b'); held.truncate(9)\n"
+        "mapped = mmap.mmap(held.fileno(), 9); print('held', flush=True); time.sleep(600)"
+    )
+    container = script.lab.lab.record.host(first).container
+    words = ["podman", "exec", "--user", "ann", container, "python3", "-c", hold]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        script.lab.run("ann", "scancel", script.job)
+        assert script.ended() == "CANCELLED"
+        assert set(script.files()) == {f"{first}: {one}" for one in (older, used)}
+        script.lab.root(first, "pkill", "-u", "ann", "python3")
+    script.lab.root(first, "rm", older, used)
 
 
 def test_its_time_being_over_ends_it_in_order(script: Script) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 BEGIN = """#!/usr/bin/python3
-import http.server, json, os, signal, socket, sys, threading, time
+import http.server, json, mmap, os, signal, socket, sys, threading, time
 NODE = os.environ["SLURMD_NODENAME"]
 PROGRAM = os.path.basename(sys.argv[0])
 OPTIONS = dict(one.lstrip("-").partition("=")[::2] for one in sys.argv if one.startswith("--"))
@@ -72,6 +72,10 @@ def option(name):
     return sys.argv[sys.argv.index(name) + 1]
 key = open(option("--config")).read().partition(":")[2].strip()
 print("loading shard 1 of 2", end="\\r", flush=True)
+# As vLLM does for its ranks; whoever is killed leaves it behind.
+shared = open(f"/dev/shm/psm_{os.getpid()}", "w+b")
+shared.truncate(4096)
+mapped = mmap.mmap(shared.fileno(), 4096)
 class Server(Handler):
     def do_GET(self):
         self.answer(200, {})
