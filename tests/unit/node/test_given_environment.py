@@ -29,7 +29,8 @@ MODULES = {
 import multiprocessing, sys
 def main():
     print('served', sys.argv[1:], flush=True)
-    child = multiprocessing.get_context('spawn').Process(target=print, args=('and so does a child',))
+    spawn = multiprocessing.get_context("spawn")
+    child = spawn.Process(target=print, args=("and so does a child",))
     child.start()
     child.join()
     return child.exitcode
