@@ -28,6 +28,7 @@ _PLAYBOOKS = {
     "status": "playbooks/status.yml",
     "logs": "playbooks/logs.yml",
     "down": "playbooks/teardown.yml",
+    "sbatch": "playbooks/sbatch.yml",
 }
 
 
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _PLAYBOOKS[options.verb],
             tags=getattr(options, "tags", ""),
             limit=options.limit,
-            extra_vars=_variables(options.variables),
+            extra_vars={**_script(options), **_variables(options.variables)},
             check=getattr(options, "check", False),
             checkout=options.checkout,
         )
@@ -125,8 +126,8 @@ def _result(request: Request, cancel: Stop, view: LiveView | None = None) -> Out
 def _exit_status(result: Outcome | RunFailure) -> int:
     if isinstance(result, Outcome):
         return OK
-    # Stage validate touches no machine: what it refuses is the inventory.
-    return REFUSED if result.stage == "validate" else FAILED
+    # They touch no machine: what they refuse is the inventory, or what was asked for.
+    return REFUSED if result.stage in ("validate", "sbatch") else FAILED
 
 
 def _as_document(result: Outcome | RunFailure) -> dict[str, Any]:
@@ -157,6 +158,14 @@ def _become_ansible(request: Request, variables: Sequence[str]) -> None:
         command += ["-e", file]
     os.chdir(request.checkout)
     os.execvpe(command[0], command, environment)  # noqa: S606 - no shell is wanted
+
+
+def _script(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the variables of `sbatch`: its file is named from where we stand."""
+    if options.verb != "sbatch":
+        return {}
+    file = str(Path(options.output or ".").absolute())
+    return {"slurm_script": file, **({"slurm_script_replace": True} if options.force else {})}
 
 
 def _variables(given: Sequence[str]) -> dict[str, Any]:
@@ -205,7 +214,7 @@ def _stopped_by_signals() -> Iterator[Stop]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="vllm-ansible", description=__doc__)
     verbs = parser.add_subparsers(
-        dest="verb", required=True, metavar="plan|up|status|logs|down|send"
+        dest="verb", required=True, metavar="plan|up|status|logs|down|send|sbatch"
     )
     verbs.add_parser("plan", help="say how to run a model on machines; plan --help tells more")
     verbs.add_parser(
@@ -216,6 +225,7 @@ def _parser() -> argparse.ArgumentParser:
         ("status", "show what runs where"),
         ("logs", "print the log of every rank; -e logs_follow=true goes on as they grow"),
         ("down", "stop the cluster and remove what was made for it"),
+        ("sbatch", "write one script for sbatch that serves without this project"),
     ):
         one = verbs.add_parser(verb, help=purpose, description=purpose)
         one.add_argument("-i", "--inventory", help="path or name of an inventory")
@@ -235,8 +245,11 @@ def _parser() -> argparse.ArgumentParser:
         if verb == "status":
             one.add_argument("--once", action="store_true", help="look once, also on a terminal")
             one.add_argument("--interval", type=float, default=5.0, metavar="SECONDS")
-        if verb in ("up", "down"):
+        if verb in ("up", "down", "sbatch"):
             one.add_argument("--check", action="store_true", help="say what would change")
+        if verb == "sbatch":
+            one.add_argument("--output", metavar="FILE", help="or a directory (here)")
+            one.add_argument("--force", action="store_true", help="replace a file that differs")
         if verb == "up":
             one.add_argument("--tags", default="", help="only these stages")
     return parser

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from tests.slurm.lab import SlurmLab, slurm_lab
-from tests.slurm.person import Person
+from tests.slurm.person import ENGINE, Person
+from tests.slurm.script import Script
+from tests.slurm.settings import GPUS
 
 from .clone import MINUTE, Ran, wait_until
 
@@ -34,7 +36,8 @@ def lab(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture(scope="module")
 def ann(lab: SlurmLab) -> Person:
     person = Person(lab, "ann", "r1")
-    person.variables["slurm_persist_seconds"] = 30
+    # Half of them: what a script alone asks for at the same time has room beside it.
+    person.variables |= {"slurm_persist_seconds": 30, "slurm_gpus_per_node": GPUS // 2}
     return person
 
 
@@ -107,6 +110,69 @@ def test_what_is_published_names_everything_a_user_needs(served: Ran, ann: Perso
     assert told["from_a_laptop"].endswith(f"ann@{ann.lab.login}")
     key = ann.lab.run("ann", "cat", told["api_key_file"]).stdout.strip()
     assert key and key not in json.dumps(told)
+
+
+@pytest.fixture(scope="module")
+def alone(served: Ran, ann: Person) -> Iterator[Script]:
+    """Give the script of another cluster, which serves with what the first one has installed."""
+    # Memory for two engines at once is more than CI has.
+    stopped = ann.run(playbook="playbooks/stop.yml")
+    assert stopped.status == 0, stopped.output
+    (program,) = (ann.shared_dir / "r1").glob("environments/*/bin/vllm")
+    (model,) = (ann.shared_dir / "r1" / "r1-0" / "models").glob("*smollm2*/")
+    person = Person(ann.lab, "ann", "alone")
+    person.variables |= {
+        "slurm_gpus_per_node": GPUS // 2,
+        "slurm_environment": str(ann.lab.inside(program.parents[1])),
+        "engines": [{**ENGINE, "model": str(ann.lab.inside(model)), "served_name": "smollm2"}],
+    }
+    script = Script(person)
+    said = script.make()
+    assert said.returncode == 0, said.stdout + said.stderr
+    yield script
+    ann.lab.run("ann", "scancel", "--name=vllm-alone-script", check=False)
+
+
+@pytest.fixture(scope="module")
+def before(alone: Script) -> set[str]:
+    return set(alone.files())
+
+
+def test_the_script_alone_serves_over_two_nodes_to_a_correct_answer(
+    alone: Script, before: set[str]
+) -> None:
+    alone.submit()
+    told = alone.endpoint(10 * MINUTE)
+    assert "Paris" in alone.ask(told)
+    assert alone.ask(told, with_key=False) == "401"
+    for host in alone.lab.computes:
+        assert any("raylet" in command for command in alone.person.processes(host)), host
+        assert (alone.directory / "logs" / f"{host}-chat-ray.log").read_text()
+
+
+def test_its_ray_asks_for_the_token_and_nobody_sees_a_secret(alone: Script) -> None:
+    ask = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:20001/api/v0/nodes'))"
+    first = alone.lab.computes[0]
+    assert "401" in alone.lab.root(first, "sh", "-c", f'python3 -c "{ask}" 2>&1 || true')
+    assert set(alone.modes().values()) == {"700", "600"}
+    secrets = [(alone.directory / name).read_text().strip() for name in ("api_key", "ray_token")]
+    texts = [alone.output, *(log.read_text() for log in (alone.directory / "logs").glob("*.log"))]
+    texts += [alone.lab.root(host, "ps", "-e", "-o", "args=") for host in alone.lab.computes]
+    assert not [text for text in texts for secret in secrets if secret in text]
+
+
+def test_its_end_leaves_logs_and_nothing_else(alone: Script, ann: Person, before: set[str]) -> None:
+    held = {host: ann.processes(host) for host in ann.lab.computes}
+    assert any("raylet" in one for host in held for one in held[host])
+    ann.lab.run("ann", "scancel", alone.job)
+    assert alone.ended() == "CANCELLED"
+    for host in ann.lab.computes:
+        left = ann.processes(host)
+        assert not [one for one in left if "ray" in one or "bin/vllm" in one], left
+    # The allocation of the first cluster still has its own.
+    assert set(alone.files()) <= before
+    assert [one.name for one in alone.directory.iterdir()] == ["logs"]
+    assert list((alone.directory / "logs").glob("*-ray-session/worker*"))
 
 
 def test_teardown_leaves_nothing_of_the_users(served: Ran, ann: Person) -> None:

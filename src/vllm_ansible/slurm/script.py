@@ -17,9 +17,9 @@ SPARE_SECONDS = 2.0
 EXPORTED = "HOME,USER,LOGNAME,PATH,LANG"
 
 
-def submit_command(wanted: Settings) -> list[str]:
-    """Return the command that asks for the nodes; the script is its input."""
-    options = {
+def asked(wanted: Settings) -> dict[str, str]:
+    """Return the options of sbatch by name; empty ones are left to the site."""
+    return {
         "job-name": wanted.job_name,
         "comment": comment(wanted.digest),
         "nodes": str(wanted.nodes),
@@ -36,7 +36,11 @@ def submit_command(wanted: Settings) -> list[str]:
         "open-mode": "append",
         "export": EXPORTED,
     }
-    given = [f"--{name}={value}" for name, value in options.items() if value]
+
+
+def submit_command(wanted: Settings) -> list[str]:
+    """Return the command that asks for the nodes; the script is its input."""
+    given = [f"--{name}={value}" for name, value in asked(wanted).items() if value]
     # Last, so that they have the last word.
     return ["sbatch", "--parsable", "--requeue", *given, *wanted.extra_args]
 

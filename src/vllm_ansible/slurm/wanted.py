@@ -1,0 +1,145 @@
+"""What an inventory says of a cluster that a script alone is to serve, checked beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from os.path import expanduser
+from typing import Any
+
+from vllm_ansible.accelerators.accelerator import accelerator
+from vllm_ansible.inventory import cluster
+from vllm_ansible.node.models import model_of
+from vllm_ansible.planner.plan import Plan
+from vllm_ansible.planner.ports import INTERNAL_BASE
+from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.slurm.settings import READ, Settings, settings
+
+WHERE = "the inventory"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A plan and all else that the script depends on; seconds are of silence, not of time in all.
+
+    `environment` is the directory of a Python environment on the nodes, or lines that bring one.
+    `models` are directories by engine. `hosts` are the inventory's, in the order of Slurm's nodes.
+    """
+
+    settings: Settings
+    plan: Plan
+    hosts: tuple[str, ...]
+    accelerator: str
+    accelerator_count: int
+    environment: tuple[str, ...]
+    models: Mapping[str, str]
+    key_file: str = ""
+    network: str = ""
+    interface: str = ""
+    join_seconds: float = 60
+    load_seconds: float = 180
+    answer_seconds: float = 300
+
+
+def wanted(
+    hosts: Mapping[str, Mapping[str, Any]], read_models: cluster.ReadModels | None = None
+) -> Wanted:
+    """Return what the script needs, or raise PlanError with all that is wrong.
+
+    hosts: every variable of each host of the group gpu, roles' defaults included. read_models: see
+    cluster.estimate.
+    """
+    first = next(iter(hosts.values()), {})
+    if first.get("provision_provider") != "slurm":
+        raise PlanError(_no_slurm(str(first.get("provision_provider") or "")))
+    asked = settings({name: first[name] for name in READ if name in first}, WHERE)
+    kind = _kind(first)
+    problems = [*_environment_problems(first), *_count_problems(first, kind)]
+    declared = {name: {**variables, "accelerator": kind} for name, variables in hosts.items()}
+    base = cluster.whole_number(first.get("port_base"), INTERNAL_BASE)
+    _, plan, refused = cluster.estimate(
+        asked.cluster, first.get("engines"), declared, base, read_models
+    )
+    problems += refused
+    if problems or plan is None:
+        raise PlanError(problems or Problem("the engines cannot be planned", where="engines"))
+    own = str(first.get("models_dir") or "") or f"{asked.directory}/models"
+    return Wanted(
+        settings=asked,
+        plan=plan,
+        hosts=tuple(hosts),
+        accelerator=kind,
+        accelerator_count=cluster.whole_number(first.get("accelerator_count"), 0) or 1,
+        environment=_environment(first),
+        models={one.name: model_of(asdict(one)).place(expanduser(own)) for one in plan.engines},
+        key_file=expanduser(str(first.get("vllm_api_key_file") or "")),
+        network=str(first.get("data_plane_network") or ""),
+        interface=str(first.get("data_plane_interface") or ""),
+        join_seconds=float(first.get("ray_join_silence_seconds") or 60),
+        load_seconds=float(first.get("vllm_silence_seconds") or 180),
+        answer_seconds=float(first.get("vllm_first_answer_timeout_seconds") or 300),
+    )
+
+
+def _kind(variables: Mapping[str, Any]) -> str:
+    """Return what the nodes compute with: as declared, of the model, or what Slurm calls GPU."""
+    kind = str(variables.get("accelerator") or "auto")
+    model = str(variables.get("accelerator_model") or "")
+    if kind != "auto":
+        return kind
+    own = variables.get("accelerators")
+    return accelerator(model, own if isinstance(own, Mapping) else None).kind if model else "nvidia"
+
+
+def _environment(variables: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the lines that leave the directory of the environment in ENVIRONMENT."""
+    value = variables.get("slurm_environment") or variables.get("environment_path")
+    return tuple(value) if isinstance(value, list) else (str(value or ""),)
+
+
+def _environment_problems(variables: Mapping[str, Any]) -> list[Problem]:
+    """Return what keeps the nodes from having vLLM and Ray."""
+    value = variables.get("slurm_environment") or variables.get("environment_path")
+    expected = (
+        "the directory of an environment that has vLLM and Ray, or a list of lines for a shell "
+        "after which `vllm` is on PATH"
+    )
+    if isinstance(value, list) and value and all(isinstance(one, str) and one for one in value):
+        return []
+    if isinstance(value, str) and value.startswith("/"):
+        return []
+    found = repr(value) if value else "nothing"
+    return [
+        Problem(
+            f"slurm_environment is {value!r}" if value else "slurm_environment is not set",
+            expected=expected,
+            found=found,
+            where=WHERE,
+            fix="set slurm_environment: /path/to/venv, or [module load mamba, mamba activate vllm]",
+        )
+    ]
+
+
+def _count_problems(variables: Mapping[str, Any], kind: str) -> list[Problem]:
+    """Return the refusal to plan devices that nobody has counted."""
+    if kind == "cpu" or cluster.whole_number(variables.get("accelerator_count"), 0):
+        return []
+    return [
+        Problem(
+            "how many GPUs a node has is not said",
+            expected="the number of GPUs that Slurm is asked for on each node",
+            found="neither slurm_gpus_per_node nor slurm_gres",
+            where=WHERE,
+            fix='set slurm_gpus_per_node: 4 or slurm_gres: "gpu:h100:4", as the site takes it',
+        )
+    ]
+
+
+def _no_slurm(provider: str) -> Problem:
+    return Problem(
+        "this inventory is not one of Slurm",
+        expected="hosts of the inventory plugin slurm_nodes",
+        found=f"hosts of the provider {provider}" if provider else "hosts that exist already",
+        where=WHERE,
+        fix="name an inventory such as inventories/slurm with -i",
+    )
