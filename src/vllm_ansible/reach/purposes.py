@@ -13,6 +13,8 @@ OF_THE_KERNEL = "the kernel's own range: gloo, NCCL"
 API = "the API"
 MASTER = "torch's rendezvous"
 WORKERS = "Ray workers"
+RANKS = "APIs of data ranks"
+DATA_MASTER = "where data ranks meet"
 CLUSTER = {
     "coordinator": "the coordinator of the ranks that measure links",
     "store": "the store of the ranks that measure links",
@@ -50,8 +52,9 @@ def by_engine(
     for engine in typed:
         numbers = asdict(ports_for(places[engine.name], engine.port, port_base))
         workers = range(numbers.pop("worker_first"), numbers.pop("worker_last") + 1)
-        words = dict.fromkeys(workers, WORKERS)
-        names = {"api": API, "master": MASTER}
+        ranked = engine.executor == "dp"
+        words = dict.fromkeys(workers, RANKS if ranked else WORKERS)
+        names = {"api": API, "master": MASTER, **({"gcs": DATA_MASTER} if ranked else {})}
         for field, port in numbers.items():
             words[port] = names.get(field, f"Ray {field.replace('_', ' ')}")
         found.append({port: f"{words[port]} of engine {engine.name}" for port in sorted(words)})
