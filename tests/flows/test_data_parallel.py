@@ -62,7 +62,7 @@ class Ranks(Site):
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    """Return the cluster, not yet brought up; nothing of it stays behind, unless it is to be kept."""
+    """Return the cluster, not yet brought up; nothing of it stays behind, unless it is kept."""
     if kept := os.environ.get("VLLM_ANSIBLE_FLOW_DIR"):
         yield Ranks(Path(kept))
         return
