@@ -7,7 +7,7 @@ from typing import Any
 
 Wait = Mapping[str, Any]
 # Of one rank, what the evidence keeps.
-TOLD = ("endpoint", "question", "answer", "seconds")
+TOLD = ("endpoint", "question", "answer", "reasoning", "seconds")
 
 
 def gathered(results: Iterable[Wait]) -> dict[str, Any]:
