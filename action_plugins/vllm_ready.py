@@ -126,6 +126,9 @@ class ActionModule(ActionBase):
             if not look["running"]:
                 ended = told(wanted["process"], look["why"])
                 return _not_ready(wanted, f"{ended} while {phase['name']}", last_line)
+            for other, why in (look.get("ended") or {}).items():
+                found = f"{told(other, why)} while {wanted['process']} was {phase['name']}"
+                return _not_ready(wanted, found, last_line)
             quiet = silence.observe((heard, phase["name"], phase["done"]), time.monotonic())
             if silence.broken(time.monotonic()):
                 found = f"nothing new for {quiet:.0f} s while {phase['name']}"

@@ -25,6 +25,23 @@ def test_a_laptop_reaches_every_engine_by_way_of_the_login_node() -> None:
     ]
 
 
+def test_each_data_rank_is_an_address_of_its_own() -> None:
+    ranks = [{"rank": 0, "host": "r1-0", "device": 0}, {"rank": 1, "host": "r1-1", "device": 0}]
+    engine = {
+        **ENGINE,
+        "layout": {"tensor": 1, "pipeline": 1, "data": 2},
+        "ports": {"api": 8000, "worker_first": 20020},
+        "ranks": ranks,
+    }
+    addresses = {"r1-0": "10.1.0.1", "r1-1": "10.1.0.2"}
+    told = published([engine], addresses, "/home/ann/key", "12", 0, "ann@l1")
+    (one,) = told["engines"]
+    assert one["urls"] == ["http://10.1.0.1:20020/v1", "http://10.1.0.2:20021/v1"]
+    assert one["url"] == one["urls"][0]
+    ways = "-L 20020:10.1.0.1:20020 -L 20021:10.1.0.2:20021"
+    assert told["from_a_laptop"] == f"ssh -N {ways} ann@l1"
+
+
 def test_what_is_published_says_where_which_and_until_when() -> None:
     told = published([ENGINE], {"r1-0": "10.1.0.1"}, "/home/ann/key", "12", 1795373996, "ann@l1")
     assert told["engines"] == [
