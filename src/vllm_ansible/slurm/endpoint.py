@@ -36,11 +36,13 @@ def published(
     job: str,
     ends_at: int,
     where: str,
+    drains_at: int = 0,
 ) -> dict[str, Any]:
     """Return what the file holds; the key itself is not in it.
 
     `engines` are those of the plan, `addresses` those of the data plane by host, `ends_at` seconds
-    since the epoch, 0 without a limit, `where` how a laptop logs in to the login node.
+    since the epoch, 0 without a limit, `where` how a laptop logs in to the login node, `drains_at`
+    when no more requests are taken, as `ends_at`.
     """
     served = [
         {
@@ -50,11 +52,15 @@ def published(
         }
         for engine in engines
     ]
-    until = datetime.fromtimestamp(ends_at, UTC).isoformat() if ends_at else None
     return {
         "engines": served,
         "api_key_file": key_file,
         "from_a_laptop": " ".join(tunnel([one["url"] for one in served], where)),
         "job": job,
-        "until": until,
+        "until": _time(ends_at),
+        "drains_at": _time(drains_at),
     }
+
+
+def _time(at: int) -> str | None:
+    return datetime.fromtimestamp(at, UTC).isoformat() if at else None
