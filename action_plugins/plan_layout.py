@@ -23,8 +23,9 @@ from vllm_ansible.inventory.play_variables import (
     plain,
 )
 from vllm_ansible.inventory.readable import readable
-from vllm_ansible.planner.engines import parse_engines, patient
+from vllm_ansible.planner.engines import parse_engines
 from vllm_ansible.planner.layout import Capacity
+from vllm_ansible.planner.patience import patient
 from vllm_ansible.planner.plan import Plan, make_plan
 from vllm_ansible.planner.ports import INTERNAL_BASE
 from vllm_ansible.planner.problem import PlanError, as_result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from vllm_ansible.node.models import source_of
@@ -100,16 +100,6 @@ def parse_engines(value: object) -> tuple[Engine, ...]:
 def served_as(source: str, model: str) -> str:
     """Return the name clients use unless told otherwise: the hub's, or the last part of a path."""
     return model if source == "hub" else model.rstrip("/").rpartition("/")[2]
-
-
-def patient(engine: Engine, seconds: int) -> Engine:
-    """Return an engine that has so many seconds for requests it has when it is asked to end.
-
-    Without, it drops them at once. What the engine's own arguments say counts.
-    """
-    if not seconds:
-        return engine
-    return replace(engine, vllm_args={"shutdown_timeout": seconds, **engine.vllm_args})
 
 
 def _repeated(engines: list[Engine], what: str, values: list[Any]) -> list[Problem]:

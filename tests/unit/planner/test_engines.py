@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_ansible.planner.arguments import with_defaults
-from vllm_ansible.planner.engines import KEYS, Layout, Probe, parse_engines, patient
+from vllm_ansible.planner.engines import KEYS, Layout, Probe, parse_engines
+from vllm_ansible.planner.patience import patient
 from vllm_ansible.planner.problem import PlanError, as_result
 
 
