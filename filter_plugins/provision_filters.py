@@ -50,7 +50,8 @@ def published_endpoints(
     planned = list(engines)
     serving = {host for engine in planned for host in engine["hosts"]}
     addresses = {host: str(hostvars[host]["site_host"]["address"]) for host in serving}
-    return published(planned, addresses, key_file, job, int(machine.get("ends_at") or 0), login())
+    ends_at, drains_at = (int(machine.get(name) or 0) for name in ("ends_at", "drains_at"))
+    return published(planned, addresses, key_file, job, ends_at, login(), drains_at)
 
 
 class FilterModule:

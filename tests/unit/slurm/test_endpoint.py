@@ -52,8 +52,14 @@ def test_what_is_published_says_where_which_and_until_when() -> None:
         }
     ]
     assert told["until"] == "2026-11-22T18:59:56+00:00"
+    assert told["drains_at"] is None
     assert (told["job"], told["api_key_file"]) == ("12", "/home/ann/key")
     assert told["from_a_laptop"] == "ssh -N -L 8000:10.1.0.1:8000 ann@l1"
+
+
+def test_what_is_published_says_when_no_more_requests_are_taken() -> None:
+    told = published([], {}, "/key", "12", 1795373996, "ann@l1", 1795373696)
+    assert told["drains_at"] == "2026-11-22T18:54:56+00:00"
 
 
 def test_a_job_without_a_limit_has_no_end() -> None:
@@ -66,13 +72,14 @@ def made(directory: Path) -> Settings:
         (own / name).mkdir(parents=True)
     for name in ("slurm-12.log", "endpoint.json", "notes.txt"):
         (own / name).write_text("x")
+    (own / "draining-12-0/1").mkdir(parents=True)
     return Settings("r1", 2, str(directory))
 
 
 def test_what_the_job_wrote_goes_and_what_its_nodes_keep_stays(tmp_path: Path) -> None:
     wanted = made(tmp_path)
     names = [Path(one).name for one in remove(wanted, everything=False)]
-    assert names == ["slurm-12.log", "endpoint.json"]
+    assert names == ["slurm-12.log", "endpoint.json", "draining-12-0"]
     assert (tmp_path / "r1/r1-0/processes").is_dir()
     assert leftovers(wanted, everything=False) == []
 
