@@ -10,7 +10,7 @@ description:
     where the engine counts, and ends with a completion.
   - Does not fail but reports C(ready), so that the logs of all ranks can be read first.
 options:
-  engine: {description: Name of the engine., type: str, required: true}
+  engine: {description: "Its name in words for people, with its rank.", type: str, required: true}
   process: {description: Name of its serving process., type: str, required: true}
   look:
     description: C(cluster) and C(cluster_dir), as M(engine_log_info) takes them.
