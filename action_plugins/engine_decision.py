@@ -17,7 +17,8 @@ from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_hos
 from vllm_ansible.planner.decision import decide, refuse_ray_steps
 from vllm_ansible.planner.plan import Plan
 from vllm_ansible.planner.problem import PlanError, as_result
-from vllm_ansible.planner.processes import refuse_unready, wanted_processes
+from vllm_ansible.planner.processes import wanted_processes
+from vllm_ansible.planner.unready import refuse_unready
 
 
 class ActionModule(ActionBase):

@@ -6,7 +6,8 @@ DOCUMENTATION = r"""
 name: engine_verdicts
 short_description: Gather what the waits of all engines found
 description:
-  - Runs once, on the controller, after a looped wait that each engine's first host did.
+  - Runs once, on the controller, after a looped wait that each engine's first host did, or for
+    servers the host of each. An engine is ready when all its servers are.
 options:
   waits: {description: Name of the variable that the wait registered., type: str, required: true}
 """
@@ -30,6 +31,7 @@ from ansible.plugins.action import ActionBase
 
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host
 from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.planner.verdicts import gathered
 
 
 class ActionModule(ActionBase):
@@ -42,19 +44,9 @@ class ActionModule(ActionBase):
         result = dict(super().run(tmp, task_vars))
         variables = task_vars or {}
         hosts = hosts_of_this_run(variables)
-        found = {}
         try:
             waits = of_each_host(variables, hosts, self._task.args["waits"])
         except PlanError as error:
             return {**result, "failed": True, **as_result(error.problems)}
-        for wait in waits.values():
-            for one in wait.get("results", []):
-                if "ready" in one:
-                    found[one["item"]["name"]] = one
-        return {
-            **result,
-            "changed": False,
-            "ready": {name: one for name, one in found.items() if one["ready"]},
-            "unready": {name: one for name, one in found.items() if not one["ready"]},
-            "silent": [name for name, one in found.items() if one.get("silent")],
-        }
+        results = [one for wait in waits.values() for one in wait.get("results", [])]
+        return {**result, "changed": False, **gathered(results)}

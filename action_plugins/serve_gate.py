@@ -13,6 +13,7 @@ from ansible.plugins.action import ActionBase
 
 from vllm_ansible.layouts.printed import beside
 from vllm_ansible.planner.arguments import whole_number
+from vllm_ansible.planner.verdicts import ranks_asked
 
 
 class ActionModule(ActionBase):
@@ -30,6 +31,12 @@ class ActionModule(ActionBase):
         wanted = self._task.args
         ready = wanted["verdicts"]["ready"]
         missing = [one["name"] for one in wanted["engines"] if one["name"] not in ready]
+        missing += [
+            rank
+            for one in wanted["engines"]
+            if "answer" in ready.get(one["name"], {})
+            for rank in ranks_asked(one, ready[one["name"]])
+        ]
         if not wanted["engines"]:
             return {
                 **result,
@@ -60,6 +67,8 @@ class ActionModule(ActionBase):
                 "model": engine["model"],
                 "served_name": engine["served_name"],
                 "endpoint": verdict["endpoint"],
+                # Each is an address of its own: nothing stands before them yet.
+                **({"ranks": verdict["ranks"]} if "ranks" in verdict else {}),
                 **_dashboard(engine),
                 "max_num_seqs": whole_number(engine["arguments"], "max_num_seqs"),
                 "api_key_file": wanted["api_key_file"],
@@ -116,7 +125,9 @@ def _line(engine: dict[str, Any]) -> str:
     if engine["reasoning"]:
         thought = f'it thinks "{_short(engine["reasoning"])}"'
         answer = f"{answer}; {thought}" if engine["answer"].strip() else thought
-    return f'{engine["name"]} at {engine["endpoint"]}: "{engine["question"]}" - {answer}'
+    where = ", ".join(rank["endpoint"] for rank in engine.get("ranks", ()))
+    where = f"{len(engine['ranks'])} ranks ({where})" if where else engine["endpoint"]
+    return f'{engine["name"]} at {where}: "{engine["question"]}" - {answer}'
 
 
 def _short(text: str) -> str:

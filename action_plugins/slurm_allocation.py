@@ -20,13 +20,15 @@ from vllm_ansible.inventory.play_variables import plain
 from vllm_ansible.planner.problem import PlanError, Problem, as_result
 from vllm_ansible.record import plays
 from vllm_ansible.record.progress import Progress
-from vllm_ansible.slurm.allocation import Outcome, Watch, acquire, told, warnings
+from vllm_ansible.slurm.allocation import Watch, acquire
 from vllm_ansible.slurm.commands import Lost, Silent, Slurm
+from vllm_ansible.slurm.draining import drains, drains_at
 from vllm_ansible.slurm.ending import give_back
 from vllm_ansible.slurm.job import own
 from vllm_ansible.slurm.kept import Kept
 from vllm_ansible.slurm.leftovers import leftovers, remove
 from vllm_ansible.slurm.look import foreseen, unanswered
+from vllm_ansible.slurm.outcome import Outcome, told, warnings
 from vllm_ansible.slurm.settings import READ, Settings, settings
 from vllm_ansible.slurm.words import queue_line
 
@@ -61,6 +63,7 @@ class ActionModule(ActionBase):
         try:
             wanted = settings(self._own(variables), "the inventory")
             watch.log = lambda job: _last_lines(wanted, job)
+            watch.drains = lambda job, restarts: drains(wanted, job, restarts)
             kept, slurm = Kept(STATE / wanted.cluster), Slurm(wanted)
             if asked["state"] == "look":
                 return {**result, **_look(slurm, wanted)}
@@ -71,7 +74,7 @@ class ActionModule(ActionBase):
             _make_directory(wanted)
             with kept.alone(self._line.show):
                 done = acquire(slurm, wanted, kept, watch)
-            return {**result, **_told(done)}
+            return {**result, **_told(done, wanted)}
         except PlanError as refused:
             return {**result, "failed": True, **as_result(refused.problems)}
         except (Silent, Lost) as silence:
@@ -147,12 +150,16 @@ def _look(slurm: Slurm, wanted: Settings) -> dict[str, Any]:
     words, why = "no job", "no job"
     if job:
         why = unanswered(slurm, job, wanted)
-        words = told(Outcome(job), now) if job.runs else queue_line(job, slurm.position(job), now)
+        words = (
+            told(Outcome(job), wanted, now)
+            if job.runs
+            else queue_line(job, slurm.position(job), now)
+        )
         words = f"{words}; {why}" if job.runs and why else words
     return {
         "changed": False,
         "answers": not why,
-        "warnings": warnings(Outcome(job), now),
+        "warnings": warnings(Outcome(job), wanted, now),
         "evidence": _evidence(words, {"job": job.id if job else ""}),
     }
 
@@ -163,19 +170,20 @@ def _announce(slurm: Slurm, wanted: Settings) -> dict[str, Any]:
     return {"changed": changed, "evidence": _evidence(words, {})}
 
 
-def _told(done: Outcome) -> dict[str, Any]:
+def _told(done: Outcome, wanted: Settings) -> dict[str, Any]:
     job = done.job
     values = {
         "job": job.id if job else "",
         "nodes": done.nodes,
         "restarts": done.restarts,
         "ends_at": job.ends_at if job else 0,
+        "drains_at": drains_at(job, wanted) if job else 0,
     }
     return {
         "changed": done.changed,
-        "warnings": warnings(done, time.time()),
+        "warnings": warnings(done, wanted, time.time()),
         **values,
-        "evidence": _evidence(told(done, time.time()), values),
+        "evidence": _evidence(told(done, wanted, time.time()), values),
     }
 
 

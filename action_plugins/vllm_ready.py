@@ -10,7 +10,7 @@ description:
     where the engine counts, and ends with a completion.
   - Does not fail but reports C(ready), so that the logs of all ranks can be read first.
 options:
-  engine: {description: Name of the engine., type: str, required: true}
+  engine: {description: "Its name in words for people, with its rank.", type: str, required: true}
   process: {description: Name of its serving process., type: str, required: true}
   look:
     description: C(cluster) and C(cluster_dir), as M(engine_log_info) takes them.
@@ -126,6 +126,9 @@ class ActionModule(ActionBase):
             if not look["running"]:
                 ended = told(wanted["process"], look["why"])
                 return _not_ready(wanted, f"{ended} while {phase['name']}", last_line)
+            for other, why in (look.get("ended") or {}).items():
+                found = f"{told(other, why)} while {wanted['process']} was {phase['name']}"
+                return _not_ready(wanted, found, last_line)
             quiet = silence.observe((heard, phase["name"], phase["done"]), time.monotonic())
             if silence.broken(time.monotonic()):
                 found = f"nothing new for {quiet:.0f} s while {phase['name']}"

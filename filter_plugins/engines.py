@@ -10,7 +10,7 @@ from typing import Any
 # Filters run inside ansible-playbook, where the module_utils setting does not reach.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from vllm_ansible.planner import verbs, views
+from vllm_ansible.planner import servers, verbs, views
 
 
 class FilterModule:
@@ -26,6 +26,7 @@ class FilterModule:
             "engine_parser_arguments": views.parser_arguments,
             "engine_key_files": views.key_files,
             "engine_carry_over_files": views.carry_over_files,
+            "engine_servers": servers.listed,
             "engine_starting_ports": views.starting_ports,
             "port_measurements": views.port_measurements,
             "stop_steps": verbs.stop_steps,

@@ -48,9 +48,10 @@ def published_endpoints(
 ) -> dict[str, Any]:
     """Return where the engines of a plan answer, for whoever may use them."""
     planned = list(engines)
-    heads = {engine["hosts"][0] for engine in planned}
-    addresses = {host: str(hostvars[host]["site_host"]["address"]) for host in heads}
-    return published(planned, addresses, key_file, job, int(machine.get("ends_at") or 0), login())
+    serving = {host for engine in planned for host in engine["hosts"]}
+    addresses = {host: str(hostvars[host]["site_host"]["address"]) for host in serving}
+    ends_at, drains_at = (int(machine.get(name) or 0) for name in ("ends_at", "drains_at"))
+    return published(planned, addresses, key_file, job, ends_at, login(), drains_at)
 
 
 class FilterModule:

@@ -44,6 +44,13 @@ options:
     description: Longest wait for the whole answer. The first may include compilation.
     type: int
     default: 300
+  alongside:
+    description:
+      - Base addresses of servers that are kept busy meanwhile, for engines whose data-parallel
+        ranks step only when each has a request.
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""
@@ -81,7 +88,13 @@ seconds:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.completion import Unanswered, ask, judge, status_of
+from ansible.module_utils.vllm_ansible.node.completion import (
+    Unanswered,
+    ask,
+    judge,
+    kept_stepping,
+    status_of,
+)
 
 
 def main() -> None:
@@ -96,6 +109,7 @@ def main() -> None:
             "reasoning": {"type": "bool", "default": False},
             "max_tokens": {"type": "int", "default": 32},
             "timeout_seconds": {"type": "int", "default": 300},
+            "alongside": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
@@ -107,14 +121,15 @@ def main() -> None:
             module.exit_json(changed=False, ok=False, reason=reason)
     try:
         key = Path(wanted["api_key_file"]).read_text().strip()
-        reply = ask(
-            wanted["url"],
-            key,
-            wanted["model"],
-            wanted["question"],
-            wanted["max_tokens"],
-            wanted["timeout_seconds"],
-        )
+        with kept_stepping(wanted["alongside"], key, wanted["model"]):
+            reply = ask(
+                wanted["url"],
+                key,
+                wanted["model"],
+                wanted["question"],
+                wanted["max_tokens"],
+                wanted["timeout_seconds"],
+            )
     except (OSError, Unanswered) as error:
         module.exit_json(changed=False, ok=False, reason=str(error))
     reason = judge(reply, wanted["expect"], wanted["reasoning"])

@@ -88,6 +88,10 @@ healthy:
   description: Whether the port answered with 200.
   type: bool
   returned: success
+ended:
+  description: Other servers of the engine on this host that do not run, each with the reason.
+  type: dict
+  returned: success
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -101,7 +105,7 @@ from ansible.module_utils.vllm_ansible.node.engine_log import (
 )
 from ansible.module_utils.vllm_ansible.node.log_file import end_of
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
-from ansible.module_utils.vllm_ansible.node.processes import looks
+from ansible.module_utils.vllm_ansible.node.processes import looks, others_ended
 
 
 def main() -> None:
@@ -136,6 +140,7 @@ def main() -> None:
             figures={},
             attention={},
             healthy=False,
+            ended={},
         )
     start = seen["log_offset"] if wanted["offset"] < 0 else wanted["offset"]
     data, first = end_of(seen["log"], start, wanted["max_bytes"])
@@ -144,6 +149,7 @@ def main() -> None:
     module.exit_json(
         changed=False,
         running=seen["running"],
+        ended=others_ended(records, wanted["process"]),
         exit_status=seen["exit_status"],
         why=seen["why"],
         offset=first + len(data),

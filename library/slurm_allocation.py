@@ -58,4 +58,8 @@ ends_at:
   description: When its time is over, in seconds since the epoch; 0 without a limit.
   type: int
   returned: when it holds nodes
+drains_at:
+  description: When its engines take no more requests, as C(ends_at).
+  type: int
+  returned: when it holds nodes
 """

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.planner.servers import servers
 
 LOCKED = 401
 
@@ -61,7 +62,8 @@ def backends(
             name,
             str(planned[name]["served_name"]),
             addresses[planned[name]["hosts"][0]],
-            int(planned[name]["ports"]["api"]),
+            # Of data ranks the first: the page knows one address for each engine.
+            servers(planned[name])[0].port,
         )
         for name in wanted
     ]

@@ -54,6 +54,25 @@ total = made.all_reduce(torch.full((4,), float(rank + 1)))
 print("backend", type(made.dist_module).__name__, "sum", total.tolist()[0])
 """
 
+# One of two data-parallel ranks, with one row and with three.
+EXCHANGE = """
+import sys
+import torch
+rank, port, kind = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
+if kind == "ours":
+    from vllm_cpu_ray.communicator import HostAwareCpuCommunicator as CpuCommunicator
+torch.distributed.init_process_group(
+    "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+group = torch.distributed.group.WORLD
+made = CpuCommunicator(group, torch.device("cpu"), group, "dp:0")
+sizes = [1, 3]
+own = torch.full((sizes[rank], 2), rank + 1.0, dtype=torch.bfloat16)
+(rows,) = made.all_gatherv([own], dim=0, sizes=sizes)
+mine = made.reduce_scatterv(rows, dim=0, sizes=sizes)
+print("rows", rows[:, 1].tolist(), "mine", mine[:, 0].tolist())
+"""
+
 GENERATE = """
 import sys
 from vllm import LLM, SamplingParams
@@ -103,8 +122,10 @@ def test_the_plugin_counts_log_probabilities_without_a_compiler(run_engine_pytho
     assert "counted [2, 3]" in result.stdout, result.stderr
 
 
-def two_ranks(engine: Path, kind: str, separate: bool) -> list[subprocess.CompletedProcess[str]]:
-    """Run two ranks of a tensor group; separate ones have their own /dev/shm and host name."""
+def two_ranks(
+    engine: Path, kind: str, separate: bool, program: str = COMMUNICATOR
+) -> list[subprocess.CompletedProcess[str]]:
+    """Run two ranks of a group; separate ones have their own /dev/shm and host name."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -114,7 +135,7 @@ def two_ranks(engine: Path, kind: str, separate: bool) -> list[subprocess.Comple
     setup = 'mount -t tmpfs none /dev/shm && hostname "rank$1" && shift && exec "$@"'
     ranks = []
     for rank in (0, 1):
-        command = [str(engine / "bin/python"), "-c", COMMUNICATOR, str(rank), port, kind]
+        command = [str(engine / "bin/python"), "-c", program, str(rank), port, kind]
         if separate:
             command = [*own, setup, "sh", str(rank), *command]
         ranks.append(
@@ -160,6 +181,17 @@ def test_the_plugin_takes_shared_memory_within_a_host_alone(
 ) -> None:
     for rank in two_ranks(engine, "ours", separate):
         assert f"backend {backend} sum 3.0" in rank.stdout, rank.stderr
+
+
+def test_stock_vllm_has_no_exchange_between_data_ranks(engine: Path) -> None:
+    for rank in two_ranks(engine, "stock", separate=False, program=EXCHANGE):
+        assert "NotImplementedError" in rank.stderr
+
+
+def test_the_plugin_exchanges_rows_between_data_ranks(engine: Path) -> None:
+    first, second = two_ranks(engine, "ours", separate=False, program=EXCHANGE)
+    assert "rows [1.0, 2.0, 2.0, 2.0] mine [2.0]" in first.stdout, first.stderr
+    assert "rows [1.0, 2.0, 2.0, 2.0] mine [4.0, 4.0, 4.0]" in second.stdout, second.stderr
 
 
 @pytest.mark.engine
@@ -227,6 +259,12 @@ def test_vllm_lies_where_the_readme_points(engine: Path) -> None:
         ("v1/sample/ops/logprobs.py", 10, "simple_compile_backend"),
         ("v1/executor/ray_utils.py", 417, "if not ray_device_key"),
         ("distributed/device_communicators/cpu_communicator.py", 71, "_all_group_ranks_share"),
+        (
+            "distributed/device_communicators/base_device_communicator.py",
+            296,
+            "NotImplementedError",
+        ),
+        ("distributed/device_communicators/all2all.py", 148, "all_gatherv"),
         ("v1/worker/cpu_worker.py", 190, "_should_warm_up_model"),
         ("v1/worker/gpu_model_runner.py", 3174, "self.intermediate_tensors is not None"),
         ("entrypoints/cli/main.py", 99, 'version("vllm")'),

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.flows.clone import wait_until
-from tests.slurm.lab import SlurmLab, slurm_lab
+from tests.slurm.lab import USERS, SlurmLab, slurm_lab
 from tests.slurm.person import Person
 
 pytestmark = pytest.mark.lab
 OF_ANN = ("-user", "ann")
 DOWN = ("state=down", "reason=test")
+SLOW_PORT = 18000
 PROVISION, TEARDOWN = "playbooks/provision.yml", "playbooks/teardown.yml"
 
 
@@ -141,9 +146,13 @@ def test_a_controller_killed_while_it_waits_leaves_one_job_that_the_next_run_tak
     assert [name for _, name, _ in ann.jobs("PENDING,RUNNING")] == ["vllm-r1"]
 
 
-def test_a_job_put_back_into_the_queue_is_waited_for_and_told_of(ann: Person) -> None:
+def test_a_job_that_drained_is_put_back_into_the_queue_waited_for_and_told_of(
+    ann: Person,
+) -> None:
+    ann.variables["slurm_at_end"] = "requeue"
     job = hold(ann)
-    ann.lab.root(ann.lab.login, "scontrol", "requeue", job)
+    # What slurmctld sends before the time is over.
+    ann.lab.run("ann", "scancel", "--batch", "--signal=USR1", job)
     # Slurm keeps a job that was requeued from its nodes for two minutes. Shortened, not to nothing:
     # a node refuses a credential of the same second in which it was told to forget the job's.
     wait_until(lambda: ann.jobs()[0][2] == "PENDING", 60, "the requeue")
@@ -156,7 +165,7 @@ def test_a_job_put_back_into_the_queue_is_waited_for_and_told_of(ann: Person) ->
 
 
 def test_a_job_whose_time_is_over_is_told_of_and_leaves_nothing_on_its_nodes(ann: Person) -> None:
-    ann.variables["slurm_time"] = "1"
+    ann.variables |= {"slurm_time": "1", "slurm_drain_seconds": 0}
     job = hold(ann)
     ask(ann, "shell", f"mkdir -p {ann.run_dir}; setsid sleep 7777 >/dev/null 2>&1 </dev/null &")
     published = ann.shared_dir / "r1" / "endpoint.json"
@@ -172,6 +181,68 @@ def test_a_job_whose_time_is_over_is_told_of_and_leaves_nothing_on_its_nodes(ann
     ran = ann.run(playbook=PROVISION)
     assert ran.status == 0, ran.output
     assert f"job {job} has ended: timeout" in ran.evidence("allocation")[0]["summary"]
+
+
+def test_requests_in_flight_are_answered_before_the_time_is_over(ann: Person) -> None:
+    ann.variables["slurm_time"] = "30"
+    job = hold(ann)
+    own = ann.shared_dir / "r1"
+    (own / "endpoint.json").write_text("{}")
+    serve(ann)
+    log = own / "log"
+    wait_until(
+        lambda: {"listens", "follows"} <= set(log.read_text().splitlines()), 60, "both there"
+    )
+    url = f"http://{ann.lab.computes[0]}:{SLOW_PORT}/"
+    fetch = f"import urllib.request as r; print(r.urlopen({url!r}, timeout=600).read().decode())"
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ann.lab.run, "ann", "python3", "-c", fetch, seconds=600)
+        wait_until(lambda: "asked" in said(own), 60, "a request in flight")
+        shorten(ann, job, minutes=4)
+        # Within half a minute, for the job drains when 300 s are left.
+        wait_until(lambda: "asked to end" in said(own), 120, "the drain")
+        assert "refused" in ann.lab.run("ann", "python3", "-c", fetch, check=False).stderr
+        assert not (own / "endpoint.json").exists()
+        looked = ann.run(playbook="playbooks/status.yml")
+        assert "it has taken no more requests since" in looked.evidence("allocation")[0]["summary"]
+        (own / "go").touch()
+        assert answer.result().stdout == "answered\n"
+    wait_until(lambda: not ann.jobs(), 120, "the end of the job")
+    assert said(own)[-3:] == ["answered", "the server has ended", "the rank has ended"]
+    for host in ann.lab.computes:
+        assert ann.processes(host) == []
+        assert ann.on(host, "find", str(Path(ann.run_dir).parent), "-maxdepth", "1", *OF_ANN) == ""
+    assert not list(own.glob("draining-*"))
+    assert said(own, f"slurm-{job}.log")[-1] == "drained"
+
+
+def serve(person: Person) -> None:
+    """Have what stands for a server on the first node, and for a rank of it on the second."""
+    beside, where = Path(__file__).parents[1] / "slurm", person.shared_dir / "r1"
+    for name, place in {"slow_server.py": where, "slow.yml": person.clone}.items():
+        shutil.copy2(beside / name, place)
+        os.chown(place / name, USERS[person.user], USERS[person.user])
+    given = {
+        "slow_program": str(person.lab.inside(where / "slow_server.py")),
+        "slow_port": str(SLOW_PORT),
+        "slow_run_dir": person.run_dir,
+    }
+    ran = person.run("-e", json.dumps(given), playbook="slow.yml")
+    assert ran.status == 0, ran.output
+
+
+def said(directory: Path, name: str = "log") -> list[str]:
+    """Return the lines of a log that may not be there yet."""
+    path = directory / name
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def shorten(person: Person, job: str, minutes: int) -> None:
+    """Leave a job so many minutes, and up to one more."""
+    asked = ["squeue", "--noheader", "--job", job, "--format=%M"]
+    passed = person.lab.root(person.lab.login, *asked).strip().split(":")
+    limit = int(passed[-2]) + 1 + minutes
+    person.lab.run("ann", "scontrol", "update", f"jobid={job}", f"timelimit={limit}")
 
 
 def test_two_users_share_nodes_and_teardown_takes_only_its_own(ann: Person) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vllm_ansible.planner.plan import digest
+from vllm_ansible.planner.servers import servers
 
 
 def plan_of(plan: Mapping[str, Any], engine: str) -> Mapping[str, Any]:
@@ -18,15 +19,25 @@ def plan_of(plan: Mapping[str, Any], engine: str) -> Mapping[str, Any]:
 def served_on(
     plan: Mapping[str, Any], host: Mapping[str, Any], only: str = ""
 ) -> list[dict[str, str]]:
-    """Return what engine_benchmark wants to know of each engine that a host serves, or of one."""
+    """Return what engine_benchmark wants to know of each engine that a host serves, or of one.
+
+    Of data ranks the first is measured: its client knows one address.
+    """
     return [
         {
             "name": engine["name"],
             "served_name": engine["served_name"],
-            "url": f"http://{host['address']}:{engine['ports']['api']}",
+            "url": f"http://{host['address']}:{servers(engine)[0].port}",
+            **_of_several(engine),
             # Reasons are words for people, and change without anything else.
             "digest": digest({key: value for key, value in engine.items() if key != "reasons"}),
         }
         for engine in plan_of(plan, only).get("engines", ())
         if engine["hosts"][0] == host["name"]
     ]
+
+
+def _of_several(engine: Mapping[str, Any]) -> dict[str, str]:
+    """Return which process is measured where it is one of several."""
+    ranks = servers(engine)
+    return {"server": ranks[0].name} if len(ranks) > 1 else {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vllm_ansible.planner.servers import servers
+
 Looks = Mapping[str, Mapping[str, Any]]
 
 
@@ -27,7 +29,7 @@ def verdict(engines: Sequence[Mapping[str, Any]], looks: Looks, check: bool) -> 
     for engine in here:
         look = looks[engine["hosts"][0]].get("engines", {}).get(engine["name"], {})
         if look.get("figures"):
-            measured.append(look["figures"])
+            measured.append({**look["figures"], **_ranks(engine)})
         elif check:
             words = look.get("reason") or look.get("why", "")
             return {
@@ -46,10 +48,23 @@ def verdict(engines: Sequence[Mapping[str, Any]], looks: Looks, check: bool) -> 
     }
 
 
+def _ranks(engine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how many data ranks there are, where one of several was measured."""
+    ranks = servers(engine)
+    if len(ranks) == 1:
+        return {}
+    return {
+        "measured_rank": 0,
+        "ranks": [{"rank": one.rank, "host": one.host, "port": one.port} for one in ranks],
+    }
+
+
 def line(figures: Mapping[str, Any]) -> str:
     """Return one line about an engine."""
+    ranks = figures.get("ranks")
+    part = f", rank 0 of {len(ranks)} data ranks alone" if ranks else ""
     return (
-        f"{figures['name']}: TTFT {figures['ttft_ms_median']:.0f} ms, "
+        f"{figures['name']}{part}: TTFT {figures['ttft_ms_median']:.0f} ms, "
         f"{figures['output_tokens_per_second']:.1f} tokens/s at "
         f"{figures['concurrency']} concurrent, "
         f"{figures['requests'] - figures['failed']} of {figures['requests']} answered "
@@ -60,11 +75,12 @@ def line(figures: Mapping[str, Any]) -> str:
 def _unmeasured(engine: Mapping[str, Any], look: Mapping[str, Any]) -> dict[str, Any]:
     """Return the failure of an engine without figures."""
     name, host = engine["name"], engine["hosts"][0]
+    server = servers(engine)[0]
     return {
         "failed": True,
-        "msg": f"{name} cannot be measured: {name}-serve does not run on {host}",
-        "expected": f"{name}-serve running on {host}",
+        "msg": f"{name} cannot be measured: {server.name} does not run on {host}",
+        "expected": f"{server.name} running on {host}",
         "found": look.get("why") or look.get("reason") or "nobody looked",
-        "where": f"{host}, port {engine['ports']['api']}",
+        "where": f"{host}, port {server.port}",
         "fix": "run the stage serve first: it says why an engine does not come up",
     }

@@ -30,17 +30,21 @@ class Settings:
 
 @dataclass(frozen=True)
 class Served:
-    """One engine whose API this host serves; digest is that of its part of the plan."""
+    """One engine whose API this host serves; digest is that of its part of the plan.
+
+    server is the process that is measured, where the engine has several.
+    """
 
     name: str
     served_name: str
     url: str
     digest: str
+    server: str = ""
 
     @property
     def process(self) -> str:
         """Return the name of its serving process."""
-        return f"{self.name}-serve"
+        return self.server or f"{self.name}-serve"
 
 
 def kept_path(cluster_dir: str, engine: str) -> str:

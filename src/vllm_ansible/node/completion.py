@@ -5,10 +5,16 @@ from __future__ import annotations
 import http.client
 import json
 import math
+import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+STEP_SECONDS = 60
+RETRY_SECONDS = 0.5
 
 
 class Unanswered(Exception):
@@ -73,6 +79,31 @@ def ask(
         raise Unanswered(f"HTTP {error.code}: {words}") from error
     except (OSError, http.client.HTTPException, LookupError, ValueError, TypeError) as error:
         raise Unanswered(f"{type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def kept_stepping(base_urls: Sequence[str], key: str, model: str) -> Iterator[None]:
+    """Keep these servers busy meanwhile with one short request after the other each.
+
+    The first engine of vLLM steps all data ranks together or none, and a rank without a request
+    does not step. Whether a request is answered is not asked here: that is each rank's own proof.
+    """
+    done = threading.Event()
+
+    def work(base_url: str) -> None:
+        while not done.is_set():
+            try:
+                ask(base_url, key, model, "hi", 1, STEP_SECONDS)
+            except Unanswered:
+                done.wait(RETRY_SECONDS)  # it does not listen yet, or went away
+
+    for base_url in base_urls:
+        # One that hangs must not keep the answer from being told.
+        threading.Thread(target=work, args=(base_url,), daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 def judge(reply: dict[str, Any], expect: str, reasoning: bool = False) -> str:

@@ -34,7 +34,9 @@ SCRIPT = """\
 ' '''
 import sys
 from {module} import {function}
-sys.exit({function}())
+# Children that are spawned import this file.
+if __name__ == "__main__":
+    sys.exit({function}())
 """
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from . import model_config
 from .safetensors import WeightsError, check, file_digest
 
 Report = Callable[..., None]
@@ -227,6 +228,7 @@ def summary(record: Mapping[str, Any]) -> dict[str, Any]:
         "bytes": record["bytes"],
         "files": len(record["files"]),
         "fingerprint": record["fingerprint"],
+        **model_config.facts(record["path"]),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -54,4 +55,21 @@ def describe(files: Files, record: Mapping[str, Any], found: Look) -> dict[str, 
         "log": files.log,
         "log_offset": record["log_offset"],
         "log_size": log_size,
+    }
+
+
+def others_ended(records: Mapping[str, Mapping[str, Any]], server: str) -> dict[str, str]:
+    """Return why each other server of a server's engine does not run, by name.
+
+    Data ranks wait for each other: of one that died, the others say nothing for minutes.
+    """
+    engine = records[server]["engine"]
+    alike = re.compile(re.escape(engine) + r"-serve(-\d+)?")
+    return {
+        name: str(record["why"])
+        for name, record in records.items()
+        if name != server
+        and record["engine"] == engine
+        and alike.fullmatch(name)
+        and not record["running"]
     }

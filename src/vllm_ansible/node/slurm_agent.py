@@ -2,7 +2,7 @@
 
 What a step of `srun` leaves behind is killed when the step ends. So the step of a connection only
 carries bytes, and this program, which is the step that lasts as long as the job, starts what they
-ask for. It comes as text over standard input, hence in one file.
+ask for. It comes as text over standard input, in one with slurm_drain.py.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
+
+from .slurm_drain import drain, there, wait_until
 
 # Channel, kind, bytes of the payload; a line's end follows it, for srun sends whole lines on.
 HEADER = struct.Struct("!IBI")
@@ -245,8 +247,17 @@ def make_temporary(job: str, run_dir: str) -> str:
     return place
 
 
-def main(job: str, end_seconds: float, run_dir: str) -> None:
-    """Serve until the job ends; what is kept on this node alone goes with it."""
+def say(words: str) -> None:
+    """Write a line into the job's log."""
+    print(f"{time.strftime('%FT%T%z')} {socket.gethostname()} {words}", flush=True)
+
+
+def main(job: str, end_seconds: float, run_dir: str, mark: str, drain_seconds: float) -> None:
+    """Serve until the job ends; what is kept on this node alone goes with it.
+
+    Once there is a mark, servers have so many seconds for what they were asked, and then all ends;
+    0 looks for none.
+    """
     # Slurm asks every process of the step to end, and this one is to be the last. A handler, for a
     # signal that is blocked stays so in all that is started from here.
     asked_to_end = threading.Event()
@@ -254,7 +265,7 @@ def main(job: str, end_seconds: float, run_dir: str) -> None:
     temporary = make_temporary(job, run_dir)
     adopt()
     server = listen(job)
-    print(f"{time.strftime('%FT%T%z')} {socket.gethostname()} is held by job {job}", flush=True)
+    say(f"is held by job {job}")
 
     def accept() -> None:
         while True:
@@ -264,11 +275,18 @@ def main(job: str, end_seconds: float, run_dir: str) -> None:
             else:
                 connection.close()
 
-    threading.Thread(target=accept, daemon=True).start()
+    def end_when_drained() -> None:
+        wait_until(lambda: there(mark))
+        say("takes no more requests: the time is nearly over")
+        say(drain(mark, drain_seconds, descendants))
+        asked_to_end.set()
+
+    for body in [accept] + [end_when_drained] * (drain_seconds > 0):
+        threading.Thread(target=body, daemon=True).start()
     asked_to_end.wait()
     end(end_seconds, [temporary, run_dir])
     os._exit(0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], float(sys.argv[2]), sys.argv[3], sys.argv[4], float(sys.argv[5]))

@@ -14,10 +14,11 @@ from vllm_ansible.layouts.evaluate import Judge
 from vllm_ansible.layouts.request import Request, check
 from vllm_ansible.layouts.verdict import GIB, Verdict
 from vllm_ansible.models.model import Model
-from vllm_ansible.planner.engines import Engine, Layout
+from vllm_ansible.planner.engines import Engine
 from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.layout import Capacity, allowed, host_counts
 from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.planner.sizes import Layout
 
 CONCURRENCY = 64
 TOLD = 3
@@ -108,7 +109,8 @@ def _request(engine: Engine, model: Model, there: Machines) -> Request:
 
 def _asked(layout: Layout, judge: Judge) -> Advice:
     """Return the estimate of a layout that the user chose; a doubt is told, and no more."""
-    verdict = judge.verdict(Candidate(layout.tensor, layout.pipeline))
+    expert = layout.data > 1 and judge.facts.experts > 0
+    verdict = judge.verdict(Candidate(layout.tensor, layout.pipeline, layout.data, expert))
     words = (
         f"the planner expects that it does not run: {verdict.refusal}"
         if verdict.refusal
@@ -123,7 +125,9 @@ def _chosen(engine: Engine, judge: Judge, allowance: int) -> Advice:
     devices = there.nodes[0].devices
     able = [
         verdict
-        for candidate in candidates(there, judge.facts.layers, 0)
+        for candidate in candidates(
+            there, judge.facts.layers, judge.facts.experts if engine.executor == "dp" else 0
+        )
         if _servable(candidate, engine, len(there.nodes), devices)
         for verdict in [judge.verdict(replace(candidate, replicas=1))]
     ]
@@ -146,7 +150,7 @@ def _chosen(engine: Engine, judge: Judge, allowance: int) -> Advice:
     if more > 0:
         reasons.append(f"{more} more such engine{'s' if more > 1 else ''} would fit beside it")
     return Advice(
-        Layout(one.tensor, one.pipeline),
+        Layout(one.tensor, one.pipeline, one.data),
         True,
         tuple(reasons),
         {"max_model_len": length} if length else {},
@@ -155,7 +159,9 @@ def _chosen(engine: Engine, judge: Judge, allowance: int) -> Advice:
 
 
 def _servable(candidate: Candidate, engine: Engine, nodes: int, devices: int) -> bool:
-    """Tell whether this project serves the split: tensor and pipeline ranks, evenly on hosts."""
+    """Tell whether this project serves the split: even on hosts, data ranks for that executor."""
+    if engine.executor == "dp":
+        return candidate.data > 1 and candidate.tensor <= devices
     if candidate.data > 1 or candidate.expert:
         return False
     layout = Layout(candidate.tensor, candidate.pipeline)

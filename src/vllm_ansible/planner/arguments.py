@@ -11,6 +11,16 @@ from typing import Any
 OURS = {
     "api_key": "vllm_api_key_file",
     "config": "vllm_args itself",
+    "data_parallel_address": "layout: {data: N}",
+    "data_parallel_backend": "layout: {data: N}",
+    "data_parallel_external_lb": "layout: {data: N}",
+    "data_parallel_hybrid_lb": "layout: {data: N}",
+    "data_parallel_multi_port_external_lb": "layout: {data: N}",
+    "data_parallel_rank": "layout: {data: N}",
+    "data_parallel_rpc_port": "layout: {data: N}",
+    "data_parallel_size": "layout: {data: N}",
+    "data_parallel_size_local": "layout: {data: N}",
+    "data_parallel_start_rank": "layout: {data: N}",
     "distributed_executor_backend": "executor",
     "headless": "executor: mp",
     "host": "data_plane_network or data_plane_interface",
@@ -28,6 +38,9 @@ OURS = {
 
 # 512 MiB holds a few thousand tokens of a small model and leaves a small machine its memory.
 CPU_KV_CACHE_BYTES = 512 * 1024 * 1024
+
+# What vLLM takes for a step where a prompt is not cut: no less than a whole prompt.
+STEP_TOKENS = 2048
 
 
 def option(name: str) -> str:
@@ -71,8 +84,11 @@ def _word(value: Any) -> str:
     return str(value)
 
 
-def with_defaults(arguments: Mapping[str, Any], accelerator: str) -> dict[str, Any]:
-    """Return the arguments, with what a CPU engine needs to start on a small machine."""
+def with_defaults(arguments: Mapping[str, Any], accelerator: str, data: int = 1) -> dict[str, Any]:
+    """Return the arguments, with what a CPU engine needs to start on a small machine.
+
+    With several data ranks on Enflame, also the tokens of a step: a buffer is sized by them.
+    """
     wanted = {str(name).replace("-", "_"): value for name, value in arguments.items()}
     if accelerator == "cpu":
         # Compiling for CPU needs a C++ compiler, which a plain host does not have.
@@ -80,4 +96,8 @@ def with_defaults(arguments: Mapping[str, Any], accelerator: str) -> dict[str, A
             wanted["enforce_eager"] = True
         if not wanted.keys() & {"kv_cache_memory_bytes", "num_gpu_blocks_override"}:
             wanted["kv_cache_memory_bytes"] = CPU_KV_CACHE_BYTES
+    if accelerator == "enflame" and data > 1:
+        length = wanted.get("max_model_len")
+        least = length if isinstance(length, int) else STEP_TOKENS
+        wanted.setdefault("max_num_batched_tokens", max(least, STEP_TOKENS))
     return wanted

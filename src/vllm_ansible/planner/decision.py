@@ -8,7 +8,8 @@ from typing import Any
 
 from vllm_ansible.node.process import ending
 from vllm_ansible.planner.problem import PlanError, Problem
-from vllm_ansible.planner.processes import HEAD, SERVE, WORKER, ProcessSpec, process_names
+from vllm_ansible.planner.processes import HEAD, SERVE, WORKER, ProcessSpec
+from vllm_ansible.planner.servers import is_server
 
 NONE, START, RESTART, REMOVE = "none", "start", "restart", "remove"
 # The names of the steps roles carry out, in order; each is a barrier over all hosts.
@@ -139,18 +140,29 @@ def _engine(name: str, specs: Sequence[ProcessSpec], looks: Looks) -> EngineDeci
         return EngineDecision(name, START, tuple(reasons))
     if not changed and not strays and _may_continue(running, missing):
         return EngineDecision(name, START, tuple(reasons))
-    return EngineDecision(name, RESTART, tuple(reasons), disrupts=_serves(name, looks))
+    alone = any(spec.alone for spec in specs)
+    # Ranks that need each other wait for one that never started: none of them serves.
+    waiting = not (alone or changed or strays) and any(spec.part == SERVE for spec in missing)
+    disrupts = not waiting and _serves(name, looks, alone)
+    return EngineDecision(name, RESTART, tuple(reasons), disrupts)
 
 
-def _serves(name: str, looks: Looks) -> bool:
-    """Tell whether an engine may be answering: its server runs and none of its processes died."""
+def _serves(name: str, looks: Looks, alone: bool = False) -> bool:
+    """Tell whether an engine may be answering: its servers run and none of its processes died.
+
+    alone: any of its servers answers without the others.
+    """
     recorded = _recorded(name, looks)
-    has_server = any(process == process_names(name)[1] for _, process, _ in recorded)
-    return has_server and all(record.get("running") for _, _, record in recorded)
+    serving = [record.get("running") for _, process, record in recorded if is_server(name, process)]
+    if alone:
+        return any(serving)
+    return bool(serving) and all(record.get("running") for _, _, record in recorded)
 
 
 def _may_continue(running: Sequence[ProcessSpec], missing: Sequence[ProcessSpec]) -> bool:
     """Tell whether an interrupted start can go on: nothing runs that needs what is missing."""
+    if all(spec.alone for spec in (*running, *missing)):
+        return True
     if any(spec.part == SERVE for spec in running):
         return False
     return max(spec.order for spec in running) <= min(spec.order for spec in missing)
@@ -238,4 +250,4 @@ def _steps(engine: EngineDecision, specs: Sequence[ProcessSpec], looks: Looks) -
 
 def _part(engine: str, name: str) -> str:
     """Return the part of a process whose plan is gone; a Ray node without one stops as a worker."""
-    return SERVE if name == process_names(engine)[1] else WORKER
+    return SERVE if is_server(engine, name) else WORKER

@@ -9,11 +9,13 @@ from typing import Any
 
 from vllm_ansible.node.models import source_of
 from vllm_ansible.planner.arguments import OURS
+from vllm_ansible.planner.data_request import refusals
 from vllm_ansible.planner.problem import PlanError, Problem, close_match
+from vllm_ansible.planner.sizes import Layout
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,11}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-EXECUTORS = ("ray", "mp")
+EXECUTORS = ("ray", "mp", "dp")
 ROLES = ("serve",)
 KEYS = (
     "name",
@@ -30,19 +32,6 @@ KEYS = (
     "served_name",
 )
 SECRET = re.compile(r"(^|_)(api_?key|token|password|secret)$", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How one replica of a model is split."""
-
-    tensor: int
-    pipeline: int
-
-    @property
-    def world_size(self) -> int:
-        """Return the number of ranks."""
-        return self.tensor * self.pipeline
 
 
 @dataclass(frozen=True)
@@ -141,14 +130,17 @@ class _Reader:
                 hint = close_match(str(key), KEYS) or f"remove it; known keys are {', '.join(KEYS)}"
                 self._refuse(str(key), "a key an engine has", key, hint)
         source, model = source_of(self._text("model", required=True))
+        layout, executor = self._layout(), self._choice("executor", EXECUTORS)
+        for refused in refusals(self.item, layout):
+            self._refuse(*refused)
         return Engine(
             name=self._name(),
             model=model,
             model_source=source,
             served_name=self._text("served_name") or served_as(source, model),
-            layout=self._layout(),
+            layout=layout,
             nodes=self._number("nodes", 1, 4096),
-            executor=self._choice("executor", EXECUTORS),
+            executor="dp" if layout and layout.data > 1 else executor,
             role=self._choice("role", ROLES),
             hosts=self._hosts(),
             port=self._number("port", 1024, 65535),
@@ -212,7 +204,7 @@ class _Reader:
         value = self.item.get("layout", "auto")
         if value == "auto":
             return None
-        sizes = {"tensor": 1, "pipeline": 1}
+        sizes = {"tensor": 1, "pipeline": 1, "data": 1}
         wanted = dict(value) if isinstance(value, Mapping) else {"": value}
         good = all(
             key in sizes and isinstance(size, int) and not isinstance(size, bool) and size > 0
@@ -221,7 +213,7 @@ class _Reader:
         if not (good and wanted):
             self._refuse(
                 "layout",
-                "auto, or {tensor: N, pipeline: M} with N and M at least 1",
+                "auto, or {tensor: N, pipeline: M} or {data: N, tensor: M}, each at least 1",
                 value,
                 "write layout: auto, or both numbers",
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,8 @@ class Room:
     environment_dir: str
     # Of what is installed there: a repaired environment keeps its path.
     environment_fingerprint: str = ""
+    # Of vLLM, empty where nobody knows.
+    engine_version: str = ""
 
     @property
     def engine_dir(self) -> str:
@@ -89,8 +91,14 @@ class Room:
         return f"{self.host['cluster_dir']}/secrets/ray_token"
 
 
-def node_environment(room: Room) -> dict[str, str]:
-    """Return what every process of an engine needs on this host; nothing in it is secret."""
+def node_environment(
+    room: Room, devices: Sequence[int] | None = None, more: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return what every process of an engine needs on this host; nothing in it is secret.
+
+    devices: of a process that has not all of the engine's on this host. more: what it needs beside;
+    the engine's own variables come last.
+    """
     host, engine = room.host, room.engine
     caches = f"{room.engine_dir}/cache"
     # Of an allocation, what its site_setup has set; nowhere else is there any.
@@ -123,7 +131,13 @@ def node_environment(room: Room) -> dict[str, str]:
         "XDG_CACHE_HOME": caches,
         "XDG_CONFIG_HOME": room.config_dir,
     }
-    return {**environment, **_accelerator_environment(room), **engine.environment}
+    seen = engine.devices(str(host["name"])) if devices is None else devices
+    return {
+        **environment,
+        **_accelerator_environment(room, seen),
+        **(more or {}),
+        **engine.environment,
+    }
 
 
 def ray_environment(room: Room) -> dict[str, str]:
@@ -158,14 +172,17 @@ def _loopback_only(room: Room) -> dict[str, str]:
     return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
-def _accelerator_environment(room: Room) -> dict[str, str]:
-    """Return which devices this engine may see, or how a CPU engine shares the cores."""
-    devices = room.engine.devices(str(room.host["name"]))
+def _accelerator_environment(room: Room, devices: Sequence[int]) -> dict[str, str]:
+    """Return which devices a process may see, or how a CPU engine shares the cores."""
     visible = VISIBLE_DEVICES.get(str(room.host["accelerator"]))
     if visible:
         return {visible: ",".join(str(device) for device in devices)}
     # Ranks that share the cores of a host must not each start a thread for every core, and one core
     # is the engine's own, which waits busily: a second thread on two made tokens 14 times as slow.
-    ranks = max(len(devices), int(room.host.get("accelerator_count") or 1), 1)
+    ranks = max(
+        len(room.engine.devices(str(room.host["name"]))),
+        int(room.host.get("accelerator_count") or 1),
+        1,
+    )
     threads = max(1, (int(room.host.get("cores") or 1) - 1) // ranks)
     return {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vllm_ansible.accelerators.accelerator import Accelerator
-from vllm_ansible.planner.engines import Engine, Layout
+from vllm_ansible.planner.engines import Engine
 from vllm_ansible.planner.problem import PlanError, Problem, close_match
+from vllm_ansible.planner.sizes import Layout
 
 
 @dataclass(frozen=True)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vllm_ansible.models.model import Model
 from vllm_ansible.planner.advice import Advice, advise
 from vllm_ansible.planner.arguments import command_line, with_defaults
+from vllm_ansible.planner.clashes import clashes
+from vllm_ansible.planner.data_placing import no_data_layout, place_data
 from vllm_ansible.planner.engines import Engine
 from vllm_ansible.planner.layout import Capacity, place
-from vllm_ansible.planner.planned_engine import PlannedEngine
+from vllm_ansible.planner.planned_engine import PlannedEngine, plain
 from vllm_ansible.planner.ports import (
     INTERNAL_BASE,
     base_of,
-    blocks_from,
     indices_of,
     ports_for,
-    shared_ports,
 )
 from vllm_ansible.planner.problem import PlanError, Problem
 
@@ -42,7 +42,7 @@ class Plan:
     @property
     def digest(self) -> str:
         """Return a fingerprint of everything but reasons and expectations, which change nothing."""
-        engines = [asdict(engine) for engine in self.engines]
+        engines = [engine.to_dict() for engine in self.engines]
         for engine in engines:
             del engine["reasons"], engine["estimate"]
         return digest({"cluster": self.cluster, "engines": engines})
@@ -50,8 +50,8 @@ class Plan:
     def summary(self) -> str:
         """Return the plan as one line for people."""
         return "; ".join(
-            f"{engine.name}: TP{engine.layout.tensor} PP{engine.layout.pipeline} on "
-            f"{', '.join(engine.hosts)} ({engine.executor}, port {engine.ports.api})"
+            f"{engine.name}: {engine.layout.name} on "
+            f"{', '.join(engine.hosts)} ({engine.executor}, {_ports(engine)})"
             for engine in self.engines
         )
 
@@ -61,7 +61,7 @@ class Plan:
             "digest": self.digest,
             "engines": {
                 engine.name: {
-                    "layout": asdict(engine.layout),
+                    "layout": engine.to_dict()["layout"],
                     "hosts": list(engine.hosts),
                     "reasons": list(engine.reasons),
                 }
@@ -71,7 +71,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plan.json holds it."""
-        engines = [json.loads(json.dumps(asdict(engine))) for engine in self.engines]
+        engines = [json.loads(json.dumps(engine.to_dict())) for engine in self.engines]
         return {
             "version": VERSION,
             "cluster": self.cluster,
@@ -150,7 +150,7 @@ def make_plan(
             continue
         planned.append(new)
         free = [_left_free(capacity, [new]) for capacity in free]
-    problems += _port_problems(planned, port_base)
+    problems += clashes(planned, port_base)
     if problems:
         raise PlanError(problems)
     return Plan(cluster, tuple(planned))
@@ -165,7 +165,13 @@ def _place_engine(
     before: Sequence[str],
 ) -> PlannedEngine:
     """Place one engine and write down all that follows from its place."""
-    placement = place(replace(engine, layout=advice.layout), free, before)
+    layout = advice.layout
+    if engine.executor == "dp" and (layout is None or layout.data == 1):
+        raise PlanError(no_data_layout(engine, advice.reasons))
+    if layout and layout.data > 1:
+        placement = place_data(engine, layout, free, before)
+    else:
+        placement = place(replace(engine, layout=layout), free, before)
     first = next(capacity for capacity in free if capacity.host == placement.hosts[0])
     reasons = [*advice.reasons, *placement.reasons[1 if advice.chosen else 0 :]]
     if first.accelerator == "cpu":
@@ -183,14 +189,24 @@ def _place_engine(
         ranks=placement.ranks,
         ports=ports_for(index, engine.port, port_base),
         arguments=command_line(
-            with_defaults({**advice.arguments, **engine.vllm_args}, first.accelerator)
+            with_defaults(
+                {**advice.arguments, **engine.vllm_args},
+                first.accelerator,
+                placement.layout.data,
+            )
         ),
         environment=dict(engine.environment),
         probe=engine.probe,
-        request=digest(asdict(engine)),
+        request=digest(plain(engine)),
         reasons=tuple(reasons),
         estimate=advice.estimate,
     )
+
+
+def _ports(engine: PlannedEngine) -> str:
+    """Return where an engine answers, for people."""
+    ports = [one.port for one in engine.servers()]
+    return f"ports {ports[0]} to {ports[-1]}" if len(ports) > 1 else f"port {ports[0]}"
 
 
 def _staying(
@@ -206,7 +222,7 @@ def _staying(
         before = kept.engine(engine.name) if kept else None
         if (
             before
-            and before.request == digest(asdict(engine))
+            and before.request == digest(plain(engine))
             and base_of(before.ports, before.index) == port_base
             and all(rank.device < counts.get(rank.host, 0) for rank in before.ranks)
         ):
@@ -218,36 +234,3 @@ def _left_free(capacity: Capacity, engines: Any) -> Capacity:
     """Return a host without the devices these engines hold."""
     taken = {device for engine in engines for device in engine.devices(capacity.host)}
     return capacity.without(taken)
-
-
-def _port_problems(planned: Sequence[PlannedEngine], port_base: int) -> list[Problem]:
-    """Return the refusals of ports two engines of one host would share, or that do not exist."""
-    at_most = blocks_from(port_base)
-    problems = [
-        Problem(
-            f"engine {engine.name} would be number {engine.index + 1} of its cluster, and from "
-            f"port {port_base} on there is room for {at_most}",
-            expected=f"at most {at_most} engines",
-            found=f"index {engine.index}, port_base {port_base}",
-            where="engines",
-            fix="split them over two clusters, or set port_base between 1024 and 32668",
-        )
-        for engine in planned
-        if engine.index >= at_most
-    ]
-    for place_, first in enumerate(planned):
-        for second in planned[place_ + 1 :]:
-            shared = shared_ports(first.ports, second.ports)
-            together = set(first.hosts) & set(second.hosts)
-            if shared and together:
-                problems.append(
-                    Problem(
-                        f"engines {first.name} and {second.name} would both listen on port "
-                        f"{shared[0]} of {sorted(together)[0]}",
-                        expected="every port of a host has one owner",
-                        found=f"port {', '.join(map(str, shared))}",
-                        where=f"engines {first.name} and {second.name}",
-                        fix="give one of them another port (port: 8100, say)",
-                    )
-                )
-    return problems

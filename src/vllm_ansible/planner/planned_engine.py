@@ -6,9 +6,23 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from vllm_ansible.planner.engines import Layout, Probe
+from vllm_ansible.planner.engines import Probe
 from vllm_ansible.planner.layout import Rank
 from vllm_ansible.planner.ports import BLOCK, INTERNAL_BASE, Ports, ports_for
+from vllm_ansible.planner.servers import Server, servers
+from vllm_ansible.planner.sizes import Layout
+
+
+def plain(engine: Any) -> dict[str, Any]:
+    """Return an engine, planned or asked for, as its digest takes it.
+
+    Where there is one data rank nothing is said of data: it was so before there were several, and
+    engines that run keep their digests.
+    """
+    value = asdict(engine)
+    if value["layout"] and value["layout"]["data"] == 1:
+        del value["layout"]["data"]
+    return value
 
 
 @dataclass(frozen=True)
@@ -37,6 +51,14 @@ class PlannedEngine:
     def devices(self, host: str) -> tuple[int, ...]:
         """Return the devices this engine has on a host."""
         return tuple(rank.device for rank in self.ranks if rank.host == host)
+
+    def servers(self) -> tuple[Server, ...]:
+        """Return its servers: one, or one for each data rank."""
+        return servers(asdict(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plan.json holds it."""
+        return plain(self)
 
     def ray_processes(self) -> bool:
         """Tell whether this engine runs on a Ray cluster."""

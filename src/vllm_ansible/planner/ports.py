@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 API_BASE = 8000
 INTERNAL_BASE = 20000
 BLOCK = 100
+# Of each block, for Ray's workers or for data ranks.
+WORKERS = 80
 RESERVED_LAST = 1023
 # Linux hands out ports from here on to whoever connects, so blocks stay below.
 EPHEMERAL_FIRST = 32768
@@ -33,6 +35,14 @@ class Ports:
     worker_first: int
     worker_last: int
 
+    @property
+    def data_master(self) -> int:
+        """Return where data ranks meet: the first of the block, since they have no Ray.
+
+        vLLM 0.9 counts on from there for each further group.
+        """
+        return self.gcs
+
 
 def ports_for(index: int, api: int | None = None, base: int = INTERNAL_BASE) -> Ports:
     """Return the ports of the engine with this index; base is the first of its cluster."""
@@ -51,8 +61,8 @@ def ports_for(index: int, api: int | None = None, base: int = INTERNAL_BASE) -> 
         master=block + 9,
         autoscaler_metrics=block + 10,
         dashboard_metrics=block + 11,
-        worker_first=block + 20,
-        worker_last=block + 99,
+        worker_first=block + BLOCK - WORKERS,
+        worker_last=block + BLOCK - 1,
     )
 
 

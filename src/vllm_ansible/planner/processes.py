@@ -15,6 +15,8 @@ from vllm_ansible.planner.environment import (
 from vllm_ansible.planner.plan import Plan
 from vllm_ansible.planner.planned_engine import PlannedEngine
 from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.planner.rank_process import joined, rank_arguments, rank_environment
+from vllm_ansible.planner.servers import serving
 
 HEAD, WORKER, SERVE = "head", "worker", "serve"
 ORDER = (HEAD, WORKER, SERVE)
@@ -34,6 +36,8 @@ class ProcessSpec:
     depends: Mapping[str, Any]
     limits: Mapping[str, str]
     user: str | None
+    # It serves on when the engine's other servers do not.
+    alone: bool = False
 
     @property
     def order(self) -> int:
@@ -53,14 +57,15 @@ class ProcessSpec:
 def wanted_processes(
     plan: Plan,
     hosts: Mapping[str, Mapping[str, Any]],
-    environments: Mapping[str, Mapping[str, str]],
-    models: Mapping[str, Mapping[str, Mapping[str, str]]],
+    environments: Mapping[str, Mapping[str, Any]],
+    models: Mapping[str, Mapping[str, Mapping[str, Any]]],
     fingerprints: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, tuple[ProcessSpec, ...]]:
     """Return the processes of every host in `hosts`, each list in the order of start.
 
-    hosts: site_host by inventory name. environments: by host, directory and fingerprint of the
-    engine's environment. models: by host and engine, path and fingerprint of the weights.
+    hosts: site_host by inventory name. environments: by host, directory, fingerprint and versions
+    of the engine's environment. models: by host and engine, path and fingerprint of the weights,
+    with several data ranks also its number of experts and its hidden size.
     fingerprints: by engine, anything else whose change means a restart. An engine none of whose
     hosts is given is left out; one of which only some are given is refused.
     """
@@ -76,7 +81,7 @@ def wanted_processes(
         for room in rooms:
             model = models[str(room.host["name"])][engine.name]
             weights = {"weights": model.get("fingerprint", "")}
-            for spec in _of_host(room, rooms, model["path"], {**weights, **depends}):
+            for spec in _of_host(room, rooms, model, {**weights, **depends}):
                 wanted[spec.host].append(spec)
     return {
         host: tuple(sorted(specs, key=lambda spec: (spec.order, spec.name)))
@@ -84,31 +89,16 @@ def wanted_processes(
     }
 
 
-def refuse_unready(
-    plan: Plan,
-    environments: Mapping[str, Mapping[str, str]],
-    models: Mapping[str, Mapping[str, Any]],
-) -> None:
-    """Refuse to start an engine on a host of this run that lacks its environment or weights."""
-    problems = []
-    for engine in plan.engines:
-        for host in [host for host in engine.hosts if host in environments]:
-            if not environments[host].get("fingerprint"):
-                problems.append(_unready(engine, host, "environment", "install"))
-            elif engine.name not in models[host]:
-                problems.append(_unready(engine, host, "weights", "weights"))
-    if problems:
-        raise PlanError(problems)
-
-
 def process_names(engine: str) -> tuple[str, str]:
     """Return the names of an engine's processes: its Ray node and its server."""
-    return f"{engine}-ray", f"{engine}-serve"
+    return f"{engine}-ray", serving(engine)
 
 
-def _room(host: Mapping[str, Any], engine: PlannedEngine, environment: Mapping[str, str]) -> Room:
+def _room(host: Mapping[str, Any], engine: PlannedEngine, environment: Mapping[str, Any]) -> Room:
     """Return the place of an engine on one host."""
-    return Room(host, engine, environment["directory"], environment.get("fingerprint", ""))
+    version = str((environment.get("versions") or {}).get("vllm", ""))
+    fingerprint = environment.get("fingerprint", "")
+    return Room(host, engine, environment["directory"], fingerprint, version)
 
 
 def _split(engine: PlannedEngine, absent: list[str]) -> Problem:
@@ -123,21 +113,12 @@ def _split(engine: PlannedEngine, absent: list[str]) -> Problem:
     )
 
 
-def _unready(engine: PlannedEngine, host: str, what: str, stage: str) -> Problem:
-    """Return the refusal to start an engine whose earlier stages were left out."""
-    return Problem(
-        f"engine {engine.name} cannot start on {host}: no complete {what} there",
-        expected=f"complete {what} on every host of engine {engine.name}",
-        found=f"none, or one that changed, on {host}",
-        where=host,
-        fix=f"run the stage {stage} first (--tags {stage}), or all of site.yml",
-    )
-
-
 def _of_host(
-    room: Room, rooms: list[Room], model: str, depends: Mapping[str, Any]
+    room: Room, rooms: list[Room], model: Mapping[str, Any], depends: Mapping[str, Any]
 ) -> list[ProcessSpec]:
     """Return the processes of one engine on one host."""
+    if room.engine.layout.data > 1:
+        return _data_ranks(room, rooms, model, depends)
     first = room is rooms[0]
     ray, serve = process_names(room.engine.name)
     specs = []
@@ -151,12 +132,36 @@ def _of_host(
                 room,
                 serve,
                 SERVE,
-                _serve(room, rooms, model),
+                _serve(room, rooms, model["path"]),
                 _serve_environment(room, rooms),
                 depends,
             )
         )
     return specs
+
+
+def _data_ranks(
+    room: Room, rooms: list[Room], model: Mapping[str, Any], depends: Mapping[str, Any]
+) -> list[ProcessSpec]:
+    """Return the data ranks of one engine on one host, each a server."""
+    first = rooms[0].host
+    return [
+        _spec(
+            room,
+            server.name,
+            SERVE,
+            (
+                *_listening(room, model["path"], server.port),
+                *rank_arguments(room, first, server, model),
+                *room.engine.arguments,
+            ),
+            rank_environment(room, first, server, model),
+            depends,
+            alone=not joined(model),
+        )
+        for server in room.engine.servers()
+        if server.host == room.host["name"]
+    ]
 
 
 def _spec(
@@ -166,6 +171,7 @@ def _spec(
     argv: tuple[str, ...],
     environment: Mapping[str, str],
     depends: Mapping[str, Any] | None = None,
+    alone: bool = False,
 ) -> ProcessSpec:
     return ProcessSpec(
         host=str(room.host["name"]),
@@ -177,6 +183,7 @@ def _spec(
         depends={"environment": room.environment_fingerprint, **(depends or {})},
         limits=LIMITS,
         user=str(room.host.get("service_user") or "") or None,
+        alone=alone,
     )
 
 
@@ -225,16 +232,8 @@ def _ray_address(rooms: list[Room]) -> str:
 def _serve(room: Room, rooms: list[Room], model: str) -> tuple[str, ...]:
     """Return the command of the server, or of a rank that only follows one."""
     engine, first = room.engine, room is rooms[0]
-    api = ("--host", str(room.host["address"]), "--port", str(engine.ports.api))
-    # vLLM alone answers completions without a key on paths outside /v1.
-    key = ("--config", room.key_file, "--middleware", "vllm_guard.access.Guard")
     return (
-        f"{room.environment_dir}/bin/vllm",
-        "serve",
-        model,
-        *((*key, *api) if first else ("--headless",)),
-        "--served-model-name",
-        engine.served_name,
+        *_listening(room, model, engine.ports.api if first else None),
         "--tensor-parallel-size",
         str(engine.layout.tensor),
         "--pipeline-parallel-size",
@@ -243,6 +242,21 @@ def _serve(room: Room, rooms: list[Room], model: str) -> tuple[str, ...]:
         engine.executor,
         *_ranks(room, rooms),
         *engine.arguments,
+    )
+
+
+def _listening(room: Room, model: str, port: int | None) -> tuple[str, ...]:
+    """Return the command of a server as far as its address, or of a rank without one."""
+    api = ("--host", str(room.host["address"]), "--port", str(port))
+    # vLLM alone answers completions without a key on paths outside /v1.
+    key = ("--config", room.key_file, "--middleware", "vllm_guard.access.Guard")
+    return (
+        f"{room.environment_dir}/bin/vllm",
+        "serve",
+        model,
+        *((*key, *api) if port else ("--headless",)),
+        "--served-model-name",
+        room.engine.served_name,
     )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from vllm_ansible.planner.engines import Engine
 from vllm_ansible.planner.plan import Plan, digest
+from vllm_ansible.planner.planned_engine import plain
 from vllm_ansible.planner.problem import PlanError, Problem
 
 
@@ -23,7 +23,7 @@ def plan_of_some_hosts(engines: Sequence[Engine], kept: Plan | None, hosts: Sequ
                 fix="run without --limit",
             )
         )
-    wanted = {engine.name: digest(asdict(engine)) for engine in engines}
+    wanted = {engine.name: digest(plain(engine)) for engine in engines}
     planned = {engine.name: engine.request for engine in kept.engines}
     changed = sorted(name for name in wanted | planned if wanted.get(name) != planned.get(name))
     if changed:

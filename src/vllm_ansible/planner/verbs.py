@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vllm_ansible.node.process import ending
-from vllm_ansible.planner.processes import process_names
+from vllm_ansible.planner.servers import is_server, servers
 
 Processes = Mapping[str, Mapping[str, Any]]
 
 
 def _is_server(name: str, record: Mapping[str, Any]) -> bool:
-    return name == process_names(str(record["engine"]))[1]
+    return is_server(str(record["engine"]), name)
 
 
 def _goes_first(name: str, record: Mapping[str, Any]) -> bool:
@@ -38,7 +38,9 @@ def status_rows(
 ) -> list[str]:
     """Return one line for each process a host records, and one where it serves."""
     rows = []
-    endpoints = {one["name"]: f"http://{address}:{one['ports']['api']}/v1" for one in engines}
+    endpoints = {
+        one.name: f"http://{address}:{one.port}/v1" for engine in engines for one in servers(engine)
+    }
     for name, record in sorted(processes.items()):
         if record["running"]:
             state = f"running for {_age(now - record['started_at'])}, process {record['pid']}"
@@ -46,8 +48,8 @@ def status_rows(
             state = f"not running: {record['why']}" if record["why"] else "not running"
         else:
             state = ending(record["exit_status"])
-        where = endpoints.get(record["engine"], "")
-        shown = f", {where}" if where and record["running"] and _is_server(name, record) else ""
+        where = endpoints.get(name, "")
+        shown = f", {where}" if where and record["running"] else ""
         rows.append(f"{name}: {state}{shown}")
     return rows
 

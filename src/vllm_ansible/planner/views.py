@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vllm_ansible.planner.environment import KEPT_ON_THEIR_HOST
+from vllm_ansible.planner.servers import servers
 
 Planned = Mapping[str, Any]
 Host = Mapping[str, Any]
@@ -68,7 +69,8 @@ def parser_arguments(
             models[engine["name"]],
             f"--tensor-parallel-size={engine['layout']['tensor']}",
             f"--pipeline-parallel-size={engine['layout']['pipeline']}",
-            f"--distributed-executor-backend={engine['executor']}",
+            # A data rank is an engine of its own to the parser; its ranks are of one host.
+            f"--distributed-executor-backend={_backend(engine)}",
             *engine["arguments"],
         ]
         for engine in engines
@@ -76,12 +78,17 @@ def parser_arguments(
     }
 
 
+def _backend(engine: Planned) -> str:
+    """Return what vLLM calls the executor of an engine."""
+    return "mp" if engine["executor"] == "dp" else str(engine["executor"])
+
+
 def key_files(engines: Iterable[Planned], host: Host, api_key_file: str) -> dict[str, str]:
     """Return where on the controller the key lies that each serving process on a host reads."""
     return {
         f"{engine['name']}/key.yaml": api_key_file
         for engine in engines
-        if engine["hosts"][0] == host["name"]
+        if host["name"] in {one.host for one in servers(engine)}
     }
 
 
@@ -101,7 +108,7 @@ def starting_ports(
 
     In check mode those of a restart are left out: what it would have stopped still listens.
     """
-    ports = {engine["name"]: engine["ports"] for engine in engines}
+    planned = {engine["name"]: engine for engine in engines}
     phases = decision["hosts"][host]
     steps = [
         step
@@ -110,10 +117,22 @@ def starting_ports(
         if not (check and decision["engines"][step["engine"]]["action"] == "restart")
     ]
     return {
-        str(ports[step["engine"]][name]): f"{step['name']} ({name.replace('_', ' ')})"
+        str(port): f"{step['name']} ({use})"
         for step in steps
-        for name in PORTS_OF[step["part"]]
+        for port, use in _listened(planned[step["engine"]], step)
     }
+
+
+def _listened(engine: Planned, step: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Return the ports that one process of an engine takes, and what each is for."""
+    ranks = servers(engine)
+    if len(ranks) == 1:
+        ports = engine["ports"]
+        return [(ports[name], name.replace("_", " ")) for name in PORTS_OF[step["part"]]]
+    (own,) = [one for one in ranks if one.name == step["name"]]
+    # The first rank is where the others meet.
+    master = [(engine["ports"]["gcs"], "data master")] if own.rank == 0 else []
+    return [(own.port, "api"), *master]
 
 
 def port_measurements(

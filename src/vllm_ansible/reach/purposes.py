@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from vllm_ansible.planner.engines import parse_engines
-from vllm_ansible.planner.ports import cluster_ports, indices_of, ports_for
+from vllm_ansible.planner.engines import Engine, parse_engines
+from vllm_ansible.planner.ports import WORKERS as DATA_RANKS
+from vllm_ansible.planner.ports import Ports, cluster_ports, indices_of, ports_for
 
 OF_THE_KERNEL = "the kernel's own range: gloo, NCCL"
 API = "the API"
 MASTER = "torch's rendezvous"
 WORKERS = "Ray workers"
+DATA_MASTER = "the meeting of data ranks"
 CLUSTER = {
     "coordinator": "the coordinator of the ranks that measure links",
     "store": "the store of the ranks that measure links",
@@ -48,14 +50,32 @@ def by_engine(
     places = indices_of([engine.name for engine in typed], had)
     found = []
     for engine in typed:
-        numbers = asdict(ports_for(places[engine.name], engine.port, port_base))
-        workers = range(numbers.pop("worker_first"), numbers.pop("worker_last") + 1)
-        words = dict.fromkeys(workers, WORKERS)
-        names = {"api": API, "master": MASTER}
-        for field, port in numbers.items():
-            words[port] = names.get(field, f"Ray {field.replace('_', ' ')}")
+        ports = ports_for(places[engine.name], engine.port, port_base)
+        words = _of_data_ranks(engine, ports) if engine.executor == "dp" else _of_ray(ports)
         found.append({port: f"{words[port]} of engine {engine.name}" for port in sorted(words)})
     return found
+
+
+def _of_ray(ports: Ports) -> dict[int, str]:
+    """Return the use of each port of an engine whose ranks find each other by Ray or torch."""
+    numbers = asdict(ports)
+    workers = range(numbers.pop("worker_first"), numbers.pop("worker_last") + 1)
+    words = dict.fromkeys(workers, WORKERS)
+    names = {"api": API, "master": MASTER}
+    for field, port in numbers.items():
+        words[port] = names.get(field, f"Ray {field.replace('_', ' ')}")
+    return words
+
+
+def _of_data_ranks(engine: Engine, ports: Ports) -> dict[int, str]:
+    """Return the use of each port of an engine of data ranks; all there may be, if auto."""
+    count = engine.layout.data if engine.layout else DATA_RANKS
+    ranks = range(ports.worker_first, ports.worker_first + count)
+    return {
+        ports.api: API,
+        ports.data_master: DATA_MASTER,
+        **{port: f"the API of data rank {rank}" for rank, port in enumerate(ranks)},
+    }
 
 
 def told(ports: Sequence[int], known: Mapping[int, str]) -> str:

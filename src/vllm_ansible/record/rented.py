@@ -95,9 +95,10 @@ def doors(values: Mapping[str, Any]) -> list[Door]:
     for one in engines if isinstance(engines, list) else []:
         if not isinstance(one, Mapping) or "endpoint" not in one:
             continue
-        parts = urlsplit(str(one["endpoint"]))
-        port = parts.port or 80
-        found.append(Door(f"http://127.0.0.1:{port}/v1", str(parts.hostname), port))
+        for rank in one.get("ranks") or [one]:
+            parts = urlsplit(str(rank["endpoint"]))
+            port = parts.port or 80
+            found.append(Door(f"http://127.0.0.1:{port}/v1", str(parts.hostname), port))
         if board := one.get("dashboard"):
             words = f"Ray's dashboard of {one['name']} at http://127.0.0.1:{board['port']}"
             found.append(Door(words, "127.0.0.1", int(board["port"]), str(board["host"])))

@@ -118,7 +118,7 @@ def engines(summary: Summary) -> list[dict[str, Any]]:
 
 
 def grid(engine: Mapping[str, Any], colours: Mapping[str, int]) -> list[list[dict[str, Any]]]:
-    """Return the ranks of an engine: a row a pipeline stage, a column a tensor rank."""
+    """Return the ranks of an engine: a row a stage or data rank, a column a tensor rank."""
     layout = engine.get("layout") or {}
     tensor = max(int(layout.get("tensor") or 1), 1)
     ranks = sorted(_mappings(engine.get("ranks")), key=lambda one: int(one.get("rank") or 0))

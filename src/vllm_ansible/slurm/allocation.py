@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.slurm.commands import Lost, Silent
 from vllm_ansible.slurm.job import ENDING, WAITING, Job, last, own
 from vllm_ansible.slurm.kept import Notes
+from vllm_ansible.slurm.outcome import Outcome
 from vllm_ansible.slurm.settings import Settings
-from vllm_ansible.slurm.words import hopeless, queue_line, time_left
+from vllm_ansible.slurm.words import hopeless, queue_line
 
 # A job that slurmctld has taken is listed at once; its answer may be lost for longer.
 SETTLE_SECONDS = 60.0
 SILENT_SECONDS = 600.0
 # A login shell, the site's own lines and Python on a busy file system.
 ANSWER_SECONDS, ANSWER_PAUSE_SECONDS = 600.0, 3.0
-# Less than this is left: time to save what should not be lost.
-SOON_SECONDS = 3600.0
 # Seldom enough for a busy slurmctld once a wait is long.
 FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 1.0, 30.0
 
@@ -61,32 +60,14 @@ class Memory(Protocol):
 
 
 @dataclass
-class Outcome:
-    """What was done, and the job that holds the nodes."""
-
-    job: Job | None = None
-    nodes: list[str] = field(default_factory=list)
-    restarts: int = 0
-    submitted: list[str] = field(default_factory=list)
-    # A request without an answer; whether it made a job is seen later.
-    asked: bool = False
-    cancelled: list[str] = field(default_factory=list)
-    # What a person is told beside: a requeue, a wish that differs.
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def changed(self) -> bool:
-        """Tell whether anything was asked for or taken back."""
-        return bool(self.submitted or self.cancelled or self.asked)
-
-
-@dataclass
 class Watch:
     """The surroundings of a wait: its clock, its line, and why it may have to stop."""
 
     report: Callable[[str], None]
     stopped: Callable[[], str] = lambda: ""
     log: Callable[[str], str] = lambda _: ""
+    # By number and how often it was started again, whether a job takes no more requests.
+    drains: Callable[[str, int], bool] = lambda *_: False
     now: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
     # How long the queue may take; 0 waits for as long as it does.
@@ -145,7 +126,7 @@ def _step(
     if not job.runs:
         watch.report(f"job {job.id} is {job.state.lower()}")
         return FIRST_LOOK_SECONDS if job.state in ENDING else pause
-    return _hold(slurm, job, wanted, memory, watch, done)
+    return _hold(slurm, job, wanted, memory, watch, done, pause)
 
 
 def _ask(
@@ -183,7 +164,13 @@ def _ask(
 
 
 def _hold(
-    slurm: Queue, job: Job, wanted: Settings, memory: Memory, watch: Watch, done: Outcome
+    slurm: Queue,
+    job: Job,
+    wanted: Settings,
+    memory: Memory,
+    watch: Watch,
+    done: Outcome,
+    pause: float,
 ) -> float:
     """Take over a job that runs, once every one of its nodes answers; else return a pause."""
     if job.nodes != wanted.nodes:
@@ -194,6 +181,10 @@ def _hold(
     if known.job != job.id:
         memory.write(replace(known, job=job.id, restarts=restarts, nodes=nodes, asked_at=0.0))
         known = memory.read()
+    if watch.drains(job.id, restarts):
+        # What would be started now would end with it.
+        watch.report(f"job {job.id} drains, for its time is nearly over; waiting for its end")
+        return pause
     if silent := slurm.silent(job, nodes):
         if watch.now() - job.starts_at > ANSWER_SECONDS:
             raise PlanError(_nodes_silent(job, silent, watch))
@@ -220,27 +211,6 @@ def _cancel(slurm: Queue, job: Job, why: str, watch: Watch, done: Outcome) -> No
     watch.report(f"taking job {job.id} back: {why}")
     slurm.cancel(job.id)
     done.cancelled.append(job.id)
-
-
-def warnings(done: Outcome, now: float) -> list[str]:
-    """Return what a person has to know before it happens: that the time is nearly over."""
-    job = done.job
-    if job is None or not job.ends_at or job.ends_at - now > SOON_SECONDS:
-        return []
-    when = time_left(job, now).removeprefix("until ")
-    return [
-        f"job {job.id} ends {when}, and with it all that runs on its nodes. `scontrol update` "
-        "lengthens it where the site allows; a run after its end asks for a new one"
-    ]
-
-
-def told(done: Outcome, now: float) -> str:
-    """Return one line about an allocation that runs."""
-    job = done.job
-    if job is None:
-        return "no allocation"
-    where = f"job {job.id} holds {job.node_list} of {job.partition}"
-    return "; ".join([" ".join(filter(None, [where, time_left(job, now)])), *done.notes])
 
 
 def _ended_at_once(number: str, ended: Job | None, watch: Watch) -> Problem:

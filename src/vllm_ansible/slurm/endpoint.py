@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from vllm_ansible.planner.servers import servers
+
 FILE = "endpoint.json"
 
 
@@ -36,25 +38,32 @@ def published(
     job: str,
     ends_at: int,
     where: str,
+    drains_at: int = 0,
 ) -> dict[str, Any]:
     """Return what the file holds; the key itself is not in it.
 
     `engines` are those of the plan, `addresses` those of the data plane by host, `ends_at` seconds
-    since the epoch, 0 without a limit, `where` how a laptop logs in to the login node.
+    since the epoch, 0 without a limit, `where` how a laptop logs in to the login node, `drains_at`
+    when no more requests are taken, as `ends_at`.
     """
-    served = [
-        {
-            "name": engine["name"],
-            "model": engine["served_name"],
-            "url": f"http://{addresses[engine['hosts'][0]]}:{engine['ports']['api']}/v1",
-        }
-        for engine in engines
-    ]
-    until = datetime.fromtimestamp(ends_at, UTC).isoformat() if ends_at else None
+    served = [_engine(engine, addresses) for engine in engines]
+    urls = [url for one in served for url in one.get("urls", [one["url"]])]
     return {
         "engines": served,
         "api_key_file": key_file,
-        "from_a_laptop": " ".join(tunnel([one["url"] for one in served], where)),
+        "from_a_laptop": " ".join(tunnel(urls, where)),
         "job": job,
-        "until": until,
+        "until": _time(ends_at),
+        "drains_at": _time(drains_at),
     }
+
+
+def _engine(engine: Mapping[str, Any], addresses: Mapping[str, str]) -> dict[str, Any]:
+    """Return how one engine is reached; each of its data ranks has an address of its own."""
+    urls = [f"http://{addresses[one.host]}:{one.port}/v1" for one in servers(engine)]
+    found = {"name": engine["name"], "model": engine["served_name"], "url": urls[0]}
+    return {**found, "urls": urls} if len(urls) > 1 else found
+
+
+def _time(at: int) -> str | None:
+    return datetime.fromtimestamp(at, UTC).isoformat() if at else None

@@ -13,6 +13,7 @@ from typing import Any
 from vllm_ansible.accelerators.accelerator import accelerator
 from vllm_ansible.planner.problem import PlanError
 from vllm_ansible.provision.fleet import NOWHERE
+from vllm_ansible.slurm.draining import drains_at
 from vllm_ansible.slurm.job import Job
 from vllm_ansible.slurm.settings import Settings
 
@@ -40,6 +41,7 @@ def hosts(wanted: Settings, job: Job | None, nodes: Sequence[str]) -> list[Host]
                     "region": "slurm",
                     "status": job.state,
                     "ends_at": job.ends_at,
+                    "drains_at": drains_at(job, wanted),
                 },
             }
         role = "head" if slot == 0 else "worker"
@@ -61,6 +63,8 @@ def shared(wanted: Settings, job: Job | None, run_dir: str) -> dict[str, Any]:
         "cluster_dir": f"{wanted.directory}/{{{{ inventory_hostname }}}}",
         "environment_shared_dir": wanted.directory,
     }
+    if wanted.drain_seconds:
+        variables["plan_shutdown_timeout_seconds"] = wanted.shutdown_timeout_seconds
     count, model = wanted.gpus
     if count:
         variables["accelerator_count"] = count

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
+from vllm_ansible.slurm.draining import MARK
 from vllm_ansible.slurm.endpoint import FILE
 from vllm_ansible.slurm.settings import Settings
 
@@ -20,6 +22,7 @@ def leftovers(wanted: Settings, everything: bool) -> list[Path]:
     """
     directory = Path(wanted.directory)
     found = [*sorted(directory.glob("slurm-*.log")), *directory.glob(FILE)]
+    found += sorted(directory.glob(f"{MARK}-*"))
     if everything:
         # Of this cluster alone: others have directories of their own.
         found += [directory / "environments"] if any(directory.glob(ENVIRONMENT)) else []
@@ -32,11 +35,12 @@ def remove(wanted: Settings, everything: bool) -> list[str]:
     """Remove it, and the directories that are empty then; return what was removed."""
     found = leftovers(wanted, everything)
     for path in found:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            # The job removes what it published itself, which this machine may not see at once.
-            path.unlink(missing_ok=True)
+        # The job removes what it published itself, which this machine may not see at once.
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
     directory = Path(wanted.directory)
     if directory.is_dir() and not any(directory.iterdir()):
         directory.rmdir()

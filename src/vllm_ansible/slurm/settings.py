@@ -15,6 +15,14 @@ CLUSTER = re.compile(r"[a-z][a-z0-9-]{0,15}")
 # Minutes, minutes:seconds, hours:minutes:seconds, days-hours and longer: what sbatch takes.
 TIME = re.compile(r"\d+(-\d+(:\d+){0,2}|(:\d+){0,2})|UNLIMITED|INFINITE", re.IGNORECASE)
 GRES = re.compile(r"gpu(:[A-Za-z0-9_.-]+)?(:\d+)?")
+END, REQUEUE = "end", "requeue"
+DRAIN_SECONDS = 300
+# What sbatch takes for --signal; below, nothing would be left for requests.
+LEAST_DRAIN_SECONDS, MOST_DRAIN_SECONDS = 60, 65535
+# Of the time for draining, what ranks, Ray and files of a node have for their end.
+ENDING_SECONDS = 40
+# How much earlier an engine gives up requests that take longer, to end by itself.
+GIVE_UP_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,8 @@ class Settings:
     setup: tuple[str, ...] = ()
     python: str = "/usr/bin/python3"
     persist_seconds: int = 120
+    drain_seconds: int = DRAIN_SECONDS
+    at_end: str = END
 
     @property
     def job_name(self) -> str:
@@ -45,6 +55,16 @@ class Settings:
     def directory(self) -> str:
         """The cluster's directory on the shared file system."""
         return f"{self.shared_dir.rstrip('/')}/{self.cluster}"
+
+    @property
+    def serving_seconds(self) -> int:
+        """How long requests may still take once no new ones are; 0 where nothing is drained."""
+        return max(self.drain_seconds - ENDING_SECONDS, 0)
+
+    @property
+    def shutdown_timeout_seconds(self) -> int:
+        """The same, as an engine is told."""
+        return max(self.serving_seconds - GIVE_UP_SECONDS, 0)
 
     @property
     def digest(self) -> str:
@@ -77,6 +97,8 @@ FIELDS: tuple[tuple[str, str, type, bool], ...] = (
     ("site_setup", "setup", list, False),
     ("slurm_python", "python", str, False),
     ("slurm_persist_seconds", "persist_seconds", int, False),
+    ("slurm_drain_seconds", "drain_seconds", int, False),
+    ("slurm_at_end", "at_end", str, False),
 )
 READ = tuple(variable for variable, _, _, _ in FIELDS)
 _EXPECTED = {
@@ -85,6 +107,8 @@ _EXPECTED = {
     "shared_dir": "an absolute path without spaces, on a file system that all nodes share",
     "slurm_gpus_per_node": "a whole number",
     "slurm_persist_seconds": "a whole number",
+    "slurm_drain_seconds": f"0, or from {LEAST_DRAIN_SECONDS} to {MOST_DRAIN_SECONDS} seconds",
+    "slurm_at_end": f"{END} or {REQUEUE}",
     "slurm_gres": "as the site writes it, such as gpu:h100:4",
     "slurm_time": 'as sbatch takes it, in quotes: "3-00:00:00", or "90" for minutes',
     "slurm_extra_args": "a list of arguments of sbatch",
@@ -128,6 +152,8 @@ def _refused(found: Mapping[str, Any], where: str) -> list[Problem]:
         ("slurm_gres", "gres", lambda value: GRES.fullmatch(value)),
         ("slurm_time", "time", lambda value: TIME.fullmatch(value)),
         ("slurm_gpus_per_node", "gpus_per_node", lambda value: value >= 0),
+        ("slurm_drain_seconds", "drain_seconds", _is_drain),
+        ("slurm_at_end", "at_end", lambda value: value in (END, REQUEUE)),
     )
     problems = [
         _wrong(variable, found[name], where)
@@ -138,7 +164,43 @@ def _refused(found: Mapping[str, Any], where: str) -> list[Problem]:
         asked = f"slurm_gres: {found['gres']} and slurm_gpus_per_node: {found['gpus_per_node']}"
         fix = "keep the one that this site takes"
         problems.append(Problem("GPUs are asked for twice", "one of both", asked, where, fix))
-    return problems
+    return problems or _too_late(found, where)
+
+
+def _is_drain(value: int) -> bool:
+    return value == 0 or LEAST_DRAIN_SECONDS <= value <= MOST_DRAIN_SECONDS
+
+
+def _too_late(found: Mapping[str, Any], where: str) -> list[Problem]:
+    """Refuse a drain for which the job has no time, and a requeue that nothing would ask for."""
+    drain, limit = found.get("drain_seconds", DRAIN_SECONDS), found.get("time", "")
+    if found.get("at_end") == REQUEUE and not drain:
+        asked = f"slurm_at_end: {REQUEUE} and slurm_drain_seconds: 0"
+        fix = "give it time to drain: a job is put back once it has"
+        return [Problem("a job is put back and not drained", "both", asked, where, fix)]
+    if drain and limit and (have := seconds(limit)) is not None and have <= drain:
+        return [
+            Problem(
+                f"slurm_drain_seconds is {drain}, and the whole job has {have} s",
+                expected=f"less than slurm_time, {have} s",
+                found=f"slurm_time: {limit}, slurm_drain_seconds: {drain}",
+                where=where,
+                fix="ask for more time, lower slurm_drain_seconds, or set it to 0",
+            )
+        ]
+    return []
+
+
+def seconds(limit: str) -> int | None:
+    """Return a time as sbatch takes it; None without a limit."""
+    days, dash, rest = limit.rpartition("-")
+    if not rest.replace(":", "").isdigit():
+        return None
+    parts = [int(one) for one in rest.split(":")]
+    # After days, hours come first; alone, one or two parts are minutes and seconds.
+    parts = [0, *parts] if not dash and len(parts) < 3 else parts
+    hours, minutes, rest_seconds = (*parts, 0, 0)[:3]
+    return (int(days or 0) * 24 + hours) * 3600 + minutes * 60 + rest_seconds
 
 
 def _missing(variable: str, variables: Mapping[str, Any], where: str) -> Problem:

@@ -60,6 +60,11 @@ ENGINES = [
 
 THOUGHTS = {"reasoning": "Let me think. " * 10, "answer": ""}
 OTHER_ATTENTION = {"attention": {"used": ["CPU_MLA"], "refused": ["FLASHMLA"]}}
+RANKED = {**ENGINES[0], "layout": {"tensor": 1, "pipeline": 1, "data": 2}}
+RANKS = [
+    {"rank": rank, "endpoint": f"http://10.0.0.1:{20020 + rank}/v1", "answer": "Paris."}
+    for rank in (0, 1)
+]
 
 
 def once(name: str, action: str, **arguments: Any) -> dict[str, Any]:
@@ -93,6 +98,8 @@ def played(shared_play: Any, run_dir: Path) -> Any:
             gate("another attention", ENGINES[:1], ready={"a": {**ANSWER, **OTHER_ATTENTION}}),
             gate("thoughts alone", ENGINES[:1], ready={"a": {**ANSWER, **THOUGHTS}}),
             gate("one was not asked", ENGINES),
+            gate("all ranks answered", [RANKED], ready={"a": {**ANSWER, "ranks": RANKS}}),
+            gate("a rank was idle", [RANKED], ready={"a": {**ANSWER, "ranks": RANKS[:1]}}),
             gate("an empty answer", ENGINES[:1], ready={"a": {**ANSWER, "answer": ""}}),
             gate("nothing was asked", ENGINES[:1], ready={"a": {"ready": True, "waited": False}}),
             once("all is well", "diagnose", **title, verdict={"ready": True}, logs_of="logs"),
@@ -129,6 +136,17 @@ def test_every_engine_must_have_answered(played: Any) -> None:
     failed = played["one was not asked"]
     assert failed["failed"] and failed["msg"] == "no answer was asked of b"
     assert (failed["found"], failed["where"]) == ("answers from a", "b")
+    assert "evidence" not in failed
+
+
+def test_every_data_rank_must_have_answered(played: Any) -> None:
+    evidence = played["all ranks answered"]["evidence"]
+    where = "http://10.0.0.1:20020/v1, http://10.0.0.1:20021/v1"
+    assert evidence["summary"].startswith(f'a at 2 ranks ({where}): "Which city?"')
+    (engine,) = evidence["values"]["engines"]
+    assert [one["rank"] for one in engine["ranks"]] == [0, 1]
+    failed = played["a rank was idle"]
+    assert failed["failed"] and failed["msg"] == "no answer was asked of a rank 1"
     assert "evidence" not in failed
 
 

@@ -73,9 +73,14 @@ def test_a_wait_ends_with_an_answer_a_death_or_silence(
         "wrong": Engine(tmp_path / "wrong", "It is Rome."),
         "silent": Engine(tmp_path / "silent"),
         "died": Engine(tmp_path / "died"),
+        "alone": Engine(tmp_path / "alone"),
     }
     for name in engines:
         record(tmp_path / name, running=name != "died")
+    # A data rank waits for the others, and says nothing of one that has ended.
+    for path in (tmp_path / "died/processes").iterdir():
+        name = path.name.replace("a-serve", "a-serve-1")
+        (tmp_path / "alone/processes" / name).write_text(path.read_text())
     wait = {
         "engine": "a",
         "process": "a-serve",
@@ -130,6 +135,11 @@ def test_a_wait_ends_with_an_answer_a_death_or_silence(
     assert died["where"] == "a-serve.log" and died["fix"]
     # One that only seemed to serve is looked at as any other.
     assert serving["died"]["found"].startswith(killed)
+
+    alone = results["alone"]
+    assert not alone["ready"] and not alone.get("silent")
+    other = "a-serve-1 was killed by signal 9 (SIGKILL) while a-serve was loading shards"
+    assert alone["found"].startswith(other)
 
     silent = results["silent"]
     assert not silent["ready"] and silent["silent"]

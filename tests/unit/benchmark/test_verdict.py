@@ -30,6 +30,27 @@ FIGURES = {
 }
 
 
+RANKED = {
+    "layout": {"tensor": 1, "pipeline": 1, "data": 2},
+    "ports": {"api": 8000, "worker_first": 20020},
+    "ranks": [{"rank": rank, "host": host, "device": 0} for rank, host in enumerate("ab")],
+}
+
+
+def test_of_data_ranks_the_first_is_measured_and_the_summary_says_so() -> None:
+    planned = engine("chat", "a", "b", **RANKED)
+    (one,) = served_on({"engines": [planned]}, {"name": "a", "address": "10.0.0.1"})
+    assert (one["url"], one["server"]) == ("http://10.0.0.1:20020", "chat-serve-0")
+    assert served_on({"engines": [planned]}, {"name": "b", "address": "10.0.0.2"}) == []
+    looks = {"a": {"engines": {"chat": {"figures": FIGURES}}}, "b": {"engines": {}}}
+    evidence = verdict([planned], looks, check=False)["evidence"]
+    assert evidence["summary"].startswith("chat, rank 0 of 2 data ranks alone: TTFT 142 ms")
+    assert evidence["values"]["engines"][0]["ranks"][1] == {"rank": 1, "host": "b", "port": 20021}
+    failed = verdict([planned], {"a": {"engines": {}}}, check=False)
+    assert failed["msg"] == "chat cannot be measured: chat-serve-0 does not run on a"
+    assert failed["where"] == "a, port 20020"
+
+
 def test_the_summary_is_a_line_for_each_engine() -> None:
     looks = {"a": {"engines": {"chat": {"figures": FIGURES}}}, "b": {"engines": {}}}
     found = verdict([engine("chat", "a", "b")], looks, check=False)

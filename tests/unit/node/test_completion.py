@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node.completion import Unanswered, ask, judge, status_of
+from vllm_ansible.node.completion import Unanswered, ask, judge, kept_stepping, status_of
 
 Module = Callable[..., dict[str, Any]]
 KEY = "k-123456"
@@ -253,3 +253,27 @@ def test_the_module_says_when_there_is_no_key_or_no_server(
     result = check(serve(guarded(completion())).url, api_key_file=str(tmp_path / "none"))
     assert not result["ok"] and "No such file" in result["reason"]
     assert "Connection refused" in check(closed)["reason"]
+
+
+def test_a_rank_that_steps_only_with_all_others_is_asked_with_all_others_busy(
+    serve: Any, closed: str
+) -> None:
+    """As the first engine of vLLM: one answers when every other has a request, too."""
+    busy = [threading.Event(), threading.Event()]
+
+    def idle(mine: threading.Event) -> Callable[[Any], tuple[int, Any]]:
+        def reply(request: Any) -> tuple[int, Any]:
+            mine.set()
+            return guarded(completion())(request)
+
+        return reply
+
+    def stepping(request: Any) -> tuple[int, Any]:
+        together = all(one.wait(60) for one in busy)
+        return guarded(completion() if together else {})(request)
+
+    others = [serve(idle(one)).url for one in busy]
+    asked_one = serve(stepping)
+    # One that nobody answers at is tried again and again, and keeps no answer back.
+    with kept_stepping([*others, closed], KEY, "m"):
+        assert asked(asked_one.url, timeout=120)["answer"] == "It is Paris."

@@ -25,7 +25,16 @@ MODULES = {
     "vllm/entrypoints/__init__.py": "",
     "vllm/entrypoints/cli/__init__.py": "",
     "vllm/entrypoints/cli/serve.py": "",
-    "vllm/entrypoints/cli/main.py": "import sys\ndef main():\n    print('served', sys.argv[1:])",
+    "vllm/entrypoints/cli/main.py": """
+import multiprocessing, sys
+def main():
+    print('served', sys.argv[1:], flush=True)
+    spawn = multiprocessing.get_context("spawn")
+    child = spawn.Process(target=print, args=("and so does a child",))
+    child.start()
+    child.join()
+    return child.exitcode
+""",
     "torch/__init__.py": "__version__ = '2.13.0'",
     "ray/scripts.py": "def main():\n    return 3",
 }
@@ -92,7 +101,7 @@ def test_it_is_used_as_it_is_with_our_packages_over_it(tmp_path: Path, theirs: P
     said = subprocess.run(
         [place / "bin/vllm", "serve", "a b"], env=quiet, capture_output=True, text=True, check=True
     )
-    assert said.stdout == "served ['serve', 'a b']\n"
+    assert said.stdout == "served ['serve', 'a b']\nand so does a child\n"
     assert subprocess.run([place / "bin/ray"], env=quiet, check=False).returncode == 3
     both = "import sys, vllm, vllm_guard; print(sys.prefix)"
     prefix = subprocess.run(

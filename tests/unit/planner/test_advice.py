@@ -12,10 +12,12 @@ from vllm_ansible.layouts.picture import of_plan
 from vllm_ansible.models.config import Settings
 from vllm_ansible.models.model import Model
 from vllm_ansible.models.understand import understand
-from vllm_ansible.planner.engines import Layout, parse_engines
+from vllm_ansible.planner.engines import parse_engines
 from vllm_ansible.planner.layout import Capacity
 from vllm_ansible.planner.plan import Plan, make_plan
 from vllm_ansible.planner.planned_engine import PlannedEngine
+from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.planner.sizes import Layout
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -162,3 +164,44 @@ def test_the_picture_of_a_kept_plan_shows_each_rank() -> None:
     page = of_plan(made["engines"])
     assert page.count("<title>rank") == len(made["engines"][0]["ranks"])
     assert of_plan([{**made["engines"][0], "estimate": {}}]) == ""
+
+
+EXPERTS = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "moe_intermediate_size": 1536,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 94,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "max_position_embeddings": 40960,
+    "torch_dtype": "bfloat16",
+}
+
+
+def test_a_layout_with_data_is_estimated_with_experts_spread_over_its_ranks() -> None:
+    """Attention is repeated on every data rank, experts are not: what a rank holds says so."""
+    engines = [{"name": "a", "layout": {"data": 4, "tensor": 4}}]
+    engine = only(plan(engines, hosts(8, 8), a=EXPERTS))
+    assert engine.layout == Layout(4, 1, 4)
+    assert "GiB of weights a rank" in engine.reasons[0]
+    wide = engine.estimate["stages"][0]["weights_bytes"]
+    plain = only(plan([{"name": "a", "layout": {"tensor": 16}}], hosts(8, 8), a=EXPERTS))
+    assert wide > plain.estimate["stages"][0]["weights_bytes"]
+    too_many = only(plan([{"name": "a", "layout": {"data": 2}}], hosts(8, 8), a=EXPERTS))
+    assert "expects that it does not run" in too_many.reasons[0]
+
+
+def test_data_ranks_of_a_known_mixture_may_be_left_to_the_planner() -> None:
+    engine = only(plan([{"name": "a", "executor": "dp"}], hosts(8, 8), a=EXPERTS))
+    assert engine.layout.data > 1
+    assert engine.layout.pipeline == 1
+    assert len(engine.servers()) == engine.layout.data
+    assert f"DP{engine.layout.data} EP{engine.layout.world_size}" in engine.reasons[0]
+    with pytest.raises(PlanError, match="nobody says how many"):
+        plan([{"name": "a", "executor": "dp"}], hosts(8, 8), a=LLAMA)

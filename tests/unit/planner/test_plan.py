@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_ansible.planner.engines import Layout, parse_engines
+from vllm_ansible.planner.engines import parse_engines
 from vllm_ansible.planner.layout import Capacity, host_counts
 from vllm_ansible.planner.plan import Plan, make_plan
 from vllm_ansible.planner.ports import INTERNAL_BASE, blocks_from, ports_for, shared_ports
 from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.planner.sizes import Layout
 
 
 def hosts(*counts: int, accelerator: str = "cpu") -> list[Capacity]:

@@ -9,7 +9,8 @@ from vllm_ansible.planner.environment import KEPT_ON_THEIR_HOST
 from vllm_ansible.planner.layout import Capacity
 from vllm_ansible.planner.plan import Plan, make_plan
 from vllm_ansible.planner.problem import PlanError
-from vllm_ansible.planner.processes import ProcessSpec, refuse_unready, wanted_processes
+from vllm_ansible.planner.processes import ProcessSpec, wanted_processes
+from vllm_ansible.planner.unready import refuse_unready
 
 
 def site_host(name: str, number: int, **more: Any) -> dict[str, Any]:

@@ -30,7 +30,10 @@ PROCESSES = {
     # What stands before the servers is no engine's.
     "page": record(""),
 }
-ENGINES = [{"name": "a", "ports": {"api": 8000}}, {"name": "b", "ports": {"api": 8001}}]
+ENGINES = [
+    {"name": name, "hosts": ["n1"], "ports": {"api": port}}
+    for name, port in (("a", 8000), ("b", 8001))
+]
 
 
 def names(servers: bool) -> list[str]:

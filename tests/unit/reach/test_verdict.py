@@ -239,6 +239,20 @@ def test_every_port_of_every_engine_has_a_use() -> None:
     assert known[20012] == "the coordinator of the ranks that measure links"
 
 
+def test_data_ranks_have_a_port_each_and_one_where_they_meet() -> None:
+    ranked = {**ENGINES[0], "layout": {"data": 2}}
+    known = purposes([ranked], 20000)
+    assert known == {
+        8000: "the API of engine chat",
+        20000: "the meeting of data ranks of engine chat",
+        20020: "the API of data rank 0 of engine chat",
+        20021: "the API of data rank 1 of engine chat",
+        **{port: known[port] for port in (20012, 20013, 20014)},
+    }
+    auto = purposes([{**ENGINES[0], "executor": "dp"}], 20000)
+    assert auto[20099] == "the API of data rank 79 of engine chat"
+
+
 def test_an_engine_keeps_the_place_it_has_in_the_kept_plan() -> None:
     kept = {"engines": [{"name": "code", "index": 0}]}
     known = purposes(ENGINES, 20000, kept)

@@ -93,6 +93,16 @@ WITH_RAY = {
 }
 
 
+def test_each_data_rank_is_a_way_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    ranks = [
+        {"rank": rank, "endpoint": f"http://10.0.0.{rank + 1}:{20020 + rank}/v1"} for rank in (0, 1)
+    ]
+    _, *rest = tunnel(MINE, doors({"engines": [{**SERVED["engines"][0], "ranks": ranks}]}))
+    words = shlex.split(" ".join(rest))
+    assert words[-5:-1] == ["-L", "20020:10.0.0.1:20020", "-L", "20021:10.0.0.2:20021"]
+
+
 def test_the_way_in_is_a_command_for_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     first, *rest = tunnel(MINE, doors(SERVED))

@@ -143,6 +143,19 @@ def test_a_row_is_a_pipeline_stage_and_a_colour_is_a_host(tmp_path: Path) -> Non
     assert [row[0]["colour"] for row in rows] == [0, 1]
 
 
+def test_each_data_rank_is_shown_with_its_address(tmp_path: Path) -> None:
+    ranks = [
+        {"rank": rank, "host": "one", "endpoint": f"http://10.0.0.1:{20020 + rank}/v1"}
+        for rank in (0, 1)
+    ]
+    record = good()
+    record[6] = evidence(9, "serve", engines=[{**SERVED, "ranks": ranks}])
+    seen = words(page(tmp_path, record, PLAN))
+    assert "Data rank 0, on one http://10.0.0.1:20020/v1" in seen
+    assert "Data rank 1, on one http://10.0.0.1:20021/v1" in seen
+    assert "http://10.0.0.1:8000/v1" not in seen
+
+
 def test_a_failed_run_shows_each_failure_once_with_its_hosts(tmp_path: Path) -> None:
     html = page(tmp_path, failed(), PLAN)
     seen = words(html)

@@ -6,14 +6,14 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from vllm_ansible.slurm.channel import Node
+from vllm_ansible.slurm.script import NODE, program
 
-AGENT = Path(__file__).parents[3] / "src/vllm_ansible/node/slurm_agent.py"
 # Whatever is asked for, the step runs on this machine; a prolog has printed before it.
 SRUN = """\
 #!/bin/sh
@@ -38,7 +38,8 @@ class Held:
 
 
 @pytest.fixture
-def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+def hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Held]]:
+    """Hold nodes of jobs, each with a mark and so many seconds to drain."""
     srun = tmp_path / "bin" / "srun"
     srun.parent.mkdir()
     srun.write_text(SRUN)
@@ -46,18 +47,34 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     monkeypatch.setenv("PATH", f"{srun.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("STEPS", str(tmp_path / "steps"))
     monkeypatch.delenv("TMPDIR", raising=False)
-    monkeypatch.setenv("PYTHONPATH", str(AGENT.parents[2]))
-    job = f"test-{uuid.uuid4().hex[:8]}"
-    left = tmp_path / "left"
-    left.mkdir()
-    agent = subprocess.Popen(
-        [sys.executable, "-I", "-", job, "2", str(left)],
-        stdin=AGENT.open(),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert agent.stdout is not None
-    assert job in agent.stdout.readline()
-    yield Held(tmp_path, agent, job)
-    agent.kill()
-    agent.wait()
+    monkeypatch.setenv("PYTHONPATH", str(NODE.parents[1]))
+    text = tmp_path / "agent"
+    text.write_text(program())
+    agents = []
+
+    def made(number: int = 0, nodes: int = 1, drain_seconds: float = 0) -> Held:
+        job = f"test-{uuid.uuid4().hex[:8]}"
+        left = tmp_path / f"left{number or ''}"
+        left.mkdir()
+        mark = str(tmp_path / "draining-12-0")
+        agent = subprocess.Popen(
+            [sys.executable, "-I", "-", job, "2", str(left), mark, str(drain_seconds)],
+            stdin=text.open(),
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "SLURM_NODEID": str(number), "SLURM_JOB_NUM_NODES": str(nodes)},
+        )
+        agents.append(agent)
+        assert agent.stdout is not None
+        assert job in agent.stdout.readline()
+        return Held(tmp_path, agent, job)
+
+    yield made
+    for agent in agents:
+        agent.kill()
+        agent.wait()
+
+
+@pytest.fixture
+def held(hold: Callable[..., Held]) -> Held:
+    return hold()

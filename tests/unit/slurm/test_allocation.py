@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,14 +14,15 @@ from vllm_ansible.slurm.allocation import (
     SILENT_SECONDS,
     Watch,
     acquire,
-    told,
-    warnings,
 )
 from vllm_ansible.slurm.commands import Lost, Silent
+from vllm_ansible.slurm.draining import drains, drains_at
 from vllm_ansible.slurm.ending import give_back
 from vllm_ansible.slurm.job import Job, comment
 from vllm_ansible.slurm.kept import Notes
-from vllm_ansible.slurm.settings import Settings
+from vllm_ansible.slurm.outcome import Outcome, told, warnings
+from vllm_ansible.slurm.settings import REQUEUE, Settings
+from vllm_ansible.slurm.words import clock
 
 WANTED = Settings("r1", 2, "/scratch/ann", "gpu")
 MARK = comment(WANTED.digest)
@@ -119,7 +121,7 @@ def test_a_job_that_runs_is_taken_as_it_is() -> None:
     queue = Queue([running()])
     done = ask(queue)
     assert (queue.submitted, done.changed) == (0, False)
-    assert told(done, 100).startswith("job 1 holds n[1-2] of gpu until ")
+    assert told(done, WANTED, 100).startswith("job 1 holds n[1-2] of gpu until ")
 
 
 def test_an_answer_that_was_lost_makes_no_second_job() -> None:
@@ -164,7 +166,7 @@ def test_a_waiting_job_for_something_else_is_asked_for_anew() -> None:
 
 def test_a_running_job_for_something_else_stays_and_that_is_told() -> None:
     done = ask(Queue([running(mark="vllm-ansible other")]))
-    assert "it counts for the next job" in told(done, 0)
+    assert "it counts for the next job" in told(done, WANTED, 0)
 
 
 def test_a_running_job_of_another_size_is_refused() -> None:
@@ -176,7 +178,7 @@ def test_a_job_that_started_again_is_told_of() -> None:
     queue, memory = Queue([running()]), Memory(Notes("1", 0, ["n7", "n8"]))
     queue.started_again = 1
     done = ask(queue, memory)
-    assert "put back into the queue and started again, now on n[1-2]" in told(done, 0)
+    assert "put back into the queue and started again, now on n[1-2]" in told(done, WANTED, 0)
 
 
 def test_every_node_answers_before_a_job_is_taken() -> None:
@@ -215,7 +217,7 @@ def test_one_that_is_requeued_is_waited_for() -> None:
 def test_the_end_of_the_last_job_is_told_with_the_next() -> None:
     ended = replace(running("0"), state="TIMEOUT")
     done = ask(Queue([ended], [running()]), Memory(Notes("0", 0, ["n1", "n2"])))
-    assert "job 0 has ended: timeout" in told(done, 0)
+    assert "job 0 has ended: timeout" in told(done, WANTED, 0)
 
 
 def test_a_job_that_ends_at_once_is_not_asked_for_again() -> None:
@@ -261,10 +263,10 @@ def test_a_slurmctld_that_stays_away_is_given_up() -> None:
 
 def test_an_end_that_is_near_is_a_warning() -> None:
     done = ask(Queue([running()]))
-    (words,) = warnings(done, 7300 - 600)
-    assert words.startswith("job 1 ends ")
+    (words,) = warnings(done, WANTED, 7300 - 600)
+    assert f"and job 1 ends {clock(7300)}" in words
     assert "10 min from now" in words
-    assert warnings(done, 100) == []
+    assert warnings(done, WANTED, 100) == []
 
 
 def test_giving_back_takes_only_what_is_the_clusters_and_waits() -> None:
@@ -295,3 +297,54 @@ def test_a_second_job_that_runs_is_told_of_and_left_to_its_owner() -> None:
     assert done.job == recent
     assert done.notes == ["job 2 runs too, unused; scancel it"]
     assert queue.cancelled == []
+
+
+def test_a_job_that_drains_is_not_taken_and_the_next_one_is_asked_for() -> None:
+    queue = Queue([running()], [running()], [], [running("2")])
+    drains = {("1", 0): True}
+    world = World()
+    done = ask(queue, world=world, drains=lambda job, restarts: drains.get((job, restarts), False))
+    assert queue.submitted == 1
+    assert (done.job and done.job.id) == "2"
+    assert "job 1 drains, for its time is nearly over; waiting for its end" in world.said
+
+
+def test_a_job_that_was_put_back_after_it_drained_is_taken_again() -> None:
+    queue = Queue([running()])
+    queue.started_again = 1
+    done = ask(queue, Memory(Notes("1", 0, ["n1", "n2"])), drains=lambda _, restarts: restarts == 0)
+    assert "put back into the queue and started again" in told(done, WANTED, 0)
+
+
+def test_when_draining_begins_is_told_before_and_after() -> None:
+    done = ask(Queue([running()]))
+    assert f"it takes no more requests from {clock(7000)} on" in told(done, WANTED, 100)
+    assert f"it has taken no more requests since {clock(7000)}" in told(done, WANTED, 7000)
+    # An hour before that, not before the end.
+    assert warnings(done, WANTED, 3399) == []
+    (words,) = warnings(done, WANTED, 3400)
+    assert words.startswith(f"it takes no more requests from {clock(7000)} on, and job 1 ends ")
+    assert words.endswith("a run after its end asks for a new one")
+
+
+def test_what_becomes_of_a_job_that_is_put_back_is_told() -> None:
+    again = replace(WANTED, at_end=REQUEUE)
+    mine = running(mark=comment(again.digest))
+    (words,) = warnings(Outcome(mine), again, 7200)
+    assert words.endswith("put back into the queue, and serves again after another run")
+
+
+def test_nobody_knows_when_a_job_drains_that_was_asked_for_otherwise() -> None:
+    assert drains_at(running(mark="vllm-ansible other"), WANTED) == 0
+    assert drains_at(replace(running(), ends_at=0), WANTED) == 0
+    assert drains_at(running(), replace(WANTED, drain_seconds=0)) == 0
+    # A site's own words in the comment.
+    assert drains_at(running(mark="project x"), WANTED) == 7000
+
+
+def test_the_mark_of_a_drain_is_of_one_start(tmp_path: Path) -> None:
+    wanted = Settings("r1", 2, str(tmp_path))
+    assert not drains(wanted, "12", 1)
+    (tmp_path / "r1/draining-12-1").mkdir(parents=True)
+    assert drains(wanted, "12", 1)
+    assert not drains(wanted, "12", 2)

@@ -68,7 +68,7 @@ def test_a_job_is_asked_for_in_the_words_of_the_inventory() -> None:
     assert not [word for word in commands[0] if word.startswith(("--gpus", "--reservation"))]
     lines = inputs[0].splitlines()
     # KillWait is 5 s there.
-    assert f"\"$SLURM_JOB_ID\" 3 '/tmp/vllm-r1-{os.getuid()}' <<" in inputs[0]
+    assert f"\"$SLURM_JOB_ID\" 3 '/tmp/vllm-r1-{os.getuid()}' \\\n" in inputs[0]
     assert lines[0] == "#!/bin/bash -l"
     assert lines.index("module load cuda") < next(n for n, one in enumerate(lines) if "srun" in one)
 

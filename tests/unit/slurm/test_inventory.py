@@ -111,6 +111,15 @@ def test_a_running_job_gives_each_slot_its_node(login: Login) -> None:
     assert {one["slurm_job_id"] for one in hosts.values()} == {"12"}
     assert hosts["r1-1"]["cluster_dir"] == "/scratch/me/vllm/r1/{{ inventory_hostname }}"
     assert hosts["r1-0"]["provision_machine"]["ends_at"] == 1795373996
+    # It was asked for otherwise than the inventory says now: nobody knows when it drains.
+    assert hosts["r1-0"]["provision_machine"]["drains_at"] == 0
+
+
+def test_engines_have_time_for_requests_unless_nothing_is_drained() -> None:
+    given = Settings("r1", 2, "/scratch/me")
+    assert shared(given, None, "/run")["plan_shutdown_timeout_seconds"] == 255
+    off = Settings("r1", 2, "/scratch/me", drain_seconds=0)
+    assert "plan_shutdown_timeout_seconds" not in shared(off, None, "/run")
 
 
 def test_an_inventory_has_the_last_word(login: Login) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vllm_ansible.planner.problem import PlanError
-from vllm_ansible.slurm.settings import Settings, settings
+from vllm_ansible.slurm.settings import Settings, seconds, settings
 
 GIVEN: dict[str, Any] = {
     "cluster_name": "r1",
@@ -63,6 +63,12 @@ def test_all_that_is_missing_is_told_at_once() -> None:
         ("shared_dir", "~/vllm", "shared_dir is '~/vllm'"),
         ("slurm_extra_args", "--exclusive", "slurm_extra_args is '--exclusive'"),
         ("cluster_name", "R1", "cluster_name is 'R1'"),
+        ("slurm_drain_seconds", 59, "slurm_drain_seconds is 59"),
+        ("slurm_drain_seconds", 65536, "slurm_drain_seconds is 65536"),
+        ("slurm_drain_seconds", 3 * 24 * 3600, "slurm_drain_seconds is 259200"),
+        ("slurm_time", "5", "slurm_drain_seconds is 300"),
+        ("slurm_time", "4:59", "is 300, and the whole job has 299 s"),
+        ("slurm_at_end", "stop", "slurm_at_end is 'stop'"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused(variable: str, value: Any, words: str) -> None:
@@ -79,3 +85,35 @@ def test_a_job_is_marked_by_what_it_was_asked_for_with() -> None:
     one = Settings("r1", 4, "/scratch/a", "gpu")
     assert one.digest == Settings("r1", 4, "/scratch/b", "gpu").digest
     assert one.digest != Settings("r1", 4, "/scratch/a", "other").digest
+
+
+@pytest.mark.parametrize(
+    ("limit", "found"),
+    [
+        ("90", 5400),
+        ("1:30", 90),
+        ("6:00:00", 21600),
+        ("3-00:00:00", 259200),
+        ("1-12", 129600),
+        ("1-2:30", 95400),
+        ("UNLIMITED", None),
+    ],
+)
+def test_a_time_is_read_as_sbatch_reads_it(limit: str, found: int | None) -> None:
+    assert seconds(limit) == found
+
+
+def test_draining_may_be_left_out_or_longer() -> None:
+    assert settings(GIVEN, "all.yml").drain_seconds == 300
+    off = settings(GIVEN | {"slurm_time": "1", "slurm_drain_seconds": 0}, "all.yml")
+    assert (off.serving_seconds, off.shutdown_timeout_seconds) == (0, 0)
+    # Ranks, Ray and files have their time after it, and the engine ends by itself.
+    long = settings(GIVEN | {"slurm_drain_seconds": "600"}, "all.yml")
+    assert (long.serving_seconds, long.shutdown_timeout_seconds) == (560, 555)
+    least = settings(GIVEN | {"slurm_drain_seconds": 60}, "all.yml")
+    assert least.shutdown_timeout_seconds > 0
+
+
+def test_nothing_asks_for_a_requeue_without_draining() -> None:
+    (told,) = refused(slurm_at_end="requeue", slurm_drain_seconds=0)
+    assert "a job is put back and not drained" in told

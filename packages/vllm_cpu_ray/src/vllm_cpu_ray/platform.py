@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class CpuRayPlatform(CpuPlatform):
-    """vLLM's own CPU platform with four gaps closed; README.md says where upstream has them."""
+    """vLLM's own CPU platform with five gaps closed; README.md says where upstream has them."""
 
     # To Ray "GPU" is a resource that is counted, whatever it stands for: here, one rank.
     ray_device_key = "GPU"

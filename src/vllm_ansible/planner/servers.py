@@ -1,0 +1,97 @@
+"""The servers of an engine, by rank: what each process is called, and where it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+# The release that the vendor's plugin for Enflame is bound to.
+PINNED = ("enflame", "0.9.2")
+
+
+@dataclass(frozen=True)
+class Server:
+    """One process that answers requests; `name` is that of its process."""
+
+    name: str
+    engine: str
+    rank: int
+    host: str
+    devices: tuple[int, ...]
+    port: int
+
+
+def servers(engine: Mapping[str, Any]) -> tuple[Server, ...]:
+    """Return the servers of one engine of a plan: one, or one for each data rank.
+
+    Data ranks have ports of the engine's own block, no two of them the same, so that one machine
+    can tunnel to all; the `api` port is left to what will stand before them.
+    """
+    name, hosts, ports = str(engine["name"]), engine["hosts"], engine["ports"]
+    layout = engine.get("layout") or {}
+    ranks = engine.get("ranks") or ()
+    data, tensor = int(layout.get("data", 1)), int(layout.get("tensor", 1))
+    if data == 1:
+        devices = tuple(rank["device"] for rank in ranks if rank["host"] == hosts[0])
+        return (Server(serving(name), name, 0, str(hosts[0]), devices, int(ports["api"])),)
+    found = []
+    for number in range(data):
+        own = ranks[number * tensor : (number + 1) * tensor]
+        host = str(own[0]["host"])
+        devices = tuple(rank["device"] for rank in own)
+        port = int(ports["worker_first"]) + number
+        found.append(Server(serving(name, number), name, number, host, devices, port))
+    return tuple(found)
+
+
+def serving(engine: str, rank: int | None = None) -> str:
+    """Return the name of an engine's serving process, or of that of one data rank."""
+    return f"{engine}-serve" if rank is None else f"{engine}-serve-{rank}"
+
+
+def is_server(engine: str, process: str) -> bool:
+    """Tell whether a process of an engine is one that serves."""
+    stem, dash, rank = process.rpartition("-")
+    return process == serving(engine) or (bool(dash) and stem == serving(engine) and rank.isdigit())
+
+
+def listed(
+    engines: Iterable[Mapping[str, Any]],
+    hosts: Iterable[Mapping[str, Any]] = (),
+    engine_version: str = "",
+) -> list[dict[str, Any]]:
+    """Return the servers of all engines as tasks loop over them, with what is asked of each.
+
+    hosts: site_host of every host of this run. engine_version: of vLLM, empty where nobody knows.
+    `alongside` are the other ranks, where none steps unless all have a request.
+    """
+    by_name = {host["name"]: host for host in hosts}
+    found = []
+    for engine in engines:
+        ranks = servers(engine)
+        for one in ranks:
+            kind = str(by_name.get(one.host, {}).get("accelerator", ""))
+            others = [other for other in ranks if other.name != one.name]
+            found.append(
+                {
+                    **asdict(one),
+                    "of": len(ranks),
+                    "served_name": engine["served_name"],
+                    "probe": engine["probe"],
+                    "alongside": [
+                        f"http://{by_name[other.host]['address']}:{other.port}"
+                        for other in others
+                        if pinned(kind, engine_version) and other.host in by_name
+                    ],
+                }
+            )
+    return found
+
+
+def pinned(accelerator: str, engine_version: str) -> bool:
+    """Tell whether this is the vendor's release, whose data ranks meet by their environment.
+
+    It still has the first engine of vLLM (V0), in which no rank steps by itself.
+    """
+    return (accelerator, engine_version.partition("+")[0]) == PINNED
