@@ -93,7 +93,7 @@ def drain(mark: str, seconds: float, running: Callable[[], list[int]]) -> str:
         os.mkdir(os.path.join(mark, os.environ["SLURM_NODEID"]))
     nodes = int(os.environ["SLURM_JOB_NUM_NODES"])
     everywhere = wait_until(lambda: _done(mark) >= nodes, deadline)
-    what = f"{len(asked)} servers have finished" if ended else "servers did not finish in time"
+    what = f"servers that have finished: {len(asked)}" if ended else "servers did not finish in time"
     return what if everywhere or not ended else f"{what}; those of other nodes did not in time"
 
 
