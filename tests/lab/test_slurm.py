@@ -189,10 +189,7 @@ def test_requests_in_flight_are_answered_before_the_time_is_over(ann: Person) ->
     own = ann.shared_dir / "r1"
     (own / "endpoint.json").write_text("{}")
     serve(ann)
-    log = own / "log"
-    wait_until(
-        lambda: {"listens", "follows"} <= set(log.read_text().splitlines()), 60, "both there"
-    )
+    wait_until(lambda: {"listens", "follows"} <= set(said(own)), 60, "both there")
     url = f"http://{ann.lab.computes[0]}:{SLOW_PORT}/"
     fetch = f"import urllib.request as r; print(r.urlopen({url!r}, timeout=600).read().decode())"
     with ThreadPoolExecutor(1) as pool:

@@ -51,6 +51,13 @@ def _record(process: int) -> dict[str, Any]:
     return {}
 
 
+def _serves(record: dict[str, Any]) -> bool:
+    """Tell whether a record is of a server: an engine's only one, or that of a data rank."""
+    first, _, rank = str(record["name"]).partition(f"{record['engine']}-serve")
+    named = bool(record["engine"]) and not first and (not rank or rank[1:].isdigit())
+    return named and "--headless" not in record["argv"]
+
+
 def _read(path: str) -> dict[str, Any]:
     with open(path, encoding="utf-8") as file:
         found: dict[str, Any] = json.load(file)
@@ -67,8 +74,7 @@ def servers(processes: Iterable[int]) -> dict[int, int]:
         # Others come and go meanwhile.
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             record = _record(process)
-            name = f"{record['engine']}-serve"
-            if record["engine"] and record["name"] == name and "--headless" not in record["argv"]:
+            if _serves(record):
                 state = _read(record["state_path"])
                 if state["process"]["pid"] == process:
                     found[process] = state["launcher"]["pid"]
@@ -93,7 +99,9 @@ def drain(mark: str, seconds: float, running: Callable[[], list[int]]) -> str:
         os.mkdir(os.path.join(mark, os.environ["SLURM_NODEID"]))
     nodes = int(os.environ["SLURM_JOB_NUM_NODES"])
     everywhere = wait_until(lambda: _done(mark) >= nodes, deadline)
-    what = f"servers that have finished: {len(asked)}" if ended else "servers did not finish in time"
+    what = (
+        f"servers that have finished: {len(asked)}" if ended else "servers did not finish in time"
+    )
     return what if everywhere or not ended else f"{what}; those of other nodes did not in time"
 
 

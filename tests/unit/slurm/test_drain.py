@@ -106,7 +106,12 @@ def test_a_server_that_takes_too_long_keeps_nobody(
 
 @pytest.mark.parametrize(
     ("name", "arguments", "expected"),
-    [("chat-serve", (), 1), ("chat-serve", ("--headless",), 0), ("chat-ray", (), 0)],
+    [
+        ("chat-serve", (), 1),
+        ("chat-serve-1", (), 1),
+        ("chat-serve", ("--headless",), 0),
+        ("chat-ray", (), 0),
+    ],
 )
 def test_only_what_takes_requests_is_asked_to_end(
     tmp_path: Path, name: str, arguments: tuple[str, ...], expected: int
