@@ -42,6 +42,8 @@ class EngineStarts:
 
     engine: PlannedEngine
     slots: tuple[int, ...]
+    # Those on which something answers requests.
+    answering: tuple[int, ...]
     common: Mapping[str, str]
     starts: tuple[Start, ...]
 
@@ -73,8 +75,8 @@ def symbolic_processes(wanted: Wanted) -> dict[str, tuple[ProcessSpec, ...]]:
     """Return the planner's processes on hosts whose facts are variables of the script."""
     hosts = {name: _host(name, slot, wanted) for slot, name in enumerate(wanted.hosts)}
     environments = {name: {"directory": ENVIRONMENT} for name in hosts}
-    paths = {name: {"path": path} for name, path in wanted.models.items()}
-    return wanted_processes(wanted.plan, hosts, environments, dict.fromkeys(hosts, paths))
+    models = dict.fromkeys(hosts, wanted.models)
+    return wanted_processes(wanted.plan, hosts, environments, models)
 
 
 def _host(name: str, slot: int, wanted: Wanted) -> dict[str, Any]:
@@ -113,9 +115,16 @@ def _engine(
             found.setdefault(key, []).append(slot)
     common = dict(set.intersection(*({*one.items()} for one in environments)))
     parts = [part for part, *_ in found]
+    named = {(part, name) for part, name, *_ in found}
     starts = [
         Start(
-            function=_function(engine, part, slots[0] if parts.count(part) > 1 else None),
+            function=_function(
+                # Data ranks have names of their own, ranks of one server have not.
+                name if len([one for one in named if one[0] == part]) > 1 else None,
+                engine,
+                part,
+                slots[0] if parts.count(part) > 1 else None,
+            ),
             name=name,
             part=part,
             slots=tuple(slots),
@@ -127,15 +136,16 @@ def _engine(
     return EngineStarts(
         engine,
         tuple(hosts.index(host) for host in engine.hosts),
+        tuple(dict.fromkeys(hosts.index(one.host) for one in engine.servers())),
         dict(sorted(common.items())),
         tuple(sorted(starts, key=lambda one: (ORDER.index(one.part), one.slots))),
     )
 
 
-def _function(engine: PlannedEngine, part: str, slot: int | None) -> str:
-    """Return the name of the function that starts a part, with a node's number if needed."""
-    name = f"{engine.name.replace('-', '_')}_{part}"
-    return name if slot is None else f"{name}_{slot}"
+def _function(name: str | None, engine: PlannedEngine, part: str, slot: int | None) -> str:
+    """Return what the function that starts a part is called, by process or by node if needed."""
+    words = [name] if name else [engine.name, part, *([] if slot is None else [str(slot)])]
+    return "_".join(words).replace("-", "_")
 
 
 def _own(text: str, slot: int) -> str:

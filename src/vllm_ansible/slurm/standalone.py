@@ -11,7 +11,7 @@ import jinja2
 from vllm_ansible.planner.environment import KEPT_ON_THEIR_HOST
 from vllm_ansible.planner.processes import HEAD, LIMITS, SERVE, WORKER
 from vllm_ansible.slurm.endpoint import FILE, published
-from vllm_ansible.slurm.processes import EngineStarts, engine_starts
+from vllm_ansible.slurm.processes import engine_starts
 from vllm_ansible.slurm.script import asked
 from vllm_ansible.slurm.shell import comment, lines_of_document, lines_of_words, variable, word
 from vllm_ansible.slurm.wanted import Wanted
@@ -56,7 +56,7 @@ def standalone(wanted: Wanted) -> str:
             LETTERS[name]: "unlimited" if value == "infinity" else value
             for name, value in LIMITS.items()
         },
-        published=_published(wanted, engines),
+        published=_published(wanted),
         file=FILE,
         stay=json.dumps(sorted(KEPT_ON_THEIR_HOST)),
         guard=GUARD.read_text(encoding="utf-8").rstrip("\n"),
@@ -84,14 +84,13 @@ def directives(wanted: Wanted) -> Iterator[str]:
         yield " ".join(word(argument) for argument in wanted.settings.extra_args)
 
 
-def _published(wanted: Wanted, engines: tuple[EngineStarts, ...]) -> str:
+def _published(wanted: Wanted) -> str:
     """Return what users read, in the form of the file that the product itself publishes."""
     # A URL is taken apart on the way, so what stands for an address has to look like one.
     names = {host: f"slot{slot}.invalid" for slot, host in enumerate(wanted.hosts)}
-    planned = [one.engine for one in engines]
     told = published(
         wanted.plan.to_dict()["engines"],
-        {one.hosts[0]: names[one.hosts[0]] for one in planned},
+        names,
         variable("KEY_FILE"),
         variable("SLURM_JOB_ID"),
         0,

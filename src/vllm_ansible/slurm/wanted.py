@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from os.path import expanduser
+from pathlib import Path
 from typing import Any
 
 from vllm_ansible.accelerators.accelerator import accelerator
 from vllm_ansible.inventory import cluster
+from vllm_ansible.node.model_config import facts
 from vllm_ansible.node.models import model_of
 from vllm_ansible.planner.plan import Plan
+from vllm_ansible.planner.planned_engine import PlannedEngine
 from vllm_ansible.planner.ports import INTERNAL_BASE
 from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.slurm.settings import READ, Settings, settings
@@ -23,7 +26,8 @@ class Wanted:
     """A plan and all else that the script depends on; seconds are of silence, not of time in all.
 
     `environment` is the directory of a Python environment on the nodes, or lines that bring one.
-    `models` are directories by engine. `hosts` are the inventory's, in the order of Slurm's nodes.
+    `models` has by engine its `path`, and with several
+    data ranks what they depend on. `hosts` are the inventory's, in the order of Slurm's nodes.
     """
 
     settings: Settings
@@ -32,7 +36,7 @@ class Wanted:
     accelerator: str
     accelerator_count: int
     environment: tuple[str, ...]
-    models: Mapping[str, str]
+    models: Mapping[str, Mapping[str, Any]]
     key_file: str = ""
     network: str = ""
     interface: str = ""
@@ -71,7 +75,7 @@ def wanted(
         accelerator=kind,
         accelerator_count=cluster.whole_number(first.get("accelerator_count"), 0) or 1,
         environment=_environment(first),
-        models={one.name: model_of(asdict(one)).place(expanduser(own)) for one in plan.engines},
+        models={one.name: _model(one, expanduser(own)) for one in plan.engines},
         key_file=expanduser(str(first.get("vllm_api_key_file") or "")),
         network=str(first.get("data_plane_network") or ""),
         interface=str(first.get("data_plane_interface") or ""),
@@ -79,6 +83,24 @@ def wanted(
         load_seconds=float(first.get("vllm_silence_seconds") or 180),
         answer_seconds=float(first.get("vllm_first_answer_timeout_seconds") or 300),
     )
+
+
+def _model(engine: PlannedEngine, models_dir: str) -> dict[str, Any]:
+    """Return where an engine's weights are, and what its data ranks have to know of them."""
+    path = model_of(asdict(engine)).place(models_dir)
+    if engine.layout.data == 1:
+        return {"path": path}
+    if not Path(path, "config.json").is_file():
+        raise PlanError(
+            Problem(
+                f"whether the data ranks of engine {engine.name} share experts cannot be read",
+                expected=f"config.json of {engine.model} in {path}",
+                found="no such file on this machine",
+                where=f"engine {engine.name}",
+                fix="bring the weights there first, or ask on a machine that sees them",
+            )
+        )
+    return {"path": path, **facts(path)}
 
 
 def _kind(variables: Mapping[str, Any]) -> str:

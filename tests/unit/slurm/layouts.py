@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from vllm_ansible.slurm.wanted import Wanted, wanted
@@ -18,6 +19,8 @@ BASE: dict[str, Any] = {
     # What the inventory plugin says of slurm_gpus_per_node.
     "accelerator_count": 4,
 }
+# Configurations that data ranks depend on.
+MODELS = Path(__file__).parent / "models"
 ARGUMENTS = {
     "max_model_len": 4096,
     "hf_overrides": {"a": "it's $HOME", "b": '"`\\'},
@@ -52,6 +55,30 @@ LAYOUTS: dict[str, tuple[int, list[dict[str, Any]], dict[str, Any]]] = {
         2,
         [{**CHAT, "layout": {"tensor": 4, "pipeline": 2}, "executor": "mp"}],
         {"slurm_environment": ["module load mamba", "mamba activate vllm"]},
+    ),
+    "data ranks that share experts": (
+        2,
+        [
+            {
+                **CHAT,
+                "model": str(MODELS / "experts"),
+                "layout": {"tensor": 2, "data": 4},
+                "executor": "dp",
+            }
+        ],
+        {},
+    ),
+    "data ranks of a dense model": (
+        1,
+        [
+            {
+                **CHAT,
+                "model": str(MODELS / "dense"),
+                "layout": {"tensor": 2, "data": 2},
+                "executor": "dp",
+            }
+        ],
+        {},
     ),
     "processors": (
         2,

@@ -101,12 +101,11 @@ def _starts(asked: Wanted) -> Any:
 def test_the_script_starts_word_by_word_what_the_product_starts(name: str, tmp_path: Path) -> None:
     asked = layout(name)
     hosts = facts(asked, str(tmp_path / "r1" / "sbatch-12"))
-    paths = {engine: {"path": path} for engine, path in asked.models.items()}
     specs = wanted_processes(
         asked.plan,
         hosts,
         {host: {"directory": "/scratch/me/venv"} for host in hosts},
-        dict.fromkeys(hosts, paths),
+        dict.fromkeys(hosts, asked.models),
     )
     expected = {
         (spec.name, asked.hosts.index(spec.host)): (dict(spec.environment), list(spec.argv))
@@ -128,8 +127,7 @@ def test_the_script_starts_word_by_word_what_the_product_starts(name: str, tmp_p
 def test_heads_start_before_workers_and_those_before_servers(name: str, tmp_path: Path) -> None:
     started = begun(layout(name), tmp_path)
     order = [
-        2 if process.endswith("-serve") else int("--head" not in words)
-        for process, _, *words in started
+        2 if "-serve" in process else int("--head" not in words) for process, _, *words in started
     ]
     assert order == sorted(order)
 
@@ -181,8 +179,9 @@ def test_it_asks_for_what_the_holding_job_asks_for_under_another_name() -> None:
     assert "--job-name=vllm-r1-script" in ours
 
 
-def test_what_it_publishes_has_the_form_of_the_products_own(tmp_path: Path) -> None:
-    asked = layout("several engines in one job")
+@pytest.mark.parametrize("name", ["several engines in one job", "data ranks that share experts"])
+def test_what_it_publishes_has_the_form_of_the_products_own(name: str) -> None:
+    asked = layout(name)
     text = standalone(asked)
     document = text.partition("<<JSON\n")[2].partition("\nJSON\n")[0]
     said = subprocess.run(
@@ -203,6 +202,18 @@ def test_what_it_publishes_has_the_form_of_the_products_own(tmp_path: Path) -> N
     engines = asked.plan.to_dict()["engines"]
     expected = published(engines, addresses, "/k", "12", 0, "ann@login")
     assert json.loads(said.stdout) == expected
+
+
+def test_every_data_rank_has_to_answer_and_finds_its_key() -> None:
+    text = standalone(layout("data ranks that share experts"))
+    asked = [line for line in text.splitlines() if line.startswith("answers ")]
+    assert [line.split()[1] for line in asked] == [
+        f'"http://${{ADDRESS[{slot}]}}:{port}"'
+        for slot, port in ((0, 20020), (0, 20021), (1, 20022), (1, 20023))
+    ]
+    files = text.partition("chat_files() {")[2].partition("\n}")[0]
+    assert "key.yaml" in files
+    assert "if ((slot" not in files
 
 
 def test_what_must_stay_on_its_node_is_written_for_vllm() -> None:

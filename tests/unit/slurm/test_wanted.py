@@ -75,7 +75,15 @@ def test_what_computes_is_as_declared_or_what_slurm_calls_gpu(
 def test_weights_are_where_the_stage_weights_puts_them() -> None:
     hub = {"name": "hub", "model": "org/name"}
     assert wanted(inventory(1, engines=[hub])).models == {
-        "hub": "/scratch/me/vllm/r1/models/org--name"
+        "hub": {"path": "/scratch/me/vllm/r1/models/org--name"}
     }
     own = wanted(inventory(1, engines=[hub, {**CHAT, "port": 9000}], models_dir="/srv/models"))
-    assert own.models == {"hub": "/srv/models/org--name", "chat": "/models/chat"}
+    assert own.models == {
+        "hub": {"path": "/srv/models/org--name"},
+        "chat": {"path": "/models/chat"},
+    }
+
+
+def test_data_ranks_of_a_model_that_nobody_can_read_are_refused() -> None:
+    engines = [{**CHAT, "layout": {"tensor": 2, "data": 2}, "executor": "dp"}]
+    assert "share experts cannot be read" in refused(engines=engines)
