@@ -138,6 +138,7 @@ def before(alone: Script) -> set[str]:
     return set(alone.files())
 
 
+@pytest.mark.soak
 def test_the_script_alone_serves_over_two_nodes_to_a_correct_answer(
     alone: Script, before: set[str]
 ) -> None:
@@ -150,6 +151,7 @@ def test_the_script_alone_serves_over_two_nodes_to_a_correct_answer(
         assert (alone.directory / "logs" / f"{host}-chat-ray.log").read_text()
 
 
+@pytest.mark.soak
 def test_its_ray_asks_for_the_token_and_nobody_sees_a_secret(alone: Script) -> None:
     ask = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:20001/api/v0/nodes'))"
     first = alone.lab.computes[0]
@@ -161,6 +163,7 @@ def test_its_ray_asks_for_the_token_and_nobody_sees_a_secret(alone: Script) -> N
     assert not [text for text in texts for secret in secrets if secret in text]
 
 
+@pytest.mark.soak
 def test_its_end_leaves_logs_and_nothing_else(alone: Script, ann: Person, before: set[str]) -> None:
     held = {host: ann.processes(host) for host in ann.lab.computes}
     assert any("raylet" in one for host in held for one in held[host])
