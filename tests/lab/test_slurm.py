@@ -205,7 +205,9 @@ def test_requests_in_flight_are_answered_before_the_time_is_over(ann: Person) ->
         (own / "go").touch()
         assert answer.result().stdout == "answered\n"
     wait_until(lambda: not ann.jobs(), 120, "the end of the job")
-    assert said(own)[-3:] == ["answered", "the server has ended", "the rank has ended"]
+    # Supervisor and agent may both ask a process to end.
+    told = list(dict.fromkeys(said(own)))
+    assert told[-3:] == ["answered", "the server has ended", "the rank has ended"], told
     for host in ann.lab.computes:
         assert ann.processes(host) == []
         assert ann.on(host, "find", str(Path(ann.run_dir).parent), "-maxdepth", "1", *OF_ANN) == ""
