@@ -25,7 +25,6 @@ from vllm_ansible.inventory.play_variables import (
 from vllm_ansible.inventory.readable import readable
 from vllm_ansible.planner.engines import parse_engines
 from vllm_ansible.planner.layout import Capacity
-from vllm_ansible.planner.patience import patient
 from vllm_ansible.planner.plan import Plan, make_plan
 from vllm_ansible.planner.ports import INTERNAL_BASE
 from vllm_ansible.planner.problem import PlanError, as_result
@@ -64,8 +63,7 @@ class ActionModule(ActionBase):
         self, arguments: dict[str, Any], variables: dict[str, Any], kept: Plan | None
     ) -> Plan:
         """Return the plan of all hosts, or the kept one where --limit leaves hosts out."""
-        patience = int(arguments.get("shutdown_timeout_seconds") or 0)
-        engines = [patient(one, patience) for one in parse_engines(arguments["engines"])]
+        engines = parse_engines(arguments["engines"])
         hosts = hosts_of_this_run(variables)
         if set(hosts) != set(gpu_hosts(variables)):
             return plan_of_some_hosts(engines, kept, hosts)

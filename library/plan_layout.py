@@ -37,12 +37,6 @@ options:
         was measured, and hosts are taken to have the usual cards.
     type: float
     default: 0
-  shutdown_timeout_seconds:
-    description:
-      - How long an engine that is asked to end may finish what it was asked, unless its own
-        C(vllm_args) say otherwise. 0 leaves it to the engine.
-    type: int
-    default: 0
   port_base:
     description: First of the ports that the cluster uses inside.
     type: int

@@ -12,6 +12,7 @@ import yaml
 from vllm_ansible.lab.cache import MOUNT
 
 from .clone import Ran
+from .drained import DRAIN
 from .greedy import ASK
 from .hub_model import DIRECTORY, MODEL, digests, hub_on
 from .two_hosts import CLUSTER_DIR, SCAN, TwoHosts
@@ -236,6 +237,15 @@ with open(sys.argv[1], "r+b") as content:
     content.write(bytes([byte ^ 1]))
 os.utime(sys.argv[1], ns=(found.st_atime_ns, found.st_mtime_ns))
 """
+
+
+def test_a_server_over_ray_finishes_its_stream_before_it_ends(two_hosts_served: TwoHosts) -> None:
+    chat = two_hosts_served.plan["chat"]
+    url = f"http://{two_hosts_served.lab.address('lab1')}:{chat['ports']['api']}"
+    key, unit = f"{CLUSTER_DIR}/secrets/api_key", "vllm-demo-chat-serve"
+    found = two_hosts_served.python("lab1", DRAIN, url, key, chat["served_name"], unit)
+    wanted = found.pop("wanted")
+    assert found == {"tokens": wanted, "whole": True, "refused": 503, "ended": True}
 
 
 def test_teardown_leaves_no_process_on_any_host(two_hosts_served: TwoHosts) -> None:

@@ -1,7 +1,7 @@
 """Stands for an engine's server, which needs a model: it answers once a file is there.
 
-Asked to end, it takes no more requests and finishes those it has, as vLLM does with
---shutdown-timeout. What it does is a line each in a log.
+At SIGUSR1 it takes no more requests, finishes those it has, and ends, as vLLM does with vllm_guard;
+at SIGTERM it drops them. What it does is a line each in a log.
 
 python slow_server.py PORT DIRECTORY
 python slow_server.py rank DIRECTORY
@@ -46,7 +46,7 @@ def serve(port: int) -> None:
         say("asked to end")
         threading.Thread(target=server.shutdown).start()
 
-    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGUSR1, end)
     say("listens")
     server.serve_forever()
     server.server_close()

@@ -81,17 +81,26 @@ def servers(processes: Iterable[int]) -> dict[int, int]:
     return found
 
 
+def catches(process: int) -> bool:
+    """Tell whether a process has a handler for SIGUSR1; raise OSError."""
+    with open(f"/proc/{process}/status", encoding="utf-8") as file:
+        caught = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (signal.SIGUSR1 - 1) & 1)
+
+
 def drain(mark: str, seconds: float, running: Callable[[], list[int]]) -> str:
     """Return once no node has a server any more, or so many seconds have passed, with what was.
 
-    `running` returns every process that was started here. The server alone is asked to end: its
-    launcher would kill it after `stop_timeout_seconds`, and starts nothing again.
+    `running` returns every process that was started here. The server alone is asked: its launcher
+    would kill it after `stop_timeout_seconds`, and starts nothing again.
     """
     deadline = time.monotonic() + seconds
     asked = servers(running())
     for process in asked:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGTERM)
+        # vllm_guard has the first of them finish what the server was asked; where it is not, or not
+        # yet, that signal would kill without a word.
+        with contextlib.suppress(OSError):
+            os.kill(process, signal.SIGUSR1 if catches(process) else signal.SIGTERM)
     own = {*asked, *asked.values()}
     ended = wait_until(lambda: not own.intersection(running()), deadline)
     # The job's script removes the mark as it ends.

@@ -63,8 +63,6 @@ def shared(wanted: Settings, job: Job | None, run_dir: str) -> dict[str, Any]:
         "cluster_dir": f"{wanted.directory}/{{{{ inventory_hostname }}}}",
         "environment_shared_dir": wanted.directory,
     }
-    if wanted.drain_seconds:
-        variables["plan_shutdown_timeout_seconds"] = wanted.shutdown_timeout_seconds
     count, model = wanted.gpus
     if count:
         variables["accelerator_count"] = count

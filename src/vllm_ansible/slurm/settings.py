@@ -21,8 +21,6 @@ DRAIN_SECONDS = 300
 LEAST_DRAIN_SECONDS, MOST_DRAIN_SECONDS = 60, 65535
 # Of the time for draining, what ranks, Ray and files of a node have for their end.
 ENDING_SECONDS = 40
-# How much earlier an engine gives up requests that take longer, to end by itself.
-GIVE_UP_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +58,6 @@ class Settings:
     def serving_seconds(self) -> int:
         """How long requests may still take once no new ones are; 0 where nothing is drained."""
         return max(self.drain_seconds - ENDING_SECONDS, 0)
-
-    @property
-    def shutdown_timeout_seconds(self) -> int:
-        """The same, as an engine is told."""
-        return max(self.serving_seconds - GIVE_UP_SECONDS, 0)
 
     @property
     def digest(self) -> str:

@@ -17,7 +17,9 @@ from vllm_ansible.slurm.shell import comment, lines_of_document, lines_of_words,
 from vllm_ansible.slurm.wanted import Wanted
 
 TEMPLATES = Path(__file__).with_name("sbatch")
-GUARD = Path(__file__).resolve().parents[3] / "packages/vllm_guard/src/vllm_guard/access.py"
+# Of packages/vllm_guard, what servers load by name.
+GUARD = Path(__file__).resolve().parents[3] / "packages/vllm_guard/src/vllm_guard"
+MODULES = ("access", "draining")
 # How long before its time is over a job is asked to end: afterwards it cannot start a step.
 NOTICE_SECONDS = 120
 # By which `ulimit` knows limits.
@@ -59,7 +61,10 @@ def standalone(wanted: Wanted) -> str:
         published=_published(wanted),
         file=FILE,
         stay=json.dumps(sorted(KEPT_ON_THEIR_HOST)),
-        guard=GUARD.read_text(encoding="utf-8").rstrip("\n"),
+        guard={
+            name: (GUARD / f"{name}.py").read_text(encoding="utf-8").rstrip("\n")
+            for name in MODULES
+        },
         over_ray=any(one.engine.ray_processes() for one in engines),
     )
     return text.rstrip("\n") + "\n"

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from vllm_ansible.planner.arguments import with_defaults
 from vllm_ansible.planner.engines import KEYS, Probe, parse_engines
-from vllm_ansible.planner.patience import patient
 from vllm_ansible.planner.problem import PlanError, as_result
 from vllm_ansible.planner.sizes import Layout
 
@@ -123,16 +122,6 @@ def test_no_engine_at_all_is_refused(engines: object) -> None:
 def test_flags_in_an_environment_are_numbers() -> None:
     (engine,) = parse_engines([{**GOOD, "environment": {"A": True, "B": 2, "C": False}}])
     assert engine.environment == {"A": "1", "B": "2", "C": "0"}
-
-
-def test_an_engine_may_finish_what_it_has_unless_it_says_otherwise() -> None:
-    (engine,) = parse_engines([GOOD])
-    assert patient(engine, 255).vllm_args == {"shutdown_timeout": 255}
-    assert patient(engine, 0) == engine
-    for name in ("shutdown_timeout", "shutdown-timeout"):
-        (own,) = parse_engines([{**GOOD, "vllm_args": {name: 9}}])
-        wanted = with_defaults(patient(own, 255).vllm_args, "nvidia")
-        assert wanted == {"shutdown_timeout": 9}
 
 
 def test_a_lone_problem_is_reported_with_its_parts() -> None:

@@ -58,11 +58,7 @@ def play(directory: Path, **variables: Any) -> dict[str, Any]:
         {"site_facts": {}, "register": "facts", "run_once": True},
         {"set_fact": {"site_host": "{{ facts.hosts[inventory_hostname] }}"}},
         {
-            "plan_layout": {
-                "cluster": "{{ cluster_name }}",
-                "engines": "{{ engines }}",
-                "shutdown_timeout_seconds": "255",
-            },
+            "plan_layout": {"cluster": "{{ cluster_name }}", "engines": "{{ engines }}"},
             "register": "layout",
             "run_once": True,
         },
@@ -123,5 +119,3 @@ def test_from_looks_to_steps(tmp_path: Path) -> None:
     }
     assert answers["decision"]["engines"]["a"]["action"] == "start"
     assert steps["n1"]["start_serve"][0]["depends"] == {"environment": "f", "weights": "w"}
-    argv = steps["n1"]["start_serve"][0]["argv"]
-    assert argv[argv.index("--shutdown-timeout") + 1] == "255"

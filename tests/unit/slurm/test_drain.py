@@ -128,6 +128,18 @@ def test_only_what_takes_requests_is_asked_to_end(
     assert found == ({state["process"]["pid"]: started.pid} if expected else {})
 
 
+def test_a_server_that_cannot_finish_is_asked_to_end(
+    hold: Callable[..., Held], tmp_path: Path
+) -> None:
+    held = hold(drain_seconds=PATIENCE_SECONDS)
+    # No guard of ours is in it: the other signal would kill it without a word.
+    start(held, "chat-serve", "rank", str(tmp_path))
+    wait_until(lambda: "follows" in log(tmp_path), 60, "a server")
+    (tmp_path / "draining-12-0").mkdir()
+    assert "servers that have finished: 1" in held.agent.communicate(timeout=60)[0]
+    assert "the rank has ended" in log(tmp_path)
+
+
 def test_a_mark_counts_for_one_start_of_a_job(tmp_path: Path) -> None:
     (tmp_path / "draining-12-0").mkdir()
     assert slurm_drain.there(str(tmp_path / "draining-12-0"))

@@ -115,13 +115,6 @@ def test_a_running_job_gives_each_slot_its_node(login: Login) -> None:
     assert hosts["r1-0"]["provision_machine"]["drains_at"] == 0
 
 
-def test_engines_have_time_for_requests_unless_nothing_is_drained() -> None:
-    given = Settings("r1", 2, "/scratch/me")
-    assert shared(given, None, "/run")["plan_shutdown_timeout_seconds"] == 255
-    off = Settings("r1", 2, "/scratch/me", drain_seconds=0)
-    assert "plan_shutdown_timeout_seconds" not in shared(off, None, "/run")
-
-
 def test_an_inventory_has_the_last_word(login: Login) -> None:
     hosts = login.hosts(cluster_dir="/local/r1", ansible_connection="ssh")
     assert hosts["r1-0"]["cluster_dir"] == "/local/r1"
