@@ -70,7 +70,8 @@ class InventoryModule(BaseInventoryPlugin):
             refuse([Problem("Slurm does not answer", "an answer", str(silence), "squeue", fix)])
         for group in ("gpu", "head", "worker"):
             self.inventory.add_group(group)
-        common = shared(wanted, running, unprivileged_run_dir(wanted.cluster, os.getuid()))
+        user = os.getuid()
+        common = shared(wanted, running, unprivileged_run_dir(wanted.cluster, user), user)
         for name, value in common.items():
             # Not of all hosts: an inventory may name others, such as this one.
             self.inventory.set_variable("gpu", name, _trusted(value))

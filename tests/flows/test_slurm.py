@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.lab import SlurmLab, slurm_lab
+from tests.slurm.lab import USERS, SlurmLab, slurm_lab
 from tests.slurm.person import ENGINE, Person
 from tests.slurm.script import Script
 from tests.slurm.settings import GPUS
+from vllm_ansible.planner.ports import MOVED_API
+from vllm_ansible.slurm.inventory import port_base
 
 from .clone import MINUTE, Ran, wait_until
 
@@ -106,7 +108,8 @@ def test_what_is_published_names_everything_a_user_needs(served: Ran, ann: Perso
     told = ann.endpoint
     assert told["job"] == ann.jobs()[0][0]
     assert told["until"]
-    assert told["from_a_laptop"].startswith("ssh -N -L 8000:")
+    port = port_base(USERS["ann"], ann.cluster) + MOVED_API
+    assert told["from_a_laptop"].startswith(f"ssh -N -L {port}:")
     assert told["from_a_laptop"].endswith(f"ann@{ann.lab.login}")
     key = ann.lab.run("ann", "cat", told["api_key_file"]).stdout.strip()
     assert key and key not in json.dumps(told)
@@ -153,7 +156,9 @@ def test_the_script_alone_serves_over_two_nodes_to_a_correct_answer(
 
 @pytest.mark.soak
 def test_its_ray_asks_for_the_token_and_nobody_sees_a_secret(alone: Script) -> None:
-    ask = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:20001/api/v0/nodes'))"
+    dashboard = port_base(USERS["ann"], "alone") + 1
+    url = f"http://127.0.0.1:{dashboard}/api/v0/nodes"
+    ask = f"import urllib.request as u; print(u.urlopen('{url}'))"
     first = alone.lab.computes[0]
     assert "401" in alone.lab.root(first, "sh", "-c", f'python3 -c "{ask}" 2>&1 || true')
     assert set(alone.modes().values()) == {"700", "600"}

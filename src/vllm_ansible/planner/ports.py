@@ -10,6 +10,8 @@ INTERNAL_BASE = 20000
 BLOCK = 100
 # Of each block, for Ray's workers or for data ranks.
 WORKERS = 80
+# Of each block, where an engine answers in a cluster whose ports were moved.
+MOVED_API = 15
 RESERVED_LAST = 1023
 # Linux hands out ports from here on to whoever connects, so blocks stay below.
 EPHEMERAL_FIRST = 32768
@@ -45,10 +47,15 @@ class Ports:
 
 
 def ports_for(index: int, api: int | None = None, base: int = INTERNAL_BASE) -> Ports:
-    """Return the ports of the engine with this index; base is the first of its cluster."""
+    """Return the ports of the engine with this index; base is the first of its cluster.
+
+    Whoever moves a cluster's ports makes room for another one on the same hosts, which would
+    answer at the usual port as well.
+    """
     block = base + BLOCK * index
+    own = API_BASE + index if base == INTERNAL_BASE else block + MOVED_API
     return Ports(
-        api=api or API_BASE + index,
+        api=api or own,
         gcs=block,
         dashboard=block + 1,
         client=block + 2,

@@ -249,9 +249,9 @@ def _listening(room: Room, model: str, port: int | None) -> tuple[str, ...]:
     """Return the command of a server as far as its address, or of a rank without one."""
     api = ("--host", str(room.host["address"]), "--port", str(port))
     # vLLM alone answers completions without a key on paths outside /v1.
-    key = ("--config", room.key_file)
+    key = ["--config", room.key_file]
     for middleware in ("access.Guard", "draining.Draining"):
-        key += ("--middleware", f"vllm_guard.{middleware}")
+        key += ["--middleware", f"vllm_guard.{middleware}"]
     return (
         f"{room.environment_dir}/bin/vllm",
         "serve",

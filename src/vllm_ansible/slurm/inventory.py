@@ -6,11 +6,13 @@ asked; and after a job was started again on other nodes, each slot finds its dir
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vllm_ansible.accelerators.accelerator import accelerator
+from vllm_ansible.planner.ports import BLOCK, EPHEMERAL_FIRST, INTERNAL_BASE
 from vllm_ansible.planner.problem import PlanError
 from vllm_ansible.provision.fleet import NOWHERE
 from vllm_ansible.slurm.draining import drains_at
@@ -49,8 +51,11 @@ def hosts(wanted: Settings, job: Job | None, nodes: Sequence[str]) -> list[Host]
     return found
 
 
-def shared(wanted: Settings, job: Job | None, run_dir: str) -> dict[str, Any]:
-    """Return what all hosts have in common; an inventory's own group_vars say otherwise."""
+def shared(wanted: Settings, job: Job | None, run_dir: str, user: int) -> dict[str, Any]:
+    """Return what all hosts have in common; an inventory's own group_vars say otherwise.
+
+    user: number of the one whom the job belongs to.
+    """
     variables: dict[str, Any] = {
         "ansible_connection": "slurm_step",
         "ansible_python_interpreter": wanted.python,
@@ -62,6 +67,7 @@ def shared(wanted: Settings, job: Job | None, run_dir: str) -> dict[str, Any]:
         # Of a slot, not of a node: what another node made for it is there after a restart.
         "cluster_dir": f"{wanted.directory}/{{{{ inventory_hostname }}}}",
         "environment_shared_dir": wanted.directory,
+        "port_base": port_base(user, wanted.cluster),
     }
     count, model = wanted.gpus
     if count:
@@ -69,6 +75,17 @@ def shared(wanted: Settings, job: Job | None, run_dir: str) -> dict[str, Any]:
     if known := _known(model) or _known(wanted.constraint):
         variables["accelerator_model"] = known
     return variables
+
+
+def port_base(user: int, cluster: str) -> int:
+    """Return the first port of a cluster on nodes that others use, too.
+
+    The same for every job, so that an address that was passed on stays; two clusters that share a
+    node have room for two engines each, and one chance in sixty to be told of a port that is taken.
+    """
+    number = int.from_bytes(hashlib.sha256(f"{user}/{cluster}".encode()).digest()[:8], "big")
+    step = 2 * BLOCK
+    return INTERNAL_BASE + step * (1 + number % ((EPHEMERAL_FIRST - INTERNAL_BASE) // step - 3))
 
 
 def _known(word: str) -> str:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_ansible.planner.arguments import with_defaults
 from vllm_ansible.planner.engines import KEYS, Probe, parse_engines
 from vllm_ansible.planner.problem import PlanError, as_result
 from vllm_ansible.planner.sizes import Layout

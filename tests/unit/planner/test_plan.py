@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -10,7 +11,13 @@ from hypothesis import strategies as st
 from vllm_ansible.planner.engines import parse_engines
 from vllm_ansible.planner.layout import Capacity, host_counts
 from vllm_ansible.planner.plan import Plan, make_plan
-from vllm_ansible.planner.ports import INTERNAL_BASE, blocks_from, ports_for, shared_ports
+from vllm_ansible.planner.ports import (
+    INTERNAL_BASE,
+    blocks_from,
+    cluster_ports,
+    ports_for,
+    shared_ports,
+)
 from vllm_ansible.planner.problem import PlanError
 from vllm_ansible.planner.sizes import Layout
 
@@ -192,6 +199,17 @@ def test_two_clusters_on_one_host_use_ports_of_their_own() -> None:
     assert shared_ports(moved.ports, ports_for(0)) == ()
     again = Plan.from_dict(Plan("c", (moved,)).to_dict())
     assert make_plan("c", engines, hosts(1), again, port_base=26000).engines == (moved,)
+
+
+def test_a_cluster_whose_ports_were_moved_answers_at_its_own_too() -> None:
+    assert [ports_for(index).api for index in (0, 1)] == [8000, 8001]
+    moved = [ports_for(index, None, 26000) for index in (0, 1)]
+    assert [one.api for one in moved] == [26015, 26115]
+    # Beside all that listens in the block: of the engine, and of the cluster itself.
+    listened = [*asdict(moved[0]).values(), *asdict(cluster_ports(26000)).values()]
+    assert len(set(listened)) == len(listened)
+    assert moved[0].api < moved[0].worker_first
+    assert ports_for(0, 9000, 26000).api == 9000
 
 
 @pytest.mark.parametrize("base", [32700, 700])

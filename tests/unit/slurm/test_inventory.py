@@ -6,14 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from vllm_ansible.planner.ports import EPHEMERAL_FIRST, INTERNAL_BASE, Ports, ports_for
 from vllm_ansible.provision.fleet import NOWHERE
-from vllm_ansible.slurm.inventory import shared
+from vllm_ansible.slurm.inventory import port_base, shared
 from vllm_ansible.slurm.settings import Settings
 
 from .recorded import RUNNING, WAITING
@@ -101,7 +103,7 @@ def test_a_sites_own_words_are_taken_where_the_planner_knows_them(
     gres: str, constraint: str, model: str | None
 ) -> None:
     wanted = Settings("r1", 2, "/scratch/me", gres=gres, constraint=constraint)
-    assert shared(wanted, None, "/run").get("accelerator_model") == model
+    assert shared(wanted, None, "/run", 1000).get("accelerator_model") == model
 
 
 def test_a_running_job_gives_each_slot_its_node(login: Login) -> None:
@@ -113,6 +115,25 @@ def test_a_running_job_gives_each_slot_its_node(login: Login) -> None:
     assert hosts["r1-0"]["provision_machine"]["ends_at"] == 1795373996
     # It was asked for otherwise than the inventory says now: nobody knows when it drains.
     assert hosts["r1-0"]["provision_machine"]["drains_at"] == 0
+
+
+def test_clusters_on_shared_nodes_have_ports_of_their_own() -> None:
+    names = [f"r{number}" for number in range(100)]
+    found = {name: port_base(1000, name) for name in names}
+    assert found == {name: port_base(1000, name) for name in names}
+    assert port_base(1001, "r1") != found["r1"]
+    assert len(set(found.values())) > 40
+    for base in found.values():
+        first, second = ports_for(0, None, base), ports_for(1, None, base)
+        used = {*listened(first), *listened(second)}
+        # Nothing of a cluster that kept the usual ports, and nothing that Linux hands out.
+        assert min(used) >= INTERNAL_BASE + 200
+        assert max(used) < EPHEMERAL_FIRST
+
+
+def listened(ports: Ports) -> list[int]:
+    """Return every port that an engine may listen on."""
+    return sorted(asdict(ports).values())
 
 
 def test_an_inventory_has_the_last_word(login: Login) -> None:
