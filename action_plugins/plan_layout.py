@@ -52,11 +52,17 @@ class ActionModule(ActionBase):
             text = json.dumps(written, indent=2) + "\n"
             Path(run_dir, "plan.json").write_text(text, encoding="utf-8")
         differs = kept is None or kept.digest != plan.digest
+        idle = plan.idle(hosts_of_this_run(variables))
         return {
             "changed": differs,
             "plan": written,
             "differs": differs,
-            "evidence": {"gate": "plan", "summary": plan.summary(), "values": plan.evidence()},
+            "warnings": [_unused(idle)] if idle else [],
+            "evidence": {
+                "gate": "plan",
+                "summary": plan.summary(),
+                "values": {**plan.evidence(), "idle_hosts": idle},
+            },
         }
 
     def _plan(
@@ -109,6 +115,14 @@ def _device(site: Mapping[str, Any], own: Mapping[str, Any]) -> Accelerator | No
         return None
     return replace(
         found, memory_bytes=int(site.get("accelerator_memory_bytes") or 0) or found.memory_bytes
+    )
+
+
+def _unused(hosts: Sequence[str]) -> str:
+    """Return what a person should know who pays for hosts, or keeps them from others."""
+    return (
+        f"no engine uses {', '.join(hosts)}: give an engine another layout or nodes, add an "
+        "engine, or ask for fewer hosts"
     )
 
 

@@ -73,10 +73,10 @@ def _hosts(task_vars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _warnings(asked: Wanted) -> list[str]:
     """Return what a person should know before the job is submitted."""
     found = []
-    used = {host for engine in asked.plan.engines for host in engine.hosts}
-    if len(used) < len(asked.hosts):
+    if idle := asked.plan.idle(asked.hosts):
+        enough = len(asked.hosts) - len(idle)
         found.append(
-            f"the plan uses {len(used)} of the {len(asked.hosts)} nodes that the job asks for: "
-            f"slurm_nodes: {len(used)} is enough, or give an engine another layout"
+            f"the plan uses {enough} of the {len(asked.hosts)} nodes that the job asks for: "
+            f"slurm_nodes: {enough} is enough, or give an engine another layout"
         )
     return found

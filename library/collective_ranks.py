@@ -42,8 +42,12 @@ options:
   backend:
     description: The library that carries the traffic.
     type: str
-    choices: [gloo, nccl]
+    choices: [gloo, nccl, eccl]
     required: true
+  device:
+    description: What the driver calls the accelerators, where PyTorch does not tell.
+    type: str
+    default: ""
   coordinator:
     description: Address of the coordinator.
     type: str
@@ -99,6 +103,8 @@ from ansible.module_utils.vllm_ansible.node import background
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
 
 TASK = "collective-ranks"
+# What ranks are told as they are asked for.
+OPTIONS = ("coordinator", "port", "host", "address", "interface", "backend", "device", "ranks")
 
 
 def write(directory: str, program: dict[str, str]) -> None:
@@ -123,7 +129,8 @@ def main() -> None:
             "address": {"type": "str", "required": True},
             "interface": {"type": "str", "required": True},
             "ranks": {"type": "int", "required": True},
-            "backend": {"choices": ["gloo", "nccl"], "required": True},
+            "backend": {"choices": ["gloo", "nccl", "eccl"], "required": True},
+            "device": {"type": "str", "default": ""},
             "coordinator": {"type": "str", "required": True},
             "port": {"type": "int", "required": True},
             # The name of a file, not a secret.
@@ -146,7 +153,7 @@ def main() -> None:
         module.exit_json(changed=False, task=TASK)
     directory = os.path.join(wanted["cluster_dir"], "collectives")
     argv = [wanted["python"], os.path.join(directory, "rank.py")]
-    for option in ("coordinator", "port", "host", "address", "interface", "backend", "ranks"):
+    for option in OPTIONS:
         argv.append(f"--{option}={wanted[option]}")
     command = background.Command(
         argv=(*argv, f"--key-file={wanted['key_file']}"),

@@ -42,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from .batch.command import main as send
 
         return send(words[1:])
+    if words[:1] == ["ask"]:
+        from .batch.asking import main as ask
+
+        return ask(words[1:])
     options = _parser().parse_args(words)
     try:
         request = check_request(
@@ -214,9 +218,10 @@ def _stopped_by_signals() -> Iterator[Stop]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="vllm-ansible", description=__doc__)
     verbs = parser.add_subparsers(
-        dest="verb", required=True, metavar="plan|up|status|logs|down|send|sbatch"
+        dest="verb", required=True, metavar="plan|up|status|logs|down|ask|send|sbatch"
     )
     verbs.add_parser("plan", help="say how to run a model on machines; plan --help tells more")
+    verbs.add_parser("ask", help="ask a served model one question; ask --help tells more")
     verbs.add_parser(
         "send", help="send many tagged prompts to a served model; send --help tells more"
     )

@@ -26,6 +26,9 @@ from fabric import links
 from operations import OPERATIONS, Place
 
 CONNECT_SECONDS = 60.0
+# What carries traffic between accelerators, and what PyTorch calls these. ECCL comes with
+# Enflame's extension of PyTorch, whose manual has the names: torch.cuda, nccl; torch.gcu, eccl.
+DEVICES = {"nccl": "cuda", "eccl": "gcu"}
 # Bounded above every wait of the coordinator, which ends ranks by hanging up.
 GROUP_SECONDS = 300
 TOLD_BY_NCCL = (
@@ -50,7 +53,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--host", required=True, help="its name in the inventory")
     parser.add_argument("--address", required=True, help="its own, on the data plane")
     parser.add_argument("--interface", required=True, help="that of the data plane")
-    parser.add_argument("--backend", choices=["gloo", "nccl"], required=True)
+    parser.add_argument("--backend", choices=["gloo", *DEVICES], required=True)
+    parser.add_argument("--device", default="", help="what its driver calls an accelerator")
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--local-rank", type=int)
     return parser.parse_args()
@@ -87,11 +91,16 @@ class Rank:
 
         self.options = options
         self.torch = torch
-        self.cuda = options.backend == "nccl"
+        self.nccl = options.backend == "nccl"
         torch.set_num_threads(1)
-        if self.cuda:
-            torch.cuda.set_device(options.local_rank)
-        self.device = torch.device("cuda", options.local_rank) if self.cuda else torch.device("cpu")
+        self.device = torch.device("cpu")
+        self.accelerator: Any = None
+        if kind := DEVICES.get(options.backend):
+            if kind == "gcu":
+                import torch_gcu  # noqa: F401 - it makes torch.gcu and the backend eccl
+            self.accelerator = getattr(torch, kind)
+            self.accelerator.set_device(options.local_rank)
+            self.device = torch.device(kind, options.local_rank)
         self.rank = self.world = 0
         self.groups: list[Any] = []
         self.members: list[list[int]] = []
@@ -105,8 +114,8 @@ class Rank:
             "local_rank": self.options.local_rank,
             "pid": os.getpid(),
             "torch": torch.__version__,
-            "nccl": ".".join(map(str, torch.cuda.nccl.version())) if self.cuda else "",
-            "device": torch.cuda.get_device_name() if self.cuda else "",
+            "nccl": ".".join(map(str, torch.cuda.nccl.version())) if self.nccl else "",
+            "device": torch.cuda.get_device_name() if self.nccl else self.options.device,
             "links": links(self.options.interface),
         }
 
@@ -135,15 +144,15 @@ class Rank:
             rank=rank,
             world_size=self.world,
             timeout=limit,
-            **({"device_id": self.device} if self.cuda else {}),
+            **({"device_id": self.device} if self.nccl else {}),
         )
         self.groups = [dist.group.WORLD, *(dist.new_group(ranks) for ranks in members[1:])]
         return {}
 
     def wait(self) -> None:
         """Wait until the device has done what it was asked."""
-        if self.cuda:
-            self.torch.cuda.synchronize()
+        if self.accelerator:
+            self.accelerator.synchronize()
 
     def timed(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from vllm_ansible.planner.frozen import frozen
@@ -42,10 +42,13 @@ class Answer:
 
 
 class Stream:
-    """A stream of server-sent events on its way; `feed` takes what arrives, `answer` ends it."""
+    """A stream of server-sent events on its way; `feed` takes what arrives, `answer` ends it.
 
-    def __init__(self, began: float) -> None:
-        self._began = began
+    tell: called with each piece of the answer, and of the reasoning before it.
+    """
+
+    def __init__(self, began: float, tell: Callable[[str, str], None] = lambda *_: None) -> None:
+        self._began, self._tell = began, tell
         self._rest = b""
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -99,6 +102,7 @@ class Stream:
                 self._finish = choice.get("finish_reason") or self._finish
                 if text or reasoning:
                     self._token(now)
+                    self._tell(text, reasoning)
         except (AttributeError, TypeError, ValueError) as error:
             raise NoAnswer(f"no part of a chat completion: {_shown(data)}") from error
 

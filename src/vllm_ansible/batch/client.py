@@ -68,7 +68,10 @@ class Hopeless(Exception):
 
 
 class Client:
-    """Sends prompts over connections that are kept; use it as an asynchronous context."""
+    """Sends prompts over connections that are kept; use it as an asynchronous context.
+
+    heard: called whenever anything arrives; tell: as Stream has it.
+    """
 
     def __init__(
         self,
@@ -77,8 +80,10 @@ class Client:
         connections: int,
         stream: bool,
         heard: Callable[[], None],
+        tell: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self._target, self._limits, self._stream, self._heard = target, limits, stream, heard
+        self._tell = tell
         self._connections = connections
 
     async def __aenter__(self) -> Client:
@@ -158,7 +163,7 @@ class Client:
             self._heard()
             if not self._stream:
                 return whole(await response.read(), began, time.monotonic())
-            stream = Stream(began)
+            stream = Stream(began, self._tell)
             async for piece in response.content.iter_any():
                 self._heard()
                 stream.feed(piece, time.monotonic())

@@ -7,7 +7,6 @@ import asyncio
 import json
 import resource
 import signal
-import ssl
 import sys
 import time
 from collections.abc import Sequence
@@ -17,14 +16,14 @@ from pathlib import Path
 from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.record import console
 from vllm_ansible.record.redact import redact_text
-from vllm_ansible.record.run_directory import runs_directory
 
-from .client import Hopeless, Limits, Target
+from .client import Hopeless, Limits
 from .prompts import PromptFile
 from .results import Results
 from .sender import Sender, Settings
-from .target import Known, api, parameters, read_key, recorded
+from .target import Known, parameters
 from .told import Told, closing, document
+from .where import add_arguments, known_of, refuse, target_of
 
 OK, FAILED, REFUSED = 0, 1, 2
 STOPPED, GO_ON = "stopped by a signal", "the same command goes on where it was"
@@ -40,22 +39,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         prompts = PromptFile(options.prompts, options.system, parameters(options.parameter))
-        known = _known(options)
-        target = _target(options, known)
+        known = known_of(options)
+        target = target_of(options, known)
         settings = _settings(options, known)
         digests = prompts.digests(target.model)
         output = options.output or options.prompts.with_suffix(".answers.jsonl")
         with Results(output, digests) as results:
             return _send(prompts, Sender(target, settings, results), results, len(digests), options)
     except PlanError as error:
-        _refuse(error, options.json)
+        refuse(error, options.json)
         return REFUSED
     except KeyboardInterrupt:
         # While files are read or put in order; in between, signals end the sending itself.
-        _refuse(PlanError(Problem(STOPPED, fix=GO_ON)), options.json)
+        refuse(PlanError(Problem(STOPPED, fix=GO_ON)), options.json)
         return FAILED
     except OSError as error:
-        _refuse(
+        refuse(
             PlanError(Problem(f"{error.filename or 'a file'}: {error.strerror or error}")),
             options.json,
         )
@@ -103,51 +102,6 @@ async def _watched(sender: Sender, prompts: PromptFile, told: Told) -> None:
     await sending
 
 
-def _known(options: argparse.Namespace) -> Known:
-    """Return what the record says of the engine, if an inventory was named."""
-    if not options.inventory:
-        if not (options.url and options.model):
-            raise PlanError(
-                Problem(
-                    "where do the prompts go?",
-                    expected="an inventory that was served (-i), or --url and --model",
-                    found="neither",
-                )
-            )
-        return Known()
-    # Brings ansible-runner along, which takes longer to import than all else here.
-    from vllm_ansible.runner.outcome import RefusedInput
-    from vllm_ansible.runner.request import find_checkout, find_inventory
-
-    try:
-        checkout = find_checkout(options.checkout)
-        inventory = find_inventory(options.inventory, checkout)
-    except RefusedInput as error:
-        raise PlanError(Problem(str(error))) from error
-    return recorded(runs_directory(str(checkout / "ansible.cfg")), inventory, options.engine)
-
-
-def _target(options: argparse.Namespace, known: Known) -> Target:
-    if options.ca:
-        try:
-            ssl.create_default_context(cafile=options.ca)
-        except OSError as error:
-            raise PlanError(
-                Problem(
-                    "--ca names no certificates",
-                    expected="a file of certificates, in PEM",
-                    found=error.strerror or str(error),
-                    where=options.ca,
-                )
-            ) from error
-    return Target(
-        url=api(options.url or known.url),
-        model=options.model or known.model,
-        key=read_key(options.key_file or known.key_file),
-        ca=options.ca,
-    )
-
-
 def _settings(options: argparse.Namespace, known: Known) -> Settings:
     concurrency = options.concurrency or known.max_num_seqs
     if not concurrency:
@@ -186,17 +140,6 @@ def _room(connections: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _refuse(error: PlanError, as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(json.dumps({"ok": False, "refused": str(error)}, indent=2) + "\n")
-        return
-    for problem in error.problems:
-        sys.stderr.write(f"vllm-ansible: {problem.message}\n")
-        for label in ("expected", "found", "where", "fix"):
-            if text := getattr(problem, label):
-                sys.stderr.write("\n".join(console.labelled(label, text, 3)) + "\n")
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of this verb."""
     made = argparse.ArgumentParser(
@@ -205,27 +148,13 @@ def parser() -> argparse.ArgumentParser:
         "The same command again goes on where it was.",
     )
     made.add_argument("prompts", type=Path, help="JSON, or .jsonl with a prompt on each line")
-    made.add_argument("-i", "--inventory", help="the inventory that serves the model")
-    made.add_argument("--engine", metavar="NAME", help="which of its engines, if there are several")
-    made.add_argument("--checkout", help="where the playbooks are, if not around here")
-    made.add_argument("--url", help="the server, where no inventory says it")
-    made.add_argument("--model", help="the name it serves the model by")
-    made.add_argument("--key-file", metavar="FILE", help="holds the server's key")
-    made.add_argument("--ca", metavar="FILE", help="certificates the server's is signed by")
+    add_arguments(made)
     made.add_argument(
         "-o",
         "--output",
         type=Path,
         metavar="FILE",
         help="answers; PROMPTS.answers.jsonl if not given",
-    )
-    made.add_argument("--system", metavar="TEXT", help="system prompt of prompts without their own")
-    made.add_argument(
-        "--parameter",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="of each request, such as max_tokens=512 or temperature=0",
     )
     made.add_argument(
         "-c",

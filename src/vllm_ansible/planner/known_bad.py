@@ -12,7 +12,8 @@ from packaging.version import Version
 
 from vllm_ansible.planner.problem import Problem
 
-# `versions` of vLLM, from how many `hosts` of an engine on, and a flag `unless` which all is well.
+# `versions` of vLLM, over how many `hosts` at least one copy of a model is split, and a flag
+# `unless` which all is well.
 FILE = Path(__file__).with_name("known_bad.json")
 
 
@@ -27,9 +28,14 @@ def known_bad(version: str, engines: Iterable[Mapping[str, Any]]) -> list[Proble
         for engine in engines
         for one in _entries()
         if SpecifierSet(one["versions"]).contains(installed, prereleases=True)
-        and len(engine["hosts"]) >= one["hosts"]
+        and hosts_of_a_copy(engine) >= one["hosts"]
         and one.get("unless") not in engine["arguments"]
     ]
+
+
+def hosts_of_a_copy(engine: Mapping[str, Any]) -> int:
+    """Return over how many hosts one copy of the model is split: a data rank never crosses one."""
+    return 1 if engine["layout"].get("data", 1) > 1 else len(engine["hosts"])
 
 
 def _entries() -> Iterator[Mapping[str, Any]]:
@@ -37,7 +43,7 @@ def _entries() -> Iterator[Mapping[str, Any]]:
 
 
 def _problem(version: str, engine: Mapping[str, Any], one: Mapping[str, Any]) -> Problem:
-    name, hosts = engine["name"], len(engine["hosts"])
+    name, hosts = engine["name"], hosts_of_a_copy(engine)
     return Problem(
         f"vLLM {version} {one['what']}, and engine {name} has {hosts} ({', '.join(one['refs'])})",
         expected=f"another version than {one['versions']}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,6 +68,11 @@ class Plan:
                 for engine in self.engines
             },
         }
+
+    def idle(self, hosts: Iterable[str]) -> list[str]:
+        """Return those of some hosts that no engine uses."""
+        used = {host for engine in self.engines for host in engine.hosts}
+        return [host for host in hosts if host not in used]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plan.json holds it."""

@@ -1,15 +1,11 @@
-"""Enflame devices, judged by what they count: the vendor's word is that all of them are well.
-
-The limits are those of the health check in the vendor's go-eflib (health.go), all but one of whose
-parts are commented out, so that its exporter tells of no failing device: double-bit errors, a link
-narrower than the device's widest, more than 95 degrees Celsius for 10 s.
-"""
+"""Enflame devices, judged by what they count: the vendor's word is that all of them are well."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vllm_ansible.node.enflame_health import HOT_DEGREES, Device, broken, hot, narrow
 from vllm_ansible.preflight.check import FAIL, PASS, WARN, Check, Cluster, Row
 
 LINK = Check(
@@ -18,8 +14,6 @@ LINK = Check(
 TEMPERATURE = Check(
     "device_temperature", "the devices' temperature", "a hot device lowers its clocks"
 )
-HOT_DEGREES = 95
-Device = Mapping[str, Any]
 
 
 def rows(host: str, devices: list[Device], memory_errors: Check) -> list[Row]:
@@ -36,18 +30,6 @@ def count(cluster: Cluster, host: str, look: Mapping[str, Any], check: Check) ->
     return check.judged(verdict, host, f"{wanted} that answer", told, fix)
 
 
-def _broken(device: Device) -> Iterator[str]:
-    errors = device.get("ecc_errors") or {}
-    if errors.get("double"):
-        yield f"{errors['double']} double-bit errors"
-    if device.get("double_bit_ever"):
-        yield f"{device['double_bit_ever']:.0f} double-bit errors in its life"
-    if device.get("replace"):
-        yield "asks to be replaced (RMA)"
-    if device.get("told_healthy") is False:
-        yield "efsmi tells it as not healthy"
-
-
 def _noted(device: Device) -> Iterator[str]:
     errors = device.get("ecc_errors") or {}
     if errors.get("single"):
@@ -61,23 +43,22 @@ def _counts(device: Device) -> bool:
 
 
 def _health(host: str, devices: list[Device], check: Check) -> Row:
-    broken = [f"device {one['index']}: {what}" for one in devices for what in _broken(one)]
+    unwell = [f"device {one['index']}: {what}" for one in devices for what in broken(one)]
     noted = [f"device {one['index']}: {what}" for one in devices for what in _noted(one)]
     told = [one for one in devices if _counts(one)]
-    if not told and not broken and not noted:
+    if not told and not unwell and not noted:
         return check.skipped(host, "neither libefml.so nor efsmi counts memory errors here")
     if told:
         silent = [one for one in devices if not _counts(one)]
         noted += [f"device {one['index']}: tells no count of memory errors" for one in silent]
-    verdict = FAIL if broken else WARN if noted else PASS
+    verdict = FAIL if unwell else WARN if noted else PASS
     wanted = "no double-bit error, no request for a replacement, ECC on"
-    fix = "have the card replaced" if broken else "watch it; `efsmi -q` has the device's ECC mode"
-    return check.judged(verdict, host, wanted, "; ".join(broken + noted) or "none", fix)
+    fix = "have the card replaced" if unwell else "watch it; `efsmi -q` has the device's ECC mode"
+    return check.judged(verdict, host, wanted, "; ".join(unwell + noted) or "none", fix)
 
 
 def _link(host: str, devices: list[Device]) -> Row:
-    narrow, slow = [], []
-    # A width of 0 is a link that is down, not one that is not told.
+    lacking, slow = [], []
     widths = ("width", "most_width")
     told = [one for one in devices if all(one["link"][width] is not None for width in widths)]
     if not told:
@@ -85,13 +66,13 @@ def _link(host: str, devices: list[Device]) -> Row:
     for one in told:
         link = one["link"]
         where = f"device {one['index']} ({one['pci']}):"
-        if link["width"] < link["most_width"]:
-            narrow.append(f"{where} x{link['width']:.0f} of x{link['most_width']:.0f}")
+        if lanes := narrow(one):
+            lacking.append(f"{where} {lanes}")
         elif (link["generation"] or 0) < (link["most_generation"] or 0):
             slow.append(f"{where} Gen{link['generation']:.0f} of Gen{link['most_generation']:.0f}")
-    verdict = FAIL if narrow else WARN if slow else PASS
+    verdict = FAIL if lacking else WARN if slow else PASS
     fix = "reseat the card, or use a slot that has all its lanes"
-    found = "; ".join(narrow + slow) or f"x{told[0]['link']['width']:.0f} and as fast as it can"
+    found = "; ".join(lacking + slow) or f"x{told[0]['link']['width']:.0f} and as fast as it can"
     return LINK.judged(verdict, host, "the widest and fastest it can", found, fix)
 
 
@@ -99,11 +80,11 @@ def _warmth(host: str, devices: list[Device]) -> Row:
     told = {one["index"]: one["temperature"] for one in devices if one["temperature"] is not None}
     if not told:
         return TEMPERATURE.skipped(host, "efsmi does not tell a temperature")
-    hot = {index: degrees for index, degrees in told.items() if degrees > HOT_DEGREES}
-    found = ", ".join(f"device {index}: {degrees:.0f}" for index, degrees in hot.items())
+    burning = [one for one in devices if hot(one)]
+    found = ", ".join(f"device {one['index']}: {one['temperature']:.0f}" for one in burning)
     fix = "look at fans, air flow and power; a device that stays hot is taken out of the group gpu"
     return TEMPERATURE.judged(
-        FAIL if hot else PASS,
+        FAIL if burning else PASS,
         host,
         f"at most {HOT_DEGREES} degrees Celsius",
         found or f"{max(told.values()):.0f} at most",

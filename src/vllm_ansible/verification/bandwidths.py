@@ -14,6 +14,8 @@ from vllm_ansible.verification.row import FAIL, PASS, WARN, Row
 
 VERDICTS = {verdict.PASS: PASS, verdict.WARN: WARN, verdict.FAIL: FAIL, verdict.BASELINE: PASS}
 CHECK = "bandwidth"
+# Of the kinds of accelerators that have another one than NCCL, or AMD's of the same name.
+LIBRARIES = {"enflame": "eccl"}
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ class Judge:
         return _row(host, measured, level, self.kept.get("inside", {}).get(host), problems)
 
     def wrong_transport(self) -> list[Problem]:
-        """Return what is wrong with the way NCCL has taken; gloo has only one."""
-        if self.kind is None:
+        """Return what is wrong with the way NCCL has taken; others tell nothing of theirs."""
+        if self.kind is None or self.kind.kind != "nvidia":
             return []
         cluster = self.cluster
         wanted = expected.expected_transport(
@@ -101,7 +103,7 @@ class Judge:
             {int(one["bytes"]): float(one["busbw"])},
             ranks,
             nodes,
-            "nccl" if self.kind else "gloo",
+            LIBRARIES.get(self.kind.kind, "nccl") if self.kind else "gloo",
             verdict.RING if self.ring else verdict.DEFAULT,
             over_tcp,
         )

@@ -54,11 +54,12 @@ def test_a_killed_run_goes_on_and_says_what_was_sent_twice(
     assert (status, found["answered_before"]) == (0, len(kept))
     records = batch.records()
     assert list(records) == [f"a{number}" for number in range(PROMPTS)]
-    for number in range(PROMPTS):
-        assert records[f"a{number}"]["sent"] == server.asked[f"say 4 {number}"]
-    twice = [text for text, times in server.asked.items() if times == 2]
+    # One that went out may have been on its way to the server when the sender was killed.
+    sent = {f"say 4 {number}": records[f"a{number}"]["sent"] for number in range(PROMPTS)}
+    assert all(server.asked[text] <= times <= 2 for text, times in sent.items())
+    twice = {text for text, times in sent.items() if times == 2}
     assert 0 < len(twice) <= 4
-    assert set(twice) <= set(asked)
+    assert {text for text, times in server.asked.items() if times == 2} <= twice & set(asked)
     assert not batch.journal.exists()
 
 

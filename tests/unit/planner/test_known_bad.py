@@ -9,8 +9,10 @@ import pytest
 from vllm_ansible.planner.known_bad import known_bad
 
 
-def engine(hosts: int, *arguments: str) -> dict[str, Any]:
-    return {"name": "r1", "hosts": [f"h{n}" for n in range(hosts)], "arguments": list(arguments)}
+def engine(hosts: int, *arguments: str, data: int = 1) -> dict[str, Any]:
+    layout = {"tensor": 4, "pipeline": hosts if data == 1 else 1, "data": data}
+    names = [f"h{number}" for number in range(hosts)]
+    return {"name": "r1", "hosts": names, "arguments": list(arguments), "layout": layout}
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,10 @@ def test_a_version_is_bad_for_some_layouts_and_arguments(
     version: str, hosts: int, arguments: list[str], count: int
 ) -> None:
     assert len(known_bad(version, [engine(hosts, *arguments)])) == count
+
+
+def test_data_ranks_do_not_cross_hosts_so_nothing_is_known_of_them() -> None:
+    assert known_bad("0.27.2", [engine(4, data=8)]) == []
 
 
 def test_a_refusal_says_which_engine_and_what_helps() -> None:

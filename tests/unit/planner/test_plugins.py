@@ -105,6 +105,8 @@ def test_from_looks_to_steps(tmp_path: Path) -> None:
     layout = answers["layout"]
     assert layout["differs"]
     assert layout["evidence"]["summary"] == "a: TP1 PP2 on n1, n2 (ray, port 8000)"
+    assert layout["evidence"]["values"]["idle_hosts"] == []
+    assert not layout.get("warnings")
     kept = sorted((tmp_path / "runs").glob("*/plan.json"))
     assert json.loads(kept[0].read_text()) == layout["plan"]
 
@@ -119,3 +121,10 @@ def test_from_looks_to_steps(tmp_path: Path) -> None:
     }
     assert answers["decision"]["engines"]["a"]["action"] == "start"
     assert steps["n1"]["start_serve"][0]["depends"] == {"environment": "f", "weights": "w"}
+
+
+def test_a_host_that_no_engine_uses_is_named(tmp_path: Path) -> None:
+    layout = play(tmp_path, cluster_name="r1", engines=[{"name": "a", "model": "o/m", "nodes": 1}])
+    (warning,) = layout["layout"]["warnings"]
+    assert warning.startswith("no engine uses n2: ")
+    assert layout["layout"]["evidence"]["values"]["idle_hosts"] == ["n2"]

@@ -46,6 +46,21 @@ def test_healthy_links_pass(found: dict[str, Any]) -> None:
     assert "6 pairs in 3 rounds, slowest gh-01 - gh-02 1.0 GB/s" in told["summary"]
 
 
+def test_accelerators_without_published_figures_are_held_against_their_own_first_run(
+    found: dict[str, Any],
+) -> None:
+    gcus = replace(CPUS, hosts=dict.fromkeys(HOSTS, 8), device="S60", link_layers=("InfiniBand",))
+    found["inside"] = {host: operations(20.0) for host in HOSTS}
+    found["transport"] = []
+    first = judge(found, gcus)
+    assert {row.verdict for row in first if row.check == "bandwidth"} == {PASS}
+    kept = {"across": operations(0.9), "inside": {host: operations(20.0) for host in HOSTS}}
+    found["inside"]["gh-02"] = operations(17.0)
+    later = {row.where: row for row in judge(found, gcus, kept) if row.check == "bandwidth"}
+    assert (later["gh-01"].verdict, later["gh-02"].verdict) == (PASS, FAIL)
+    assert "17.0 GB/s" in later["gh-02"].found
+
+
 def test_one_wrong_element_fails(found: dict[str, Any]) -> None:
     found["across"]["all_to_all"]["wrong"] = 3
     row = one(found, "results")

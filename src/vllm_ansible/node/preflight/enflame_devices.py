@@ -9,13 +9,9 @@ from typing import Any
 
 from .. import efml, enflame
 from ..enflame_driver import PEER_MEMORY, holding
+from ..enflame_health import HOT_SECONDS, hot
 from ..kernel_files import text
 from . import ours
-
-# The limit of the vendor's own health check, which its exporter leaves out: go-eflib, health.go.
-HOT_DEGREES = 95
-# It calls a device hot that stays so for 10 s, and so does this look.
-HOT_SECONDS = 10
 
 
 def look(known: Collection[int]) -> dict[str, Any]:
@@ -51,7 +47,7 @@ def look(known: Collection[int]) -> dict[str, Any]:
 
 def cool_down(found: list[dict[str, Any]]) -> None:
     """Give each device that is hot the lower of two temperatures, ten seconds apart."""
-    if not any((one["temperature"] or 0) > HOT_DEGREES for one in found):
+    if not any(hot(one) for one in found):
         return
     time.sleep(HOT_SECONDS)
     later = {one["index"]: one["temperature"] for one in enflame.devices(enflame.ask("-q"))}
