@@ -25,6 +25,7 @@ from ..build_command import (
 )
 from . import archive, recipe
 from .command import TEMPORARY, Inside, client_environment, run_command
+from .beside import write_packages, write_python
 from .inner import python_script
 from .tool import Tool
 
@@ -236,28 +237,6 @@ def derive(
     if found is None:
         raise BuildError(said, expected=name, found="built, and not there", where=tool.path)
     return found
-
-
-def write_packages(place: Path, packages: list[dict[str, Any]]) -> None:
-    """Lay our own packages beside the image: engines see them read-only, on PYTHONPATH."""
-    folder = place / "packages"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for package in packages:
-        for name, content in package["files"].items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
-    for path in [place, folder, *folder.rglob("*")]:
-        path.chmod(0o755 if path.is_dir() else 0o644)
-
-
-def write_python(place: Path, script: str) -> None:
-    """Lay the image's Python where that of a built environment is."""
-    path = environment.python(place)
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(script)
-    path.chmod(0o755)
 
 
 def probe(image: Mapping[str, Any], accelerator: str, tool: Tool, report: Report) -> dict[str, Any]:

@@ -16,10 +16,10 @@ PIP = ("python3", "-m", "pip", "install", "--no-cache-dir", "--requirement")
 
 def containerfile(base: str, variables: Iterable[str]) -> str:
     """Return how packages are layered in; variables: what pip may read of its environment."""
-    place = f"/var/tmp/{FILE}"
+    place = f"/etc/vllm-ansible-{FILE}"
     arguments = "".join(f"ARG {name}\n" for name in sorted(variables))
     install = json.dumps([*PIP, place])
-    return f"FROM {base}\nUSER root\n{arguments}COPY {FILE} {place}\nRUN {install}\n"
+    return f"FROM {base}\nUSER 0\n{arguments}COPY {FILE} {place}\nRUN {install}\n"
 
 
 def image_name(layers: Sequence[str], packages: Sequence[str]) -> str:
