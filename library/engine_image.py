@@ -98,6 +98,10 @@ complete:
   description: Whether the image is there and was proven.
   type: bool
   returned: success
+tar_bytes:
+  description: Length of O(file) on this host, 0 where there is none.
+  type: int
+  returned: success
 loaded:
   description: Whether the tool has the image already, so that no tar is needed.
   type: bool
@@ -198,6 +202,7 @@ def answer(module: AnsibleModule) -> dict[str, Any]:
         "changed": changed,
         "complete": complete,
         "loaded": there,
+        "tar_bytes": os.path.getsize(wanted["file"]) if os.path.isfile(wanted["file"]) else 0,
         "directory": str(place),
         "environment": known,
         "manifest": found["manifest"] if complete else {},

@@ -55,7 +55,8 @@ async def serve(arguments):
 
         async def send(message):
             if message["type"] == "http.response.start":
-                parts.append(b"HTTP/1.1 %d x\\r\\nConnection: close\\r\\n\\r\\n" % message["status"])
+                head = b"HTTP/1.1 %d x\\r\\nConnection: close\\r\\n\\r\\n"
+                parts.append(head % message["status"])
             parts.append(message.get("body", b""))
 
         await app({**scope, "headers": headers}, None, send)

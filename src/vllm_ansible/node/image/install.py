@@ -24,8 +24,8 @@ from ..build_command import (
     working,
 )
 from . import archive, recipe
-from .command import TEMPORARY, Inside, client_environment, run_command
 from .beside import write_packages, write_python
+from .command import TEMPORARY, Inside, client_environment, run_command
 from .inner import python_script
 from .tool import Tool
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.emulators.engine_image import write_root
 
+from tests.emulators.engine_image import write_root
 from vllm_ansible.environment_request import read_package
 from vllm_ansible.node.image.tool import Tool, settings
 

@@ -106,7 +106,7 @@ def test_packages_are_layered_in_once(
     assert install.bring(wanted, tool, report)["image"]["id"] == derived
     assert "layering packages in" not in told
     wanted["packages"] = ["missing==1.0"]
-    with pytest.raises(Failure, match="No matching distribution found for missing==1.0"):
+    with pytest.raises(Failure, match=r"No matching distribution found for missing==1\.0"):
         install.bring(wanted, tool, report)
     podman("rmi", "--force", derived)
 
