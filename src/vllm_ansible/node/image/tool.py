@@ -72,7 +72,7 @@ def find(wanted: str, environment: Mapping[str, str]) -> Tool:
     """Return the wanted tool, or of `auto` the first there is; raise Failure without any."""
     kinds = KINDS if wanted == "auto" else (wanted,)
     for kind in kinds:
-        path = shutil.which(kind)
+        path = shutil.which(kind, path=environment.get("PATH"))
         if path:
             return Tool(kind, path, environment)
     named = " and no ".join(kinds)
@@ -80,8 +80,8 @@ def find(wanted: str, environment: Mapping[str, str]) -> Tool:
         f"the engine comes in an image, and this host has no {named}",
         expected=" or ".join(kinds),
         found="none on PATH",
-        where=os.environ.get("PATH", ""),
-        fix="install podman or docker, by hand or with system_container_runtime_mode: manage, or "
+        where=environment.get("PATH", ""),
+        fix="install podman or docker, by hand or with system_container_runtime: manage, or "
         "correct container_tool",
     )
 

@@ -121,12 +121,11 @@ def test_an_engine_that_does_not_import_is_named(
     assert not (Path(wanted["directory"]) / "manifest.json").exists()
 
 
-def test_a_host_without_a_tool_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_a_host_without_a_tool_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="this host has no podman and no docker"):
-        find("auto", {})
+        find("auto", {"PATH": str(tmp_path)})
     with pytest.raises(Failure, match="this host has no docker"):
-        find("docker", {})
+        find("docker", {"PATH": str(tmp_path)})
 
 
 def test_a_tool_that_does_not_work_is_named(tmp_path: Path) -> None:
