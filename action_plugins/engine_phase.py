@@ -32,7 +32,17 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 # What a step holds for managed_process; the rest is for people and for the order.
-PROCESS = ("name", "engine", "state", "argv", "environment", "depends", "limits", "user")
+PROCESS = (
+    "name",
+    "engine",
+    "state",
+    "argv",
+    "environment",
+    "depends",
+    "limits",
+    "user",
+    "cleanup",
+)
 
 
 def supervisor_dir(host: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.errors import AnsibleFilterError
 
-from vllm_ansible.environment_request import environment_request
+from vllm_ansible.environment_request import environment_request, image_request
 from vllm_ansible.planner.problem import PlanError
 from vllm_ansible.wheels.builds import parse_builds, wanted_wheels
 
@@ -39,6 +39,16 @@ def vllm_environment_request(
         ) from error
 
 
+def vllm_image_request(
+    name: str, sha256: str, added: list[str], packages: list[str]
+) -> dict[str, Any]:
+    """Return digest and contents: name | vllm_image_request(sha256, added, directories)."""
+    try:
+        return image_request(name, sha256, added, [Path(one) for one in packages])
+    except (OSError, KeyError, ValueError) as error:
+        raise AnsibleFilterError(f"our own packages cannot be read: {error!r}") from error
+
+
 def vllm_wheels(
     engine_build: list[dict[str, Any]], host: dict[str, Any], python: str
 ) -> list[dict[str, Any]]:
@@ -56,5 +66,6 @@ class FilterModule:
         """Return the filters by name."""
         return {
             "vllm_environment_request": vllm_environment_request,
+            "vllm_image_request": vllm_image_request,
             "vllm_wheels": vllm_wheels,
         }

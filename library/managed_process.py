@@ -55,6 +55,14 @@ options:
       memlock:
         description: Locked memory in bytes, or V(infinity).
         type: str
+  cleanup:
+    description:
+      - A command that removes what the process has outside itself, such as a container that would
+        outlive it. It runs before each start and after each end, whatever the end was; how it ends
+        does not matter.
+    type: list
+    elements: str
+    default: []
   user:
     description: User to run as, which needs root. The connecting user when omitted.
     type: str
@@ -161,6 +169,7 @@ ARGUMENTS = {
         "default": {},
         "options": {"nofile": {"type": "str"}, "memlock": {"type": "str"}},
     },
+    "cleanup": {"type": "list", "elements": "str", "default": []},
     "user": {"type": "str"},
     "supervisor": {"choices": ["systemd", "supervisord"], "required": True},
     "supervisord_python": {"type": "path"},

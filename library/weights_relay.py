@@ -16,6 +16,10 @@ options:
     description: The cluster's directory.
     type: path
     required: true
+  task:
+    description: Name of the background task, where another one passes something else on.
+    type: str
+    default: weights-relay
   models_dir:
     description: Directory of the models. Needed to start.
     type: path
@@ -77,7 +81,6 @@ from ansible.module_utils.vllm_ansible.node.store import sender
 from ansible.module_utils.vllm_ansible.node.store.manifest import Manifest, parse
 from ansible.module_utils.vllm_ansible.node.store.shelf import Shelf
 
-NAME = "weights-relay"
 START_SECONDS = 20.0
 
 
@@ -100,14 +103,14 @@ def files_of(shelf: Shelf, manifest: Manifest) -> list[str]:
 
 def start(wanted: dict[str, Any], shelves: dict[str, tuple[Shelf, Manifest]]) -> bool:
     """Start the program and wait until it listens."""
-    where, port = f"{wanted['cluster_dir']}/tasks", wanted["port"]
+    where, port, name = f"{wanted['cluster_dir']}/tasks", wanted["port"], wanted["task"]
     text = json.dumps([wanted["address"], port, wanted["models_dir"], wanted["manifests"]])
     task = sender.work(
         (wanted["address"], port), wanted["key_file"], shelves, wanted["idle_seconds"]
     )
     started = background.start(
         where,
-        NAME,
+        name,
         task,
         user=wanted["user"],
         digest=hashlib.sha256(text.encode()).hexdigest(),
@@ -115,11 +118,11 @@ def start(wanted: dict[str, Any], shelves: dict[str, tuple[Shelf, Manifest]]) ->
     )
     until(
         lambda: (
-            port in port_holders.listeners() or background.look(where, NAME)["state"] != "running"
+            port in port_holders.listeners() or background.look(where, name)["state"] != "running"
         ),
         START_SECONDS,
     )
-    status = background.look(where, NAME, 10)
+    status = background.look(where, name, 10)
     if status["state"] != "running":
         found = status.get("message") or " / ".join(status["log_tail"]) or status["state"]
         raise Failure(
@@ -137,6 +140,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "cluster_dir": {"type": "path", "required": True},
+            "task": {"type": "str", "default": "weights-relay"},
             "models_dir": {"type": "path"},
             "manifests": {"type": "dict", "default": {}},
             "address": {"type": "str"},
@@ -156,7 +160,7 @@ def main() -> None:
             result = begin(wanted, module.check_mode)
         else:
             where = f"{wanted['cluster_dir']}/tasks"
-            result = {"changed": background.stop(where, NAME, module.check_mode)}
+            result = {"changed": background.stop(where, wanted["task"], module.check_mode)}
     except (Failure, ProcessError) as error:
         module.fail_json(msg=str(error), **error.details)
     module.exit_json(**result)

@@ -47,3 +47,15 @@ def environment_request(
         "python": python,
         "wheels": built,
     }
+
+
+def image_request(
+    name: str, sha256: str, added: Sequence[str], packages: Sequence[Path]
+) -> dict[str, Any]:
+    """Return our own packages and the digest by which hosts know this image.
+
+    name: in a registry. sha256: of a tar, in place of a name. added: what is layered in.
+    """
+    contents = [read_package(directory) for directory in packages]
+    text = json.dumps(["image", name, sha256, sorted(added), contents], sort_keys=True)
+    return {"digest": hashlib.sha256(text.encode()).hexdigest(), "packages": contents}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vllm_ansible.inventory import cluster, variables
+from vllm_ansible.inventory import cluster, image, variables
 from vllm_ansible.inventory.secret_files import missing_secrets
 from vllm_ansible.inventory.specs import Option
 from vllm_ansible.planner.engines import Engine
@@ -80,6 +80,7 @@ def check(
     refused = _wrong_builds(first.get("engine_build"), mistyped)
     place = where("engine_build", list(inventory.gpu)) if refused else ""
     problems += [_placed(problem, place) for problem in refused]
+    problems += image.wrong(first, plan, lambda name: where(name, list(inventory.gpu)))
     problems += cluster.empty_limit(inventory.gpu, inventory.selected)
     return Verdict(tuple(_once(problems)), name, engines, plan, tuple(inventory.selected))
 

@@ -70,6 +70,17 @@ PATTERNS = {
         "write vers=4.2,hard",
     ),
     "nfs_cache_probe_mib": (r"[1-9]\d*", "one or more", "write 64"),
+    "engine_image": (
+        r"|[A-Za-z0-9][A-Za-z0-9._:/-]*(@sha256:[0-9a-f]{64})?",
+        "the name of an image, with its tag and digest",
+        "write it as docker pull takes it",
+    ),
+    "engine_image_file": (r"|/[^\s'\":,]*", "an absolute path without spaces", "write /srv/..."),
+    "engine_image_sha256": (
+        r"|[0-9a-f]{64}",
+        "64 hexadecimal digits, small letters",
+        "take what `sha256sum` prints of the file",
+    ),
     "environment_shared_dir": (r"|/[^\s'\"]*", "an absolute path without spaces", "write /srv/..."),
     "environment_path": (r"|/[^\s'\"]*", "an absolute path without spaces", "write /srv/..."),
     "models_dir": (r"|[/~][^\s'\"]*", "an absolute path without spaces", "write /srv/..."),

@@ -23,6 +23,7 @@ PR_SET_CHILD_SUBREAPER = 36
 KEEP_ENVIRON_READABLE = {"SPT_NOENV": "1"}
 MARKER = "VLLM_ANSIBLE_PROCESS"
 LONG_SECONDS = 3600.0
+CLEAN_SECONDS = 20.0
 ASKED_TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -214,6 +215,14 @@ def spawn(record: dict[str, Any], log: int) -> tuple[int, Optional[str]]:
         os._exit(127)
 
 
+def clean(record: dict[str, Any], log: int) -> None:
+    """Run what removes things outside the process; that nothing is there is no failure."""
+    command = record.get("cleanup")
+    if command:
+        cleaner, _ = spawn({**record, "argv": command}, log)
+        follow(cleaner, CLEAN_SECONDS)
+
+
 def follow(pid: int, stop_seconds: float) -> int:
     """Wait for the process, pass on a wish to stop, and return its exit status."""
     deadline: Optional[float] = None
@@ -248,12 +257,14 @@ def main(path: str) -> int:
         "started_at": time.time(),
         "lowered_limits": set_limits(record["limits"]),
     }
+    clean(record, log)
     pid, error = spawn(record, log)
     state["process"] = identity(pid)
     state["error"] = error
     write_json(state_path, state)
     status = follow(pid, record["stop_timeout_seconds"])
     kill_descendants()
+    clean(record, log)
     write_json(state_path, {**state, "exit_status": status, "ended_at": time.time()})
     return status
 

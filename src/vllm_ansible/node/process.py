@@ -40,6 +40,8 @@ class Spec:
     depends: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, Optional[str]] = field(default_factory=dict)
     user: Optional[str] = None
+    # Removes what is outside this process, such as a container: before its start, after its end.
+    cleanup: tuple[str, ...] = ()
 
 
 def spec(wanted: Mapping[str, Any]) -> Spec:
@@ -52,12 +54,16 @@ def spec(wanted: Mapping[str, Any]) -> Spec:
         depends=dict(wanted.get("depends") or {}),
         limits={name: str(value) for name, value in limits.items() if value is not None},
         user=wanted.get("user") or None,
+        cleanup=tuple(str(argument) for argument in wanted.get("cleanup") or ()),
     )
 
 
 def digest(wanted: Spec) -> str:
     """Return the digest of a specification: the same on the controller and on the host."""
-    text = json.dumps(asdict(wanted), sort_keys=True, separators=(",", ":"))
+    parts = asdict(wanted)
+    if not wanted.cleanup:
+        del parts["cleanup"]  # processes of before it existed stay what they were
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -26,8 +26,8 @@ After=network-online.target
 [Service]
 Type=exec
 {user}WorkingDirectory={directory}
-{environment}ExecStart=:{command}
-StandardInput=null
+{environment}{before}ExecStart=:{command}
+{after}StandardInput=null
 StandardOutput=append:{log}
 StandardError=append:{log}
 Restart=no
@@ -53,12 +53,15 @@ def render(record: Mapping[str, Any], record_path: str) -> str:
     }
     pairs = sorted(record["full_environment"].items())
     limits = sorted(record["limits"].items())
+    cleanup = " ".join(quote(argument) for argument in record.get("cleanup") or ())
     return UNIT.format(
         **escaped,
         record=record_path,
         user=f"User={record['user']}\n" if record["user"] else "User=root\n",
         environment="".join(f"Environment={quote(f'{key}={value}')}\n" for key, value in pairs),
         command=" ".join(quote(argument) for argument in record["argv"]),
+        before=f"ExecStartPre=-:{cleanup}\n" if cleanup else "",
+        after=f"ExecStopPost=-:{cleanup}\n" if cleanup else "",
         stop_seconds=int(record["stop_timeout_seconds"]),
         limits="".join(f"Limit{name.upper()}={value}\n" for name, value in limits),
     )

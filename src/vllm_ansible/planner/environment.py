@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from vllm_ansible.node import process
@@ -59,6 +59,8 @@ class Room:
     environment_fingerprint: str = ""
     # Of vLLM, empty where nobody knows.
     engine_version: str = ""
+    # How containers run here, where the engine comes in an image; empty elsewhere.
+    image: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def engine_dir(self) -> str:

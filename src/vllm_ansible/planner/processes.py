@@ -7,11 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vllm_ansible.node import process
-from vllm_ansible.planner.environment import (
-    Room,
-    node_environment,
-    ray_environment,
-)
+from vllm_ansible.planner.contained import contained, refuse_ray
+from vllm_ansible.planner.environment import Room, node_environment, ray_environment
 from vllm_ansible.planner.plan import Plan
 from vllm_ansible.planner.planned_engine import PlannedEngine
 from vllm_ansible.planner.problem import PlanError, Problem
@@ -38,6 +35,8 @@ class ProcessSpec:
     user: str | None
     # It serves on when the engine's other servers do not.
     alone: bool = False
+    # Removes its container, before each start and after each end.
+    cleanup: tuple[str, ...] = ()
 
     @property
     def order(self) -> int:
@@ -51,7 +50,8 @@ class ProcessSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the process as roles loop over it."""
-        return {**asdict(self), "argv": list(self.argv), "order": self.order, "digest": self.digest}
+        lists = {"argv": list(self.argv), "cleanup": list(self.cleanup)}
+        return {**asdict(self), **lists, "order": self.order, "digest": self.digest}
 
 
 def wanted_processes(
@@ -64,8 +64,8 @@ def wanted_processes(
     """Return the processes of every host in `hosts`, each list in the order of start.
 
     hosts: site_host by inventory name. environments: by host, directory, fingerprint and versions
-    of the engine's environment. models: by host and engine, path and fingerprint of the weights,
-    with several data ranks also its number of experts and its hidden size.
+    of the engine's environment; of an image also how it is run there. models: by host and engine,
+    path and fingerprint of the weights, with several data ranks also experts and hidden size.
     fingerprints: by engine, anything else whose change means a restart. An engine none of whose
     hosts is given is left out; one of which only some are given is refused.
     """
@@ -78,11 +78,13 @@ def wanted_processes(
             raise PlanError(_split(engine, absent))
         depends = dict((fingerprints or {}).get(engine.name, {}))
         rooms = [_room(hosts[host], engine, environments[host]) for host in engine.hosts]
+        refuse_ray(engine, rooms)
         for room in rooms:
             model = models[str(room.host["name"])][engine.name]
             weights = {"weights": model.get("fingerprint", "")}
             for spec in _of_host(room, rooms, model, {**weights, **depends}):
-                wanted[spec.host].append(spec)
+                packed = contained(room, plan.cluster, model["path"], spec) if room.image else spec
+                wanted[spec.host].append(packed)
     return {
         host: tuple(sorted(specs, key=lambda spec: (spec.order, spec.name)))
         for host, specs in wanted.items()
@@ -98,7 +100,8 @@ def _room(host: Mapping[str, Any], engine: PlannedEngine, environment: Mapping[s
     """Return the place of an engine on one host."""
     version = str((environment.get("versions") or {}).get("vllm", ""))
     fingerprint = environment.get("fingerprint", "")
-    return Room(host, engine, environment["directory"], fingerprint, version)
+    image = environment.get("image") or {}
+    return Room(host, engine, environment["directory"], fingerprint, version, image)
 
 
 def _split(engine: PlannedEngine, absent: list[str]) -> Problem:

@@ -48,6 +48,16 @@ def test_a_command_line_expands_nothing() -> None:
     assert "User=root" in lines
 
 
+def test_a_cleanup_runs_before_the_start_and_after_every_end() -> None:
+    lines = render({**RECORD, "cleanup": ["/bin/podman", "rm", "50%"]}, "/record").splitlines()
+    command = '-:"/bin/podman" "rm" "50%%"'
+    before = lines.index(f"ExecStartPre={command}")
+    after = lines.index(f"ExecStopPost={command}")
+    assert lines[before + 1].startswith("ExecStart=:")
+    assert after == before + 2
+    assert "ExecStopPost" not in render(RECORD, "/record")
+
+
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed on this machine")

@@ -1,15 +1,16 @@
-"""Ask for the API key wherever vLLM answers; vLLM itself guards some of its paths only."""
+"""Ask for the API key wherever vLLM answers; vLLM itself guards some of its paths only.
+
+It imports nothing of vLLM, whose own check of a key has moved between releases.
+"""
 
 from __future__ import annotations
 
+import hmac
+import json
 import os
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
-
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
-from vllm.entrypoints.serve.middleware.authenticate import AuthenticationMiddleware
 
 # What load balancers and Prometheus read; none of it computes anything.
 OPEN = frozenset({"/health", "/metrics", "/ping"})
@@ -24,11 +25,12 @@ def read_key() -> str:
     return key.strip()
 
 
-class Guard(AuthenticationMiddleware):
-    """vLLM's own check of a key, for every path but the open ones."""
+class Guard:
+    """A check of the key for every path but the open ones, before vLLM sees a request."""
 
     def __init__(self, app: Any) -> None:
-        super().__init__(app, [read_key()])
+        self.app = app
+        self.key = read_key().encode()
 
     def __call__(self, scope: Any, receive: Any, send: Any) -> Awaitable[None]:
         """Let through what is open or carries the key."""
@@ -37,7 +39,24 @@ class Guard(AuthenticationMiddleware):
         method = scope.get("method")
         # A browser's question whether it may ask carries no key; vLLM answers it without one, too.
         is_open = method == "OPTIONS" or (path in OPEN and method in READS)
-        if is_request and not is_open and not self.verify_token(Headers(scope=scope)):
-            response = JSONResponse({"error": "Unauthorized"}, status_code=401)
-            return response(scope, receive, send)
-        return self.app(scope, receive, send)
+        if is_request and not is_open and not self.carries_key(scope.get("headers", ())):
+            return refuse(scope["type"], send)
+        answer: Awaitable[None] = self.app(scope, receive, send)
+        return answer
+
+    def carries_key(self, headers: Any) -> bool:
+        """Tell whether a request says `Authorization: Bearer KEY`; every byte of it is compared."""
+        given = next((value for name, value in headers if name.lower() == b"authorization"), b"")
+        scheme, _, token = given.partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(token, self.key)
+
+
+async def refuse(kind: str, send: Any) -> None:
+    """Answer that the key is missing; a websocket is closed before it is open."""
+    if kind == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": "Unauthorized"})
+        return
+    body = json.dumps({"error": "Unauthorized"}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 401, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

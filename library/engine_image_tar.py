@@ -1,0 +1,142 @@
+#!/usr/bin/python
+"""Take the tar of the engine's image from the other hosts of the cluster."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: engine_image_tar
+short_description: Take the tar of the engine's image from the other hosts of the cluster
+description:
+  - The weight store does it, as for a model of one file. What arrives is passed on before it is
+    whole, and its checksum is judged piece by piece and as a whole.
+  - Works as the background task V(image-tar); wait for it with M(background_wait).
+author: The vllm-ansible authors
+options:
+  cluster_dir:
+    description: The cluster's directory.
+    type: path
+    required: true
+  images_dir:
+    description: Directory in which tars are kept.
+    type: path
+    required: true
+  source:
+    description: Where this host has the tar already, if it does.
+    type: path
+  manifests:
+    description: The tar, as M(image_spread) returns it.
+    type: dict
+    required: true
+  upstream:
+    description: Whom this host asks for it.
+    type: dict
+    required: true
+  addresses:
+    description: Address of each host on the data plane.
+    type: dict
+    required: true
+  address:
+    description: That of this host.
+    type: str
+    required: true
+  port:
+    description: Where the others pass it on.
+    type: int
+    required: true
+  key_file:
+    description: File on the host with the cluster's key.
+    type: path
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Take the tar from the others
+  engine_image_tar:
+    cluster_dir: /opt/vllm-ansible/r1
+    images_dir: /opt/vllm-ansible/r1/images
+    manifests: "{{ spread.manifests }}"
+    upstream: "{{ spread.upstream[inventory_hostname] }}"
+    addresses: {gh-01: 10.0.0.11, gh-02: 10.0.0.12}
+    address: 10.0.0.12
+    port: 20012
+    key_file: /opt/vllm-ansible/r1/secrets/ray_token
+"""
+
+RETURN = r"""
+task:
+  description: The background task that takes it.
+  type: str
+  returned: success
+"""
+
+import os
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.vllm_ansible.node import background
+from ansible.module_utils.vllm_ansible.node.cluster_key import derived
+from ansible.module_utils.vllm_ansible.node.failure import Failure
+from ansible.module_utils.vllm_ansible.node.store.gathering import Gathering, Part
+from ansible.module_utils.vllm_ansible.node.store.manifest import parse
+from ansible.module_utils.vllm_ansible.node.store.receiver import Peer, way_of
+from ansible.module_utils.vllm_ansible.node.store.shelf import Shelf
+from ansible.module_utils.vllm_ansible.node.store.signing import DOMAIN
+
+TASK = "image-tar"
+STREAMS = 1
+
+
+def work(wanted: dict[str, Any]) -> background.Work:
+    """Return the task that completes the tar on this host."""
+    ((slug, told),) = wanted["manifests"].items()
+    known = {host: Peer(host, at, wanted["port"]) for host, at in wanted["addresses"].items()}
+    peers = {name: way_of(hosts, known) for name, hosts in wanted["upstream"].items()}
+    shelf = Shelf(wanted["images_dir"], slug)
+    if wanted["source"]:
+        place = os.path.join(shelf.final, next(iter(peers)))
+        os.makedirs(shelf.final, exist_ok=True)
+        if not os.path.exists(place):
+            os.symlink(wanted["source"], place)
+    part = Part(parse(slug, told["model"], told), shelf, peers)
+    gathering = Gathering(
+        [part], derived(wanted["key_file"], DOMAIN), wanted["address"], None, STREAMS
+    )
+
+    def run(report: background.Report) -> dict[str, Any]:
+        gathering.run(report)
+        return {"defects": gathering.defects}
+
+    return run
+
+
+def main() -> None:
+    """Start it, and report."""
+    module = AnsibleModule(
+        argument_spec={
+            "cluster_dir": {"type": "path", "required": True},
+            "images_dir": {"type": "path", "required": True},
+            "source": {"type": "path"},
+            "manifests": {"type": "dict", "required": True},
+            "upstream": {"type": "dict", "required": True},
+            "addresses": {"type": "dict", "required": True},
+            "address": {"type": "str", "required": True},
+            "port": {"type": "int", "required": True},
+            # The name of a file, not a secret.
+            "key_file": {"type": "path", "required": True, "no_log": False},
+        },
+        supports_check_mode=True,
+    )
+    if module.check_mode:
+        module.exit_json(changed=True, task=TASK)
+    wanted = module.params
+    where = os.path.join(wanted["cluster_dir"], "tasks")
+    digest = next(iter(wanted["manifests"]))
+    try:
+        background.start(where, TASK, work(wanted), digest=digest, again=True)
+    except (Failure, background.ProcessError) as error:
+        module.fail_json(msg=str(error), **error.details)
+    module.exit_json(changed=True, task=TASK)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+#!/usr/bin/python
+"""Decide who needs an image's tar; done by the action plugin of this name."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: image_spread
+short_description: Decide which hosts need the tar of the engine's image, and from whom they get it
+description:
+  - Reads, on the controller, what M(engine_image) saw on each host as C(__environment_look). A host
+    that has the image, or the tar under its path, needs nothing.
+  - Run it once.
+author: The vllm-ansible authors
+options:
+  file:
+    description: Path of the tar, on hosts and on the controller.
+    type: path
+    required: true
+  sha256:
+    description: Its checksum.
+    type: str
+    required: true
+  slug:
+    description: Name of the directory in which hosts keep it.
+    type: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: See who needs the tar
+  image_spread:
+    file: /data/engine.tar
+    sha256: 5f3c
+    slug: image-5f3c
+  run_once: true
+"""
+
+RETURN = r"""
+entry:
+  description: The host that has it, or gets it from the controller. Empty when nobody needs it.
+  type: str
+  returned: success
+copied:
+  description: Whether the controller copies it there.
+  type: bool
+  returned: success
+upstream:
+  description: By host that takes part, whom it asks.
+  type: dict
+  returned: success
+manifests:
+  description: The tar, as M(weights_relay) passes it on.
+  type: dict
+  returned: success
+"""

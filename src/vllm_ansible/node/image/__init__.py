@@ -1,0 +1,1 @@
+"""The engine from a container image: brought, loaded, proven and run on one host."""

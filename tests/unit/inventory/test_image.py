@@ -1,0 +1,62 @@
+"""What does not go together around the engine's image, each told as one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vllm_ansible.inventory.image import wrong
+from vllm_ansible.inventory.variables import Unresolved
+from vllm_ansible.planner.engines import parse_engines
+from vllm_ansible.planner.layout import Capacity
+from vllm_ansible.planner.plan import make_plan
+
+SHA = "a" * 64
+TAR = {"engine_source": "image", "engine_image_file": "/d/e.tar", "engine_image_sha256": SHA}
+NAMED = {"engine_source": "image", "engine_image": "docker.io/vllm/vllm-openai:v0.11.0"}
+
+
+def sentences(variables: dict[str, Any], plan: Any = None) -> list[str]:
+    return [problem.sentence() for problem in wrong(variables, plan, lambda name: f"at {name}")]
+
+
+@pytest.mark.parametrize("right", [TAR, NAMED, {"engine_source": "environment"}])
+def test_what_is_whole_is_accepted(right: dict[str, Any]) -> None:
+    assert sentences(right) == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"engine_image": "a/b:1"}, "engine_image says something of an image, and engine_source"),
+        ({"engine_source": "image"}, "needs either engine_image or engine_image_file"),
+        ({**TAR, "engine_image": "a/b:1"}, "needs either engine_image or engine_image_file"),
+        ({**TAR, "engine_image_sha256": ""}, "engine_image_file needs engine_image_sha256"),
+        ({**NAMED, "engine_image_sha256": SHA}, "engine_image_sha256 needs engine_image_file"),
+        ({**TAR, "environment_path": "/e"}, "environment_path and engine_source: image exclude"),
+        ({**TAR, "engine_build": [{}]}, "engine_build and engine_source: image exclude"),
+        ({**TAR, "engine_image_packages": ["a>=1"]}, "holds 'a>=1', which is not pinned"),
+        ({**TAR, "engine_image_packages": ["--index-url=x==1"]}, "which is not pinned"),
+        ({**TAR, "engine_image_mounts": ["t.jinja"]}, "which is no absolute path"),
+        ({**TAR, "engine_image_mounts": ["/a:/b"]}, "which is no absolute path"),
+    ],
+)
+def test_what_does_not_go_together_is_one_sentence(variables: dict[str, Any], told: str) -> None:
+    (sentence,) = sentences(variables)
+    assert told in sentence
+    assert "(at " in sentence
+
+
+@pytest.mark.parametrize(("executor", "count"), [("ray", 1), ("mp", 0)])
+def test_ray_is_refused_in_words(executor: str, count: int) -> None:
+    engines = parse_engines([{"name": "chat", "model": "o/m", "executor": executor}])
+    plan = make_plan("c", engines, [Capacity.whole("h", "cpu", 1)])
+    told = sentences(TAR, plan)
+    assert len(told) == count
+    assert all("is planned on Ray, which is not run inside images" in one for one in told)
+    assert sentences({"engine_source": "environment"}, plan) == []
+
+
+def test_what_cannot_be_resolved_is_not_judged() -> None:
+    assert sentences({**TAR, "engine_image_file": Unresolved("no such variable")}) == []

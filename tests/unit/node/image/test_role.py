@@ -1,0 +1,109 @@
+"""The role environment with an image, played for real over two hosts that are this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_ansible.node import background
+from vllm_ansible.node.image.tool import Tool
+
+from .conftest import podman
+
+ROOT = Path(__file__).parents[4]
+GATE = "environment : Check that every host has the same environment"
+
+
+class Site:
+    """Two hosts that share this machine's podman; each has a cluster's directory of its own."""
+
+    def __init__(self, play: Any, directory: Path, archive: Path, sha256: str) -> None:
+        self.play, self.directory = play, directory
+        self.variables = {
+            **{"engine_source": "image", "engine_image_file": str(directory / "engine.tar")},
+            **{"engine_image": "", "engine_image_sha256": sha256, "engine_image_packages": []},
+            **{"engine_image_mounts": [], "engine_image_privileged": False},
+            **{"container_tool": "podman", "sources_environment": {}, "port_base": 27000},
+        }
+        (directory / "engine.tar").symlink_to(archive)
+        hosts = [
+            {"name": name, "address": f"127.0.0.{number}", "cluster_dir": str(directory / name)}
+            for number, name in enumerate(("h1", "h2"), 1)
+        ]
+        more = {"accelerator": "cpu", "privileges": "none", "service_user": "root"}
+        self.hosts: dict[str, dict[str, Any]] = {
+            one["name"]: {
+                "site_host": {**one, **more, "models_dir": f"{one['cluster_dir']}/models"},
+                "site_hosts": hosts,
+            }
+            for one in hosts
+        }
+        for one in hosts:
+            secrets = Path(one["cluster_dir"], "secrets")
+            secrets.mkdir(parents=True)
+            (secrets / "ray_token").write_text("a key of the cluster")
+            Path(one["cluster_dir"], "models").mkdir()
+
+    def run(self, *flags: str, **variables: Any) -> Any:
+        common = {**self.variables, **variables}
+        return self.play(
+            tasks=[{"name": "the role", "include_role": {"name": "environment"}}],
+            hosts={name: {**common, **own} for name, own in self.hosts.items()},
+            environment={"ANSIBLE_ROLES_PATH": str(ROOT / "roles")},
+            flags=flags,
+        )
+
+
+@pytest.fixture
+def site(play: Any, tool: Tool, archive: Path, wanted: dict[str, Any], tmp_path: Path) -> Site:
+    return Site(play, tmp_path, archive, wanted["sha256"])
+
+
+def changes(played: Any) -> list[str]:
+    return [
+        f"{task} on {host}"
+        for task, hosts in played.tasks.items()
+        for host, result in hosts.items()
+        if result.get("changed")
+    ]
+
+
+def failures(played: Any) -> dict[str, str]:
+    return {
+        task: str(result.get("msg"))
+        for task, hosts in played.tasks.items()
+        for result in hosts.values()
+        if result.get("failed")
+    }
+
+
+def test_a_tar_goes_from_host_to_host_and_a_second_run_changes_nothing(
+    site: Site, tmp_path: Path
+) -> None:
+    # The second host does not have it where the first one has.
+    site.hosts["h2"]["engine_image_file"] = str(tmp_path / "elsewhere.tar")
+    said = site.run("--check")
+    assert failures(said) == {}
+    assert changes(said)
+    assert not (tmp_path / "h1/environments").exists()
+    first = site.run()
+    assert failures(first) == {}
+    assert GATE in first.tasks
+    arrived = background.look(str(tmp_path / "h2/tasks"), "image-tar")
+    assert arrived["state"] == "done"
+    assert not (tmp_path / "elsewhere.tar").exists()
+    second = site.run()
+    assert changes(second) == []
+    assert not (tmp_path / "h1/images").exists()
+
+
+def test_hosts_with_other_packages_are_told_apart(site: Site, tmp_path: Path) -> None:
+    site.hosts["h2"]["engine_image_packages"] = ["extra==1.2"]
+    told = failures(site.run())
+    assert set(told) == {GATE}
+    assert "extra" in told[GATE]
+    for name in podman("images", "--format", "{{.Repository}}:{{.Tag}}").split():
+        if name.startswith("localhost/vllm-ansible-engine:"):
+            podman("rmi", "--force", name)
