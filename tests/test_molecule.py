@@ -29,11 +29,12 @@ SCENARIOS = (
         "site",
         "provision",
         "nvidia_driver",
-        "enflame_driver",
         "system",
         "nfs_cache",
         "host",
         "managed_process",
+        # Beside the driver it runs what tells of the devices, as the cluster's own process.
+        "enflame_driver",
         "reach",
         "devices",
     ),
