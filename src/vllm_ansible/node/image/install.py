@@ -228,6 +228,8 @@ def derive(
         Path(context, "Containerfile").write_text(recipe.containerfile(base["id"], variables))
         Path(context, recipe.FILE).write_text("".join(f"{one}\n" for one in wanted["packages"]))
         command = [tool.path, "build", "--network=host", f"--tag={name}"]
+        # Each step would stay as an image without a name.
+        command += ["--layers=false"] if tool.kind == "podman" else []
         command += [f"--ulimit={limit}" for limit in wanted["settings"]["limits"]]
         # By name: what they say may hold a password of a mirror.
         command += [f"--build-arg={variable}" for variable in variables]
