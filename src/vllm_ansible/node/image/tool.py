@@ -96,7 +96,8 @@ def settings(tool: Tool, user: str) -> dict[str, Any]:
         "user": f"{entry.pw_uid}:{entry.pw_gid}",
         "rootless": rootless,
         "init": tool.kind == "docker" or has_init(),
-        "limits": limits(tool.kind == "docker" or may_raise_limits(), rootless),
+        # Of docker the daemon sets them, which has root where this user has not.
+        "limits": limits(may_raise_limits() or (tool.kind == "docker" and rootless)),
         "devices": device_files(),
     }
 
@@ -114,9 +115,9 @@ def may_raise_limits(status: str = "/proc/self/status") -> bool:
     return bool(int(held, 16) >> SYS_RESOURCE & 1)
 
 
-def limits(raised: bool, rootless: bool) -> list[str]:
+def limits(raised: bool) -> list[str]:
     """Return the limits of containers: no core dumps, and as much locked memory as may be."""
-    if raised and not rootless:
+    if raised:
         return ["core=0:0", "memlock=-1:-1", "nofile=65536:65536"]
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -1,8 +1,7 @@
-"""A small image under the real podman of this machine."""
+"""A small image under the real podman of this machine, or under docker where it is asked for."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -19,21 +18,24 @@ from vllm_ansible.environment_request import read_package
 from vllm_ansible.node.image.tool import Tool, settings
 
 ROOT = Path(__file__).parents[4]
+# A daemon of docker is rarely where tests run; both are tried by hand, one after the other.
+KIND = os.environ.get("VLLM_ANSIBLE_TEST_CONTAINER_TOOL", "podman")
+SAVE = ["save", "--format", "docker-archive"] if KIND == "podman" else ["save"]
 
 
-def podman(*arguments: str, check: bool = True) -> str:
-    """Return what podman prints."""
-    done = subprocess.run(["podman", *arguments], capture_output=True, text=True, check=check)
+def containers_tool(*arguments: str, check: bool = True) -> str:
+    """Return what podman or docker prints."""
+    done = subprocess.run([KIND, *arguments], capture_output=True, text=True, check=check)
     return done.stdout.strip()
 
 
 @pytest.fixture(scope="session")
 def tool() -> Tool:
-    """Return this machine's podman, which runs containers with root."""
-    path = shutil.which("podman")
+    """Return what runs containers on this machine, with root."""
+    path = shutil.which(KIND)
     if path is None or os.geteuid() != 0:
-        pytest.skip("images are tried with podman and root")
-    return Tool("podman", path, dict(os.environ))
+        pytest.skip(f"images are tried with {KIND} and root")
+    return Tool(KIND, path, dict(os.environ))
 
 
 @pytest.fixture(scope="session")
@@ -42,11 +44,11 @@ def archive(tool: Tool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     folder = tmp_path_factory.mktemp("image")
     name = f"localhost/vllm-ansible-test:{uuid.uuid4().hex[:12]}"
     write_root(folder / "root.tar", {"etc/test": name})
-    podman("import", str(folder / "root.tar"), name)
-    podman("save", "--format", "docker-archive", "--output", str(folder / "image.tar"), name)
-    podman("rmi", name)
+    containers_tool("import", str(folder / "root.tar"), name)
+    containers_tool(*SAVE, "--output", str(folder / "image.tar"), name)
+    containers_tool("rmi", name)
     yield folder / "image.tar"
-    podman("rmi", "--force", name, check=False)
+    containers_tool("rmi", "--force", name, check=False)
 
 
 @pytest.fixture
@@ -84,9 +86,6 @@ def report(told: list[str]) -> Report:
     return lambda done, total, unit, text: told.append(text)
 
 
-def containers(name: str) -> list[dict[str, Any]]:
+def containers(name: str) -> list[str]:
     """Return the containers of that name, running or not."""
-    found: list[dict[str, Any]] = json.loads(
-        podman("ps", "--all", "--format", "json", "--filter", f"name={name}") or "[]"
-    )
-    return found
+    return containers_tool("ps", "--all", "--quiet", "--filter", f"name={name}").split()

@@ -14,11 +14,11 @@ from vllm_ansible.node.failure import Failure
 from vllm_ansible.node.image import install
 from vllm_ansible.node.image.tool import Tool, find
 
-from .conftest import Report, podman
+from .conftest import Report, containers_tool
 
 
 def image_ids() -> list[str]:
-    return podman("images", "--quiet", "--no-trunc").splitlines()
+    return containers_tool("images", "--quiet", "--no-trunc").splitlines()
 
 
 def test_an_image_is_loaded_once_and_proven(
@@ -29,7 +29,7 @@ def test_an_image_is_loaded_once_and_proven(
     manifest = install.bring(wanted, tool, report)
     assert manifest["versions"]["vllm"] == "0.32.0"
     assert manifest["image"]["id"] == manifest["image"]["base"]
-    assert "podman loads the image" in told or "checking the image's checksum" in told
+    assert f"{tool.kind} loads the image" in told or "checking the image's checksum" in told
     assert install.look(place, wanted["digest"], tool)["complete"]
     # A host that has it loads nothing, even where its tar has gone since.
     told.clear()
@@ -55,7 +55,7 @@ def test_an_image_that_was_removed_is_no_longer_complete(
     wanted: dict[str, Any], tool: Tool, report: Report
 ) -> None:
     manifest = install.bring(wanted, tool, report)
-    podman("rmi", "--force", manifest["image"]["id"])
+    containers_tool("rmi", "--force", manifest["image"]["id"])
     assert not install.look(Path(wanted["directory"]), wanted["digest"], tool)["complete"]
     assert install.present(wanted, tool) is None
     assert install.bring(wanted, tool, report)["fingerprint"] == manifest["fingerprint"]
@@ -108,7 +108,7 @@ def test_packages_are_layered_in_once(
     wanted["packages"] = ["missing==1.0"]
     with pytest.raises(Failure, match=r"No matching distribution found for missing==1\.0"):
         install.bring(wanted, tool, report)
-    podman("rmi", "--force", derived)
+    containers_tool("rmi", "--force", derived)
 
 
 def test_an_engine_that_does_not_import_is_named(

@@ -10,7 +10,7 @@ import pytest
 from vllm_ansible.node import background
 from vllm_ansible.node.image.tool import Tool
 
-from .conftest import podman
+from .conftest import KIND, containers_tool
 
 ROOT = Path(__file__).parents[4]
 GATE = "environment : Check that every host has the same environment"
@@ -25,7 +25,7 @@ class Site:
             **{"engine_source": "image", "engine_image_file": str(directory / "engine.tar")},
             **{"engine_image": "", "engine_image_sha256": sha256, "engine_image_packages": []},
             **{"engine_image_mounts": [], "engine_image_privileged": False},
-            **{"container_tool": "podman", "sources_environment": {}, "port_base": 27000},
+            **{"container_tool": KIND, "sources_environment": {}, "port_base": 27000},
         }
         (directory / "engine.tar").symlink_to(archive)
         hosts = [
@@ -104,6 +104,6 @@ def test_hosts_with_other_packages_are_told_apart(site: Site, tmp_path: Path) ->
     told = failures(site.run())
     assert set(told) == {GATE}
     assert "extra" in told[GATE]
-    for name in podman("images", "--format", "{{.Repository}}:{{.Tag}}").split():
+    for name in containers_tool("images", "--format", "{{.Repository}}:{{.Tag}}").split():
         if name.startswith("localhost/vllm-ansible-engine:"):
-            podman("rmi", "--force", name)
+            containers_tool("rmi", "--force", name)

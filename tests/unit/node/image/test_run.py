@@ -26,7 +26,7 @@ from vllm_ansible.planner.plan import make_plan
 from vllm_ansible.planner.processes import ProcessSpec, wanted_processes
 
 from ..conftest import Host, host, node, wait_until
-from .conftest import Report, containers, podman
+from .conftest import Report, containers, containers_tool
 
 __all__ = ["host", "node"]
 KEY = "a-key-that-nobody-shall-see"
@@ -130,12 +130,13 @@ def test_an_engine_answers_from_its_image_with_no_more_than_it_needs(
     assert told[str(tmp_path / "model")] == told[str(own)] == told["/usr"] == refused
     assert told[str(own / "cache")] == told[TEMPORARY] == "written"
     assert (own / "cache/try").stat().st_uid == NOBODY.pw_uid
-    (running,) = json.loads(podman("container", "inspect", engine.name))
+    (running,) = json.loads(containers_tool("container", "inspect", engine.name))
     seen = json.dumps(running)
     assert KEY not in seen
-    assert running["EffectiveCaps"] in ([], None)
+    assert not running.get("EffectiveCaps")
     assert not running["HostConfig"]["Privileged"]
-    assert running["HostConfig"]["Devices"] == []
+    assert not running["HostConfig"]["Devices"]
+    assert told["capabilities"] == "0000000000000000"
     # Looking at it again changes nothing.
     assert engine.manage()["action"] == "none"
     assert engine.manage("stopped")["action"] == "stop"
@@ -145,7 +146,7 @@ def test_an_engine_answers_from_its_image_with_no_more_than_it_needs(
 
 def test_a_container_that_was_killed_is_noticed_and_started_again(engine: Engine) -> None:
     engine.manage()
-    inside = json.loads(podman("container", "inspect", engine.name))[0]["State"]["Pid"]
+    inside = json.loads(containers_tool("container", "inspect", engine.name))[0]["State"]["Pid"]
     engine.ask()
     os.kill(inside, signal.SIGKILL)
     wait_until(lambda: not engine.host.processes()["e0-serve"]["running"])
