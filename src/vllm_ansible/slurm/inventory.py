@@ -62,6 +62,8 @@ def shared(wanted: Settings, job: Job | None, run_dir: str) -> dict[str, Any]:
         # Of a slot, not of a node: what another node made for it is there after a restart.
         "cluster_dir": f"{wanted.directory}/{{{{ inventory_hostname }}}}",
         "environment_shared_dir": wanted.directory,
+        # Where a host's own would lie is on the same file system, and another path on each.
+        "environment_shared_form": "tree",
     }
     if wanted.drain_seconds:
         variables["plan_shutdown_timeout_seconds"] = wanted.shutdown_timeout_seconds
