@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What the ways to give every host the engine's environment cost: built, copied, packed, shared.
+"""What the ways to give every host the engine's environment cost: built, shared, packed.
 
 sudo .venv/bin/python benchmarks/env.py --hosts 16 --round-trip-ms 0.5 --gbit 10
 
 Processor time and sizes are measured on this machine. What a shared directory asks of its server is
 counted by a real NFS client in a virtual machine. Both are added up for a round trip and a rate of
 the server: an import asks one thing after the other, and all hosts share what the server sends.
-Needs root, qemu, mmdebstrap and squashfs-tools.
+Figures are printed and written as they come. Needs root, qemu, mmdebstrap and squashfs-tools, and
+half an hour or more.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from env_machine import IMAGE, counted, disk
+from env_machine import ARCHIVE, IMAGE, counted, disk
 from processors import busy_share
 
 from vllm_ansible.environment_request import environment_request
@@ -32,6 +33,7 @@ from vllm_ansible.node import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements/engine-cpu.txt"
+Keep = Callable[[str, dict[str, Any]], None]
 PACKAGES = [ROOT / "packages" / name for name in ("vllm_cpu_ray", "vllm_guard", "vllm_name")]
 
 
@@ -43,27 +45,38 @@ def main() -> None:
     parser.add_argument("--gbit", type=float, default=10.0, help="rate of the server, in all")
     parser.add_argument("--directory", type=Path, help="where to work; temporary by default")
     parser.add_argument("--output", type=Path, help="write all figures as JSON")
+    parser.add_argument("--here", type=Path, help="what an earlier run wrote, not measured again")
     options = parser.parse_args()
     share = busy_share()
     print(f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC}, {os.cpu_count()} cores")
     directory = Path(tempfile.mkdtemp(prefix="env-", dir=options.directory))
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def keep(part: str, way: str, figures: dict[str, Any]) -> None:
+        found.setdefault(part, {})[way] = figures
+        told = ", ".join(f"{key} {value:,}" for key, value in figures.items())
+        print(f"{part:6} {way:22} {told}", flush=True)
+        if options.output:
+            options.output.write_text(json.dumps(found, indent=1) + "\n")
+
     try:
         place = build(directory)
-        here = on_this_machine(directory, place)
-        print(f"this machine was {share():.0%} busy so far")
-        there = counted(directory, disk(directory, place, directory / IMAGE))
+        if options.here:
+            found["here"] = json.loads(options.here.read_text())["here"]
+            pack(directory, place)
+        else:
+            on_this_machine(directory, place, lambda *one: keep("here", *one))
+        print(f"this machine was {share():.0%} busy so far", flush=True)
+        base = Path(os.readlink(place / "bin/python")).parents[1]
+        shared = disk(directory, place)
+        counted(directory, shared, base, lambda *one: keep("share", *one))
+        print(f"this machine was {share():.0%} busy in all")
     finally:
         shutil.rmtree(directory)
     rate = options.gbit * 1e9 / 8
-    sums = added_up(here, there, options.hosts, options.round_trip_ms / 1000, rate)
-    for title, rows in (("here", here), ("share", there), ("seconds until imported", sums)):
-        print(title)
-        for name, figures in rows.items():
-            told = ", ".join(f"{key} {value:,}" for key, value in figures.items())
-            print(f"  {name:20} {told}")
-    if options.output:
-        text = json.dumps({"here": here, "share": there, "sums": sums}, indent=1)
-        options.output.write_text(text + "\n")
+    trip = options.round_trip_ms / 1000
+    for way, sums in added_up(found["here"], found["share"], options.hosts, trip, rate).items():
+        keep("sums", way, sums)
 
 
 def build(directory: Path) -> Path:
@@ -81,9 +94,8 @@ def build(directory: Path) -> Path:
     return place
 
 
-def on_this_machine(directory: Path, place: Path) -> dict[str, dict[str, Any]]:
-    """Return seconds and processor seconds of what each way does on a host, and sizes in bytes."""
-    found: dict[str, dict[str, Any]] = {}
+def on_this_machine(directory: Path, place: Path, keep: Keep) -> None:
+    """Tell seconds and processor seconds of what each way does on a host, and sizes in bytes."""
     shutil.rmtree(place)
     before = os.times()
     began = time.monotonic()
@@ -91,22 +103,52 @@ def on_this_machine(directory: Path, place: Path) -> dict[str, dict[str, Any]]:
     after = os.times()
     used = sum(after[2:4]) - sum(before[2:4])
     files = [path for path in place.rglob("*") if path.is_file() and not path.is_symlink()]
-    found["built"] = {
-        **{"seconds": round(time.monotonic() - began, 1), "processor_seconds": round(used, 1)},
-        **{"files": len(files), "bytes": sum(path.stat().st_size for path in files)},
-    }
-    found["copied"] = timed(["cp", "-a", str(place), str(directory / "copy")])
-    shutil.rmtree(directory / "copy")
-    image = directory / IMAGE
-    packing = ["mksquashfs", str(place), str(image), "-comp", "zstd"]
+    size = sum(path.stat().st_size for path in files)
+    built = {"seconds": round(time.monotonic() - began, 1), "processor_seconds": round(used, 1)}
+    keep("built", {**built, "files": len(files), "bytes": size})
+
+    for way, figures in pack(directory, place).items():
+        keep(way, figures)
+    image, archive, out = directory / IMAGE, directory / ARCHIVE, directory / "out"
+    out.mkdir()
+    keep("archive unpacked", timed(["tar", "-C", str(out), "-xzf", str(archive)]))
+    shutil.rmtree(out)
+
+    keep("import", best(lambda: timed(importing(place))))
+
+    def mounted() -> dict[str, Any]:
+        # What a mount has unpacked before is gone with it.
+        subprocess.run(["mount", "-o", "loop,ro", str(image), str(out)], check=True)
+        try:
+            return timed(importing(out))
+        finally:
+            subprocess.run(["umount", str(out)], check=True)
+
+    out.mkdir()
+    keep("import, image mounted", best(mounted))
+
+
+def pack(directory: Path, place: Path) -> dict[str, dict[str, Any]]:
+    """Make the image and the archive; return what that took and their sizes in bytes."""
+    image, archive = directory / IMAGE, directory / ARCHIVE
+    squash = ["mksquashfs", str(place), str(image), "-comp", "zstd"]
     # The level squashfs-tools takes by itself, 15, needs minutes for torch.
-    packing += ["-Xcompression-level", "3", "-no-progress", "-quiet"]
-    found["packed"] = {**timed(packing), "bytes": image.stat().st_size}
-    found["unpacked"] = timed(["unsquashfs", "-q", "-n", "-d", str(directory / "out"), str(image)])
-    shutil.rmtree(directory / "out")
-    check = [str(place / "bin/python"), "-c", environment.IMPORT_CHECK]
-    found["import"] = min((timed(check) for _ in range(3)), key=lambda one: float(one["seconds"]))
-    return found
+    squash += ["-Xcompression-level", "3", "-no-progress", "-quiet"]
+    tar = ["tar", "-C", str(place), "-I", "gzip -1", "-cf", str(archive), "."]
+    return {
+        "image packed": {**timed(squash), "bytes": image.stat().st_size},
+        "archive packed": {**timed(tar), "bytes": archive.stat().st_size},
+    }
+
+
+def importing(place: Path) -> list[str]:
+    """Return the command of the check of imports."""
+    return [str(place / "bin/python"), "-c", environment.IMPORT_CHECK]
+
+
+def best(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the quickest of three."""
+    return min((measure() for _ in range(3)), key=lambda one: float(one["seconds"]))
 
 
 def timed(command: Sequence[str]) -> dict[str, Any]:
@@ -140,19 +182,20 @@ def added_up(
         return there[way]["operations"] * round_trip + there[way]["bytes"] * hosts / rate
 
     imported = here["import"]["seconds"]
+    from_image = here["import, image mounted"]["seconds"]
     built = here["built"]["seconds"]
-    unpacked = asked("image copied") + here["unpacked"]["seconds"]
+    archived = here["archive packed"]["seconds"] + here["archive unpacked"]["seconds"]
+    imaged = here["image packed"]["seconds"]
     ways = {
         # The build ends with its first import.
         "built by each": (built, imported),
-        "shared": (built + asked("first import") + imported, asked("next import") + imported),
-        "copied": (built + asked("copied") + here["copied"]["seconds"] + imported, imported),
-        "packed, unpacked": (
-            built + here["packed"]["seconds"] + unpacked + imported,
-            imported,
+        "tree": (
+            built + asked("tree, first import") + imported,
+            asked("tree, next import") + imported,
         ),
-        "packed, mounted": (
-            built + here["packed"]["seconds"] + asked("image, first import") + imported,
+        "copy": (built + archived + asked("archive read") + imported, imported),
+        "image": (
+            built + imaged + asked("image, first import") + from_image,
             asked("image, next import") + imported,
         ),
     }

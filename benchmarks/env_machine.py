@@ -5,17 +5,23 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from vllm_ansible.lab.vm import Machine
 from vllm_ansible.node import environment
 
-SHARE, MOUNT, IMAGE, LOCAL = "/srv/disk", "/srv/environment", "environment.squashfs", "/srv/image"
-# The machine exports to itself: what its client asks for does not depend on the wire.
+Keep = Callable[[str, dict[str, Any]], None]
+IMAGE, ARCHIVE, TREE = "environment.squashfs", "environment.tar.gz", "tree"
+SHARE, MOUNT, LOCAL = "/srv/disk", "/srv/environment", "/srv/image"
+# The machine exports to itself: what its client asks for does not depend on the wire. Its Python
+# is of the same release as the environment's, which it finds where the one it was made with lies.
 PREPARE = f"""
 set -e
+modprobe -a loop squashfs
 mkdir -p {SHARE} {MOUNT} {LOCAL}
+[ {{base}} = /usr ] || {{{{ mkdir -p {{base}}; ln -s /usr/bin /usr/lib {{base}}/; }}}}
 mount -o ro /dev/vdc {SHARE}
 echo '{SHARE} 127.0.0.1(ro,fsid=0,no_root_squash)' > /etc/exports
 systemctl start nfs-server
@@ -33,60 +39,44 @@ mount -t nfs4 -o ro,vers=4.2 127.0.0.1:/ {MOUNT}
 IMPORT = "cd / && PYTHONDONTWRITEBYTECODE=1 {}/bin/python -c '{}' >/dev/null"
 
 
-def disk(directory: Path, place: Path, image: Path) -> Path:
-    """Return a disk with the environment and its packed image, as a share would hold them."""
-    tree = directory / "tree"
-    subprocess.run(["cp", "-al", str(place), str(tree)], check=True)
-    # The machine's own Python is of the same release; the controller's lies elsewhere.
-    _rehome(tree)
-    shutil.copy(image, tree / IMAGE)
+def disk(directory: Path, place: Path) -> Path:
+    """Return a disk with the environment, its image and its archive, as a share would hold them."""
+    share = directory / "share"
+    share.mkdir()
+    subprocess.run(["cp", "-al", str(place), str(share / TREE)], check=True)
+    for name in (IMAGE, ARCHIVE):
+        (share / name).hardlink_to(directory / name)
     made = directory / "share.ext4"
-    mib = sum(path.lstat().st_size for path in tree.rglob("*")) // (1 << 20)
+    mib = sum(path.lstat().st_size for path in share.rglob("*")) // (1 << 20)
     # Inodes and the ends of blocks of 24,000 files take room as well.
     subprocess.run(
-        ["mkfs.ext4", "-q", "-d", str(tree), str(made), f"{mib * 5 // 4 + 256}M"], check=True
+        ["mkfs.ext4", "-q", "-d", str(share), str(made), f"{mib * 5 // 4 + 256}M"], check=True
     )
-    shutil.rmtree(tree)
+    shutil.rmtree(share)
     return made
 
 
-def _rehome(tree: Path) -> None:
-    for name in ("python", "python3", "python3.11"):
-        link = tree / "bin" / name
-        if link.is_symlink():
-            link.unlink()
-            link.symlink_to("/usr/bin/python3.11")
-    settings = tree / "pyvenv.cfg"
-    text = re.sub(r"(?m)^home = .*$", "home = /usr/bin", settings.read_text())
-    # A link of the tree that is measured on this machine: replaced, not written through.
-    settings.unlink()
-    settings.write_text(text)
-
-
-def counted(directory: Path, share: Path) -> dict[str, dict[str, Any]]:
-    """Return operations and bytes that the server sent, for each way to use the share."""
+def counted(directory: Path, share: Path, base: Path, keep: Keep) -> None:
+    """Tell operations and bytes that the server sent, for each way to use the share."""
+    tree, image, archive = f"{MOUNT}/{TREE}", f"{MOUNT}/{IMAGE}", f"{MOUNT}/{ARCHIVE}"
+    ways = {
+        "tree, first import": IMPORT.format(tree, environment.IMPORT_CHECK),
+        "tree, next import": IMPORT.format(tree, environment.IMPORT_CHECK),
+        "image, first import": f"mount -o loop,ro {image} {LOCAL} && "
+        + IMPORT.format(LOCAL, environment.IMPORT_CHECK),
+        "image, next import": IMPORT.format(LOCAL, environment.IMPORT_CHECK),
+        "archive read": f"cat {archive} >/dev/null",
+    }
     with Machine.create("env", memory_mib=6144, disks=[share], root=directory) as machine:
         run = Shell(machine)
-        run(PREPARE)
-        ways = {
-            "first import": IMPORT.format(MOUNT, environment.IMPORT_CHECK),
-            "next import": IMPORT.format(MOUNT, environment.IMPORT_CHECK),
-            "copied": f"tar -C {MOUNT} --exclude={IMAGE} -cf - . | cat >/dev/null",
-            "image copied": f"cat {MOUNT}/{IMAGE} >/dev/null",
-            "image, first import": f"mount -o loop,ro {MOUNT}/{IMAGE} {LOCAL} && "
-            + IMPORT.format(LOCAL, environment.IMPORT_CHECK),
-            "image, next import": IMPORT.format(LOCAL, environment.IMPORT_CHECK),
-        }
-        found = {}
+        run(PREPARE.format(base=base))
         for way, line in ways.items():
             if "next" not in way:
                 run(FRESH)
             before = run.asked()
             run(line)
             after = run.asked()
-            found[way] = {name: after[name] - before[name] for name in after}
-            print(way, found[way], flush=True)
-        return found
+            keep(way, {name: after[name] - before[name] for name in after})
 
 
 class Shell:
@@ -97,7 +87,7 @@ class Shell:
 
     def __call__(self, line: str) -> str:
         """Run a line as root, which must succeed."""
-        return self.machine.run(["sh", "-c", line], timeout=1800).stdout
+        return self.machine.run(["sh", "-c", line], timeout=3600).stdout
 
     def asked(self) -> dict[str, int]:
         """Return operations, reads among them, and bytes received, of the mount."""

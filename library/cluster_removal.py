@@ -45,6 +45,7 @@ import os
 import shutil
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.vllm_ansible.node import build_command, image_mount
 
 # What role host makes in every cluster's directory.
 MARKS = ("processes", "logs", "tasks")
@@ -99,9 +100,13 @@ def main() -> None:
     for path in found if not module.check_mode else []:
         try:
             if os.path.isdir(path) and not os.path.islink(path):
+                for place in image_mount.below(path):
+                    image_mount.unmount(place, os.environ)
                 shutil.rmtree(path)
             elif os.path.lexists(path):
                 os.unlink(path)
+        except build_command.BuildError as error:
+            module.fail_json(msg=f"cannot unmount what is below {path}", **error.details)
         except OSError as error:
             module.fail_json(
                 msg=f"cannot remove {path}: {error}",

@@ -21,9 +21,16 @@ options:
     required: true
   shared_dir:
     description:
-      - Directory that hosts share. The environment lies there instead, is built by one of them, and
-        is complete on a host once it was imported there. None is removed from it.
+      - Directory that hosts share. One of them builds the environment, which is complete on a host
+        once it was imported there. Nothing is removed from that directory.
     type: path
+  form:
+    description:
+      - How it lies in O(shared_dir). As a V(tree) it is run from there. Packed for V(copy), each
+        host unpacks it where its own would lie; an V(image) each host mounts there.
+    type: str
+    choices: [tree, copy, image]
+    default: tree
   digest:
     description: Digest of everything the environment is made of.
     type: str
@@ -33,7 +40,7 @@ options:
       - Whether to build what is missing, or only to look.
       - V(alone) removes environments of other digests, but for those that a recorded or a running
         process uses and the newest one beside them.
-      - V(proven) only imports, from O(shared_dir), what another host has built there.
+      - V(proven) only takes from O(shared_dir) what another host has built, and imports it.
     type: str
     choices: [present, look, alone, proven]
     default: present
@@ -109,6 +116,10 @@ complete:
   description: The same, and of a shared one that it was imported on this host.
   type: bool
   returned: success
+shared:
+  description: Whether what other hosts take from O(shared_dir) is there.
+  type: bool
+  returned: success
 directory:
   description: Where the environment is or will be.
   type: str
@@ -145,10 +156,8 @@ from ansible.module_utils.vllm_ansible.node import (
     background,
     build_command,
     environment,
-    given_environment,
+    environment_work,
     old_environments,
-    own_wheels,
-    shared_environment,
 )
 
 TASK = "environment"
@@ -160,6 +169,7 @@ def main() -> None:
         argument_spec={
             "cluster_dir": {"type": "path", "required": True},
             "shared_dir": {"type": "path"},
+            "form": {"choices": ["tree", "copy", "image"], "default": "tree"},
             "digest": {"type": "str", "required": True},
             "state": {"choices": ["present", "look", "alone", "proven"], "default": "present"},
             "requirements": {"type": "path"},
@@ -177,31 +187,26 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    wanted = module.params
-    place = environment.directory(wanted["shared_dir"] or wanted["cluster_dir"], wanted["digest"])
-    wanted["directory"] = str(place)
-    wanted["requirements"] = wanted["requirements"] or f"{place}.txt"
-    wanted["uv"] = wanted["uv"] or os.path.join(wanted["cluster_dir"], "tools/bin/uv")
-    built = own_wheels.digests(wanted["cluster_dir"], wanted["wheels"])
-    found = environment.look(place, wanted["digest"], built)
-    complete = found["complete"] and (
-        not wanted["shared_dir"]
-        or shared_environment.proven(wanted["cluster_dir"], wanted["digest"], found["manifest"])
-    )
+    wanted = environment_work.complete(module.params)
+    place = Path(wanted["directory"])
+    found = environment_work.look(wanted)
+    complete = found["complete"]
 
-    changed = not complete and wanted["state"] in ("present", "proven")
+    changed = environment_work.changes(wanted, found)
     if changed and not module.check_mode:
         start(module, wanted, found)
     old = []
-    if not wanted["shared_dir"]:  # what other hosts use there is not known here
+    # What other hosts use of a directory that is shared is not known here.
+    if place.parent.parent == Path(wanted["cluster_dir"]):
         old = old_environments.removable(wanted["cluster_dir"], wanted["digest"])
     if wanted["state"] == "alone":
         old = remove(module, wanted, old)
         changed = bool(old)
     module.exit_json(
         changed=changed,
-        built=found["complete"],
+        built=found["built"],
         complete=complete,
+        shared=found["shared"],
         directory=str(place),
         requirements=wanted["requirements"],
         environment=environment.summary(place, found["manifest"]) if complete else {},
@@ -213,17 +218,10 @@ def main() -> None:
 
 
 def start(module: AnsibleModule, wanted: dict[str, Any], found: dict[str, Any]) -> None:
-    """Start building, or importing what is built; what can be known to go wrong is said before."""
-    work = environment.build if not wanted["shared_dir"] else shared_environment.build
-    if found["complete"]:
-        work = shared_environment.prove
-    elif wanted["state"] == "proven":
-        place = Path(wanted["directory"])
-        module.fail_json(**shared_environment.why_not(place, found["manifest"]))
-    else:
-        refuse(module, wanted)
+    """Start what there is to do; what can be known to go wrong is said before."""
     # Digest and packages only: the task is the same whatever mirror it fetches from.
     try:
+        work = environment_work.work(wanted, found)
         background.start(
             os.path.join(wanted["cluster_dir"], "tasks"),
             TASK,
@@ -231,31 +229,8 @@ def start(module: AnsibleModule, wanted: dict[str, Any], found: dict[str, Any]) 
             digest=wanted["digest"],
             again=True,
         )
-    except background.ProcessError as error:
+    except (background.ProcessError, build_command.BuildError) as error:
         module.fail_json(msg=str(error), **error.details)
-
-
-def refuse(module: AnsibleModule, wanted: dict[str, Any]) -> None:
-    """Say what keeps the environment from being built."""
-    if wanted["given"]:
-        try:
-            given_environment.interpreter(wanted["given"])
-            if wanted["user"]:
-                given_environment.expect_readable(wanted["given"], wanted["user"])
-        except build_command.BuildError as error:
-            module.fail_json(msg=str(error), **error.details)
-    for name, fix in (
-        ("uv", "run the stage prepare, which makes the cluster's tools"),
-        ("requirements", "copy the lock there first"),
-    ):
-        if not os.path.exists(wanted[name]) and not (wanted["given"] and name == "requirements"):
-            module.fail_json(
-                msg=f"the environment cannot be built without {wanted[name]}",
-                expected=f"a file {wanted[name]}",
-                found="no such file",
-                where=wanted[name],
-                fix=fix,
-            )
 
 
 def remove(module: AnsibleModule, wanted: dict[str, Any], old: list[Path]) -> list[Path]:
@@ -268,6 +243,8 @@ def remove(module: AnsibleModule, wanted: dict[str, Any], old: list[Path]) -> li
     gone: list[Path] = []
     try:
         gone = old_environments.remove(old)
+    except build_command.BuildError as error:
+        module.fail_json(msg=str(error), **error.details)
     except OSError as error:
         module.fail_json(
             msg=f"an old environment cannot be removed: {error}",

@@ -34,6 +34,7 @@ EQUAL = (
     "engine_source",
     "engines",
     "environment_shared_dir",
+    "environment_shared_form",
     "huggingface_token_file",
     "object_storage_credentials_file",
     "object_storage_endpoint",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
-from . import environment, process
+from . import environment, image_mount, process
 from .in_use import users_of
 
 
@@ -38,10 +39,14 @@ def removable(cluster_dir: str, digest: str) -> list[Path]:
 
 
 def remove(places: list[Path]) -> list[Path]:
-    """Remove environments with their locks, but for those that a process runs from."""
+    """Remove environments with their locks, but for those that a process runs from.
+
+    One that is a mounted image is unmounted, and stays where others have it.
+    """
     used = users_of([str(place) for place in places])
     gone = [place for place in places if str(place) not in used]
     for place in gone:
+        image_mount.unmount(place, os.environ)
         shutil.rmtree(place)
         lock = Path(f"{place}.txt")
         if lock.exists():

@@ -68,6 +68,8 @@ def shared(wanted: Settings, job: Job | None, run_dir: str, user: int) -> dict[s
         "cluster_dir": f"{wanted.directory}/{{{{ inventory_hostname }}}}",
         "environment_shared_dir": wanted.directory,
         "port_base": port_base(user, wanted.cluster),
+        # Where a host's own would lie is on the same file system, and another path on each.
+        "environment_shared_form": "tree",
     }
     count, model = wanted.gpus
     if count:

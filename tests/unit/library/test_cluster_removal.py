@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from vllm_ansible.node import image_mount
+from vllm_ansible.node.build_command import BuildError
 
 Module = Callable[..., dict[str, Any]]
 KEEP = ["environments", "models", "tasks"]
@@ -110,3 +114,18 @@ def test_what_cannot_be_removed_is_named(module_as_nobody: Module, nobodys: Path
     assert result["failed"] and "Permission denied" in result["found"]
     assert result["where"] == str(cluster) and result["fix"]
     assert (cluster / "plan.json").exists()
+
+
+def test_what_is_mounted_is_let_go_and_not_emptied(run_module: Module, cluster: Path) -> None:
+    place, image = cluster / "environments/abc", cluster.parent / "abc.squashfs"
+    place.mkdir(parents=True)
+    (place / "file").touch()
+    pack = ["mksquashfs", str(place), str(image), "-quiet", "-no-progress"]
+    subprocess.run(pack, check=True)
+    try:
+        image_mount.mount(image, place, os.environ)
+    except BuildError:
+        pytest.skip("neither this kernel nor squashfuse mounts an image here")
+    assert image_mount.below(str(cluster)) == [place]
+    assert run_module("cluster_removal", arguments(cluster), [])["changed"]
+    assert not cluster.exists() and image.exists()

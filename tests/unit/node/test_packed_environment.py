@@ -1,0 +1,263 @@
+"""What one host has packed, others take: real tar, real squashfs, real mounts; a uv of ours.
+
+The other host is this one without its environments: a pack is good for one path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_ansible.node import (
+    environment,
+    environment_work,
+    image_mount,
+    old_environments,
+)
+from vllm_ansible.node.build_command import BuildError
+
+from ..fake_uv import silent, wanted_with
+
+FORMS = ("copy", "image")
+
+
+class Host:
+    """What a module hands over on a host, and what the module does with it."""
+
+    def __init__(self, wanted: dict[str, Any], form: str) -> None:
+        self.asked = {**wanted, "form": form, "given": "", "user": ""}
+        self.asked["shared_dir"] = str(Path(wanted["cluster_dir"]).parent / "shared")
+
+    @property
+    def wanted(self) -> dict[str, Any]:
+        return environment_work.complete(self.asked)
+
+    @property
+    def place(self) -> Path:
+        return Path(self.wanted["directory"])
+
+    def look(self) -> dict[str, Any]:
+        return environment_work.look(self.wanted)
+
+    def run(self, state: str) -> bool:
+        """Do what is due, and tell whether anything was."""
+        wanted = {**self.wanted, "state": state}
+        found = environment_work.look(wanted)
+        changes = environment_work.changes(wanted, found)
+        if changes:
+            environment_work.work(wanted, found)(wanted, silent)
+        return changes
+
+    def packs(self) -> list[Path]:
+        folder = Path(self.wanted["record"]).parent
+        return [path for path in folder.iterdir() if path.suffix != ".json"]
+
+    def become_another(self) -> None:
+        """Have nothing but what is shared, as another machine."""
+        image_mount.unmount(self.place, os.environ)
+        shutil.rmtree(self.place.parent)
+        self.place.parent.mkdir()
+
+
+def can_mount(directory: Path) -> bool:
+    """Tell whether this machine mounts an image at all."""
+    (directory / "empty").mkdir()
+    image = directory / "empty.squashfs"
+    subprocess.run(["mksquashfs", directory / "empty", image, "-quiet", "-no-progress"], check=True)
+    try:
+        image_mount.mount(image, directory / "empty", os.environ)
+    except BuildError:
+        return False
+    image_mount.unmount(directory / "empty", os.environ)
+    return True
+
+
+@pytest.fixture(params=FORMS)
+def host(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Host]:
+    if request.param == "image" and not can_mount(tmp_path):
+        pytest.skip("neither this kernel nor squashfuse mounts an image here")
+    made = Host(wanted_with(tmp_path, monkeypatch), request.param)
+    yield made
+    for place in image_mount.below(str(tmp_path)):
+        image_mount.unmount(place, os.environ)
+
+
+def builds(host: Host) -> int:
+    return Path(host.asked["environment"]["FAKE_LOG"]).read_text().count("pip sync")
+
+
+def test_what_the_first_has_packed_every_other_one_takes_and_proves(host: Host) -> None:
+    assert host.run("present")
+    built = host.look()
+    assert built["complete"] and built["shared"] and not host.run("present")
+    host.become_another()
+    assert host.look()["shared"] and not host.look()["built"]
+    assert host.run("proven") and not host.run("proven")
+    taken = host.look()
+    assert taken["complete"] and taken["manifest"] == built["manifest"]
+    assert image_mount.is_mounted(host.place) == (host.wanted["form"] == "image")
+    assert (host.place / "lib/python3.11/site-packages/vllm/a.py").read_text() == "a = 1\n"
+    assert (host.place / "bin/python").stat().st_uid == os.geteuid()
+    # Whoever comes first now builds nothing either.
+    host.become_another()
+    assert host.run("present") and builds(host) == 1
+
+
+def test_a_host_takes_nothing_that_does_not_import_there(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.run("present")
+    host.become_another()
+
+    def lacking(*_: Any) -> dict[str, str]:
+        raise BuildError("the engine does not import")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(environment, "check_imports", lacking)
+        with pytest.raises(BuildError, match="does not import"):
+            host.run("proven")
+    assert not host.look()["complete"]
+    assert host.run("proven") and host.look()["complete"]
+
+
+def test_what_was_changed_by_hand_is_noticed_and_taken_anew(host: Host) -> None:
+    host.run("present")
+    host.become_another()
+    host.run("proven")
+    if host.wanted["form"] == "image":
+        with pytest.raises(OSError, match="Read-only"):
+            (host.place / "bin/python").unlink()
+        return
+    site = host.place / "lib/python3.11/site-packages"
+    (site / "ray-2.60.0.dist-info").rename(site / "ray-2.61.0.dist-info")
+    assert host.look()["drift"] == ["ray: expected 2.60.0, found 2.61.0"]
+    assert host.run("proven") and host.look()["complete"]
+    assert sorted(path.name for path in host.place.parent.iterdir()) == [
+        host.place.name,
+        f"{host.place.name}.proof",
+    ]
+
+
+def test_a_pack_that_is_not_whole_counts_as_none(host: Host) -> None:
+    host.run("present")
+    host.become_another()
+    (pack,) = host.packs()
+    with pack.open("ab") as file:
+        file.write(b"more")
+    assert not host.look()["shared"]
+    with pytest.raises(BuildError, match="finds no packed environment"):
+        host.run("proven")
+    assert not host.place.exists()
+    # The first one makes it anew.
+    assert host.run("present") and host.look()["shared"] and builds(host) == 2
+
+
+def test_what_its_record_does_not_say_is_refused(host: Host) -> None:
+    host.run("present")
+    host.become_another()
+    record = Path(host.wanted["record"])
+    record.write_text(json.dumps({**json.loads(record.read_text()), "fingerprint": "other"}))
+    with pytest.raises(BuildError, match="not what its record says"):
+        host.run("proven")
+    assert not host.look()["complete"]
+
+
+def test_a_run_that_was_interrupted_is_taken_up(host: Host) -> None:
+    host.run("present")
+    host.become_another()
+    for left in (host.place, host.place.with_name(f".{host.place.name}.partial")):
+        (left / "lib").mkdir(parents=True)
+        (left / "half").touch()
+    assert host.run("proven") and host.look()["complete"]
+    assert not (host.place / "half").exists()
+    # Whoever packs is interrupted before the record: there is no pack, and the next run makes one.
+    Path(host.wanted["record"]).unlink()
+    host.packs()[0].with_name(".left").touch()
+    assert not host.look()["shared"]
+    assert host.run("present") and host.look()["shared"] and builds(host) == 1
+
+
+def test_another_path_or_another_python_is_refused_by_name(host: Host, tmp_path: Path) -> None:
+    host.run("present")
+    host.asked["cluster_dir"] = str(tmp_path / "elsewhere")
+    with pytest.raises(BuildError, match="finds no packed environment") as error:
+        host.run("proven")
+    assert error.value.details["found"].startswith(f"one for {tmp_path}/cluster/environments/")
+    host.asked["cluster_dir"] = str(tmp_path / "cluster")
+    host.become_another()
+    record = Path(host.wanted["record"])
+    for interpreter, said in (("/gone/python", "no such file"), ("/bin/python3", "3.")):
+        lines = {**json.loads(record.read_text()), "interpreter": interpreter, "python": "3.1.4"}
+        record.write_text(json.dumps(lines))
+        with pytest.raises(BuildError, match="a Python that this host has not") as error:
+            host.run("proven")
+        assert error.value.details["expected"] == f"{interpreter}, Python 3.1.4"
+        assert error.value.details["found"].startswith(said)
+    assert not host.place.exists()
+
+
+def test_an_interpreter_of_the_clusters_own_goes_with_it(host: Host) -> None:
+    own = Path(host.wanted["cluster_dir"]) / "python"
+    newest = own / "cpython-3.11.9/bin/python3.11"
+    newest.parent.mkdir(parents=True)
+    shutil.move(host.asked["environment"]["FAKE_PYTHON"], newest)
+    (own / "cpython-3.11").symlink_to(own / "cpython-3.11.9")
+    uv = Path(host.asked["uv"])
+    # As uv does: a link to the release, which leads to its newest patch.
+    uv.write_text(uv.read_text().replace("cp ", "ln -s "))
+    host.asked["environment"]["FAKE_PYTHON"] = str(own / "cpython-3.11/bin/python3.11")
+    host.run("present")
+    assert json.loads(Path(host.wanted["record"]).read_text())["interpreter"] == ""
+    host.become_another()
+    shutil.rmtree(own)
+    assert host.run("proven") and host.look()["complete"]
+    assert newest.exists() and (host.place / "bin/python").resolve() == newest.resolve()
+
+
+def test_a_copy_replaces_an_image_and_old_ones_go_unmounted_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not can_mount(tmp_path):
+        pytest.skip("neither this kernel nor squashfuse mounts an image here")
+    wanted = wanted_with(tmp_path, monkeypatch)
+    image, copy = Host(wanted, "image"), Host(wanted, "copy")
+    image.run("present")
+    image.become_another()
+    image.run("proven")
+    # Packed again from what is mounted, for others.
+    assert copy.run("present") and not image_mount.is_mounted(copy.place)
+    assert not image.run("proven"), "what lies here whole is as good as an image of it"
+    copy.become_another()
+    image.run("proven")
+    assert old_environments.remove([image.place]) == [image.place]
+    assert not image.place.exists() and image.packs()
+
+
+def test_a_host_without_the_tools_is_told_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host(wanted_with(tmp_path, monkeypatch), "image")
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(BuildError, match="cannot be packed without mksquashfs") as error:
+        host.run("present")
+    assert error.value.details["fix"].startswith("install squashfs-tools here, or say")
+    assert not host.place.exists()
+
+
+def test_a_host_that_cannot_mount_is_told_what_was_tried(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    image.write_text("no image")
+    with pytest.raises(BuildError, match="cannot be mounted") as error:
+        image_mount.mount(image, tmp_path / "place", os.environ)
+    assert error.value.details["fix"].endswith("environment_shared_form: copy")
+    assert error.value.details["found"]
+    assert not image_mount.is_mounted(tmp_path / "place")
