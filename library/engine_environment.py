@@ -39,8 +39,9 @@ options:
     default: present
   given:
     description:
-      - Directory of an environment that somebody else has made, with vLLM and Ray. It is used as it
-        is, with O(packages) laid over it, and nothing is built from a lock.
+      - Directory of an environment, or an image of Apptainer, that somebody else has made, with
+        vLLM and Ray. It is used as it is, with O(packages) laid over it, and nothing is built from
+        a lock.
     type: path
   requirements:
     description: The lock on the host. Without it, the place that RV(requirements) tells.
@@ -48,6 +49,10 @@ options:
   user:
     description: User that engines run as, who must be able to read O(given). Needs root.
     type: str
+  accelerator:
+    description: What engines compute with, such as V(nvidia); an image is given what it takes.
+    type: str
+    default: ""
   packages:
     description: Our own packages, as sources; they are packed into wheels on the host.
     type: list
@@ -146,6 +151,7 @@ from ansible.module_utils.vllm_ansible.node import (
     build_command,
     environment,
     given_environment,
+    given_image,
     old_environments,
     own_wheels,
     shared_environment,
@@ -165,6 +171,7 @@ def main() -> None:
             "requirements": {"type": "path"},
             "given": {"type": "path"},
             "user": {"type": "str"},
+            "accelerator": {"type": "str", "default": ""},
             "packages": {"type": "list", "elements": "dict", "default": []},
             "wheels": {"type": "list", "elements": "dict", "default": []},
             "python": {"type": "str", "default": "3.11"},
@@ -239,9 +246,10 @@ def refuse(module: AnsibleModule, wanted: dict[str, Any]) -> None:
     """Say what keeps the environment from being built."""
     if wanted["given"]:
         try:
-            given_environment.interpreter(wanted["given"])
-            if wanted["user"]:
-                given_environment.expect_readable(wanted["given"], wanted["user"])
+            if given_image.is_image(wanted["given"]):
+                given_image.expect(wanted["given"], wanted["user"])
+            else:
+                given_environment.expect(wanted["given"], wanted["user"])
         except build_command.BuildError as error:
             module.fail_json(msg=str(error), **error.details)
     for name, fix in (

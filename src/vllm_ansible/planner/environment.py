@@ -59,6 +59,8 @@ class Room:
     environment_fingerprint: str = ""
     # Of vLLM, empty where nobody knows.
     engine_version: str = ""
+    # What an engine in an image has to be shown of the host: its weights. Empty without an image.
+    shown: str = ""
 
     @property
     def engine_dir(self) -> str:
@@ -135,6 +137,7 @@ def node_environment(
     return {
         **environment,
         **_accelerator_environment(room, seen),
+        **({"ENGINE_BIND": room.shown} if room.shown else {}),
         **(more or {}),
         **engine.environment,
     }
