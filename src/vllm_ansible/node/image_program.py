@@ -49,6 +49,8 @@ done
 for one; do show "${{one#--*=}}"; done
 unset {unset}
 export PYTHONNOUSERSITE=1
+# For the shell of the image.
+# shellcheck disable=SC2016
 set -- {inside} sh "${{HOME:-/}}" "$packages" "$name" "$@"
 exec "$runtime" exec{flags} --bind "$bind" "$image" /bin/sh -c "$@"
 """

@@ -43,6 +43,12 @@ def image(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return made if request.param == "sandbox" else images.sif(tmp_path / request.param, made)
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Make one in a file, where its form makes no difference."""
+    return images.sif(tmp_path / "vllm.sif", images.sandbox(tmp_path / "sandbox"))
+
+
 def wanted(directory: Path, given: Path, **more: Any) -> dict[str, Any]:
     request = environment_request(Path("none"), [GUARD], "3.11", given=str(given))
     place = environment.directory(str(directory / "cluster"), request["digest"])
@@ -112,8 +118,8 @@ def test_a_program_gets_its_words_and_variables_and_none_of_the_sites(
     assert got["PYTHONNOUSERSITE"] == "1"
 
 
-def test_it_sees_what_it_is_told_of_and_nothing_else(tmp_path: Path, image: Path) -> None:
-    place = built(tmp_path, image)
+def test_it_sees_what_it_is_told_of_and_nothing_else(tmp_path: Path, file: Path) -> None:
+    place = built(tmp_path, file)
     for name in ("weights", "template", "run/t0", "secret", "draft", "a,b"):
         (tmp_path / name).mkdir(parents=True)
     inside = str(tmp_path / "weights/config.json")
@@ -135,11 +141,11 @@ def test_it_sees_what_it_is_told_of_and_nothing_else(tmp_path: Path, image: Path
     assert done.stdout == "[True, True, True, True, False]\n"
 
 
-def test_an_accelerator_is_shown_to_it(tmp_path: Path, image: Path) -> None:
-    assert told(built(tmp_path, image, accelerator="nvidia"), "x")["environ"]["EMULATED_FLAGS"] == (
+def test_an_accelerator_is_shown_to_it(tmp_path: Path, file: Path) -> None:
+    assert told(built(tmp_path, file, accelerator="nvidia"), "x")["environ"]["EMULATED_FLAGS"] == (
         "--nv"
     )
-    assert told(built(tmp_path / "other", image), "x")["environ"]["EMULATED_FLAGS"] == ""
+    assert told(built(tmp_path / "other", file), "x")["environ"]["EMULATED_FLAGS"] == ""
 
 
 @pytest.fixture
@@ -220,10 +226,10 @@ def test_what_its_owner_changes_in_a_sandbox_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["bin/vllm", "bin/python"])
 def test_a_program_that_was_changed_is_noticed_and_mended(
-    tmp_path: Path, image: Path, name: str
+    tmp_path: Path, file: Path, name: str
 ) -> None:
-    place = built(tmp_path, image)
-    asked = wanted(tmp_path, image)
+    place = built(tmp_path, file)
+    asked = wanted(tmp_path, file)
     text = (place / name).read_text()
     (place / name).write_text(text.replace("exec", "echo"))
     found = environment.look(place, asked["digest"])
@@ -251,11 +257,11 @@ def test_one_that_is_not_there_or_no_image_is_told(tmp_path: Path) -> None:
 
 
 def test_where_nothing_runs_images_that_is_told(
-    tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = built(tmp_path, image)
+    place = built(tmp_path, file)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    told_of = refusal(tmp_path / "other", image)
+    told_of = refusal(tmp_path / "other", file)
     assert told_of["expected"] == "apptainer or singularity on PATH"
     assert "module load apptainer" in told_of["fix"]
     done = subprocess.run([place / "bin/vllm"], capture_output=True, text=True, check=False)
@@ -280,12 +286,12 @@ def test_one_that_lacks_an_engine_is_told(tmp_path: Path, gone: str, msg: str) -
 
 
 def test_one_in_which_engines_cannot_compile_is_told(
-    tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = '{"sites": {}, "commands": ["vllm", "ray"], "version": "3.12", %s}'
     lacking = asked % '"compiler": false, "headers": true'
     monkeypatch.setattr(given_image, "output_of", lambda *_: lacking)
-    found = refusal(tmp_path, image, compiles=True)
+    found = refusal(tmp_path, file, compiles=True)
     assert found["found"] == "no compiler"
     assert "Python 3.12" in found["fix"]
 
@@ -303,7 +309,7 @@ def test_one_that_the_engines_user_may_not_read_is_told(tmp_path: Path, image: P
 
 
 def test_a_directory_of_conda_is_no_image(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/python").touch()
-    assert not given_image.is_image(str(tmp_path))
+    (tmp_path / "conda/bin").mkdir(parents=True)
+    (tmp_path / "conda/bin/python").touch()
+    assert not given_image.is_image(str(tmp_path / "conda"))
     assert given_image.is_image("/not/yet/there.sif")
