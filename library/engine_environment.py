@@ -46,8 +46,9 @@ options:
     default: present
   given:
     description:
-      - Directory of an environment that somebody else has made, with vLLM and Ray. It is used as it
-        is, with O(packages) laid over it, and nothing is built from a lock.
+      - Directory of an environment, or an image of Apptainer, that somebody else has made, with
+        vLLM and Ray. It is used as it is, with O(packages) laid over it, and nothing is built from
+        a lock.
     type: path
   requirements:
     description: The lock on the host. Without it, the place that RV(requirements) tells.
@@ -55,6 +56,10 @@ options:
   user:
     description: User that engines run as, who must be able to read O(given). Needs root.
     type: str
+  accelerator:
+    description: What engines compute with, such as V(nvidia); an image is given what it takes.
+    type: str
+    default: ""
   packages:
     description: Our own packages, as sources; they are packed into wheels on the host.
     type: list
@@ -175,6 +180,7 @@ def main() -> None:
             "requirements": {"type": "path"},
             "given": {"type": "path"},
             "user": {"type": "str"},
+            "accelerator": {"type": "str", "default": ""},
             "packages": {"type": "list", "elements": "dict", "default": []},
             "wheels": {"type": "list", "elements": "dict", "default": []},
             "python": {"type": "str", "default": "3.11"},

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from . import launcher
 from .failure import Failure
 
 Report = Callable[..., None]
@@ -71,7 +72,11 @@ def _work_of(pid: int) -> str:
     """Return what a process has done so far, which stands still only when it hangs."""
     if not os.path.exists(f"/proc/{pid}/stat"):
         return ""
-    return f", {processor_seconds(pid):.0f} s of work, {bytes_of(pid, 'rchar') >> 20} MiB read"
+    # What runs an image works through a child.
+    pids = {pid, *launcher.descendants({pid}, launcher.process_table())}
+    work = sum(map(processor_seconds, pids))
+    read = sum(bytes_of(one, "rchar") for one in pids)
+    return f", {work:.0f} s of work, {read >> 20} MiB read"
 
 
 def processor_seconds(pid: int) -> float:

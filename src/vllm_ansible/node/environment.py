@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
-from . import given_environment, own_wheels, uv_command
+from . import given_environment, given_image, own_wheels, uv_command
 from .build_command import (
     BuildError,
     Report,
@@ -73,11 +73,13 @@ def look(place: Path, digest: str, built: Optional[Mapping[str, str]] = None) ->
 
 def summary(place: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return what other stages need to know of a complete environment."""
+    image = given_image.recorded(place).get("image")
     return {
         "directory": str(place),
         "python": str(python(place)),
         "fingerprint": manifest.get("fingerprint", ""),
         "versions": manifest.get("versions", {}),
+        **({"apptainer": image} if image else {}),
     }
 
 
@@ -88,8 +90,9 @@ def python(place: Path) -> Path:
 
 def distributions(place: Path) -> dict[str, str]:
     """Return what is installed, by name, as the directory itself tells, and the one below it."""
-    found = {}
+    found = given_image.condition(place)
     below = [entry for site in given_environment.sites(place) for entry in site.glob("*.dist-info")]
+    below += given_image.entries(place)
     for entry in [*below, *place.glob("lib/python3.*/site-packages/*.dist-info")]:
         name, _, version = entry.name[: -len(".dist-info")].partition("-")
         found[name.lower().replace("_", "-")] = version
@@ -140,30 +143,12 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
     place.parent.mkdir(parents=True, exist_ok=True)
     environment = uv_command.build_environment(wanted)
     given = wanted.get("given") or ""
-    if not python(place).exists():
-        version = (
-            str(given_environment.interpreter(given))
-            if given
-            else uv_command.interpreter(wanted["python"])
-        )
-        run([wanted["uv"], "venv", "--quiet", "--python", version, str(place)], environment)
-    if wanted["compiles"]:
-        check_headers(place, wanted["python"], environment)
-
     built = own_wheels.built_records(wanted["cluster_dir"], wanted["wheels"])
-    names = [str(own_wheels.write_packages(place, wanted["packages"], list(built.values())))]
-    total = len(wanted["packages"]) + len(built)
-    if not given:
-        lock = own_wheels.write_lock(place, Path(wanted["requirements"]), list(built))
-        names.insert(0, str(lock))
-        total += locked(lock.read_text())
-    links = uv_command.find_links(wanted["find_links"], environment)
-    command = uv_command.sync_command(wanted["uv"], place, names, links, wanted["torch_backend"])
-    install(command, environment, place, total, report)
-    if given:
-        # Not even bytecode: it is somebody else's.
-        environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        given_environment.join(place, given, environment)
+    if given and given_image.is_image(given):
+        report(None, None, "", f"asking {given} what it has")
+        given_image.lay(place, wanted, environment)
+    else:
+        fill(place, wanted, built, environment, report)
     versions = check_imports(place, environment, report)
     if wanted["compile_bytecode"] and not given:
         compile_bytecode(place, environment, report)
@@ -181,6 +166,40 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
     partial.write_text(json.dumps(manifest, indent=1, sort_keys=True))
     partial.replace(place / MANIFEST)
     return manifest
+
+
+def fill(
+    place: Path,
+    wanted: dict[str, Any],
+    built: Mapping[str, Any],
+    environment: dict[str, str],
+    report: Report,
+) -> None:
+    """Make a virtual environment of what a lock names, or over one that somebody else has made."""
+    given = wanted.get("given") or ""
+    if not python(place).exists():
+        version = (
+            str(given_environment.interpreter(given))
+            if given
+            else uv_command.interpreter(wanted["python"])
+        )
+        run([wanted["uv"], "venv", "--quiet", "--python", version, str(place)], environment)
+    if wanted["compiles"]:
+        check_headers(place, wanted["python"], environment)
+
+    names = [str(own_wheels.write_packages(place, wanted["packages"], list(built.values())))]
+    total = len(wanted["packages"]) + len(built)
+    if not given:
+        lock = own_wheels.write_lock(place, Path(wanted["requirements"]), list(built))
+        names.insert(0, str(lock))
+        total += locked(lock.read_text())
+    links = uv_command.find_links(wanted["find_links"], environment)
+    command = uv_command.sync_command(wanted["uv"], place, names, links, wanted["torch_backend"])
+    install(command, environment, place, total, report)
+    if given:
+        # Not even bytecode: it is somebody else's.
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        given_environment.join(place, given, environment)
 
 
 def install(

@@ -10,6 +10,7 @@ from typing import Any
 from . import (
     environment,
     given_environment,
+    given_image,
     own_wheels,
     packed_environment,
     shared_environment,
@@ -113,9 +114,8 @@ def _packed(wanted: dict[str, Any], found: dict[str, Any]) -> Work:
 def refuse(wanted: dict[str, Any]) -> None:
     """Raise BuildError with what keeps the environment from being built."""
     if wanted["given"]:
-        given_environment.interpreter(wanted["given"])
-        if wanted["user"]:
-            given_environment.expect_readable(wanted["given"], wanted["user"])
+        kind = given_image if given_image.is_image(wanted["given"]) else given_environment
+        kind.expect(wanted["given"], wanted["user"])
     for name, fix in (
         ("uv", "run the stage prepare, which makes the cluster's tools"),
         ("requirements", "copy the lock there first"),

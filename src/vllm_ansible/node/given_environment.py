@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from . import forked, launcher
 from .build_command import BuildError, output_of
@@ -52,6 +52,13 @@ def interpreter(given: str) -> Path:
             fix="correct environment_path, or mount what it names on this host",
         )
     return found
+
+
+def expect(given: str, user: Optional[str] = None) -> None:
+    """Raise BuildError where there is none, or the user that engines run as may not read it."""
+    interpreter(given)
+    if user:
+        expect_readable(given, user)
 
 
 def expect_readable(given: str, user: str) -> None:

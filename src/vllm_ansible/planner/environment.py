@@ -61,6 +61,8 @@ class Room:
     engine_version: str = ""
     # How containers run here, where the engine comes in an image; empty elsewhere.
     image: Mapping[str, Any] = field(default_factory=dict)
+    # What an engine in an Apptainer image has to be shown of the host: its weights. Empty elsewhere.
+    shown: str = ""
 
     @property
     def engine_dir(self) -> str:
@@ -137,6 +139,7 @@ def node_environment(
     return {
         **environment,
         **_accelerator_environment(room, seen),
+        **({"ENGINE_BIND": room.shown} if room.shown else {}),
         **(more or {}),
         **engine.environment,
     }

@@ -77,7 +77,10 @@ def wanted_processes(
         if absent:
             raise PlanError(_split(engine, absent))
         depends = dict((fingerprints or {}).get(engine.name, {}))
-        rooms = [_room(hosts[host], engine, environments[host]) for host in engine.hosts]
+        rooms = [
+            _room(hosts[host], engine, environments[host], models[host][engine.name]["path"])
+            for host in engine.hosts
+        ]
         refuse_ray(engine, rooms)
         for room in rooms:
             model = models[str(room.host["name"])][engine.name]
@@ -96,12 +99,19 @@ def process_names(engine: str) -> tuple[str, str]:
     return f"{engine}-ray", serving(engine)
 
 
-def _room(host: Mapping[str, Any], engine: PlannedEngine, environment: Mapping[str, Any]) -> Room:
+def _room(
+    host: Mapping[str, Any],
+    engine: PlannedEngine,
+    environment: Mapping[str, Any],
+    weights: str,
+) -> Room:
     """Return the place of an engine on one host."""
     version = str((environment.get("versions") or {}).get("vllm", ""))
     fingerprint = environment.get("fingerprint", "")
     image = environment.get("image") or {}
-    return Room(host, engine, environment["directory"], fingerprint, version, image)
+    # Ray's workers load them and are told of them by the server alone, which is another process.
+    shown = weights if environment.get("apptainer") else ""
+    return Room(host, engine, environment["directory"], fingerprint, version, image, shown)
 
 
 def _split(engine: PlannedEngine, absent: list[str]) -> Problem:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vllm_ansible.planner.planned_engine import PlannedEngine
@@ -46,6 +46,7 @@ class EngineStarts:
     answering: tuple[int, ...]
     common: Mapping[str, str]
     starts: tuple[Start, ...]
+    image: str = ""
 
     @property
     def no_weights(self) -> str:
@@ -53,7 +54,8 @@ class EngineStarts:
         told = f"{self.engine.name} has no weights in {variable('weights')}"
         if self.engine.model_source != "hub":
             return told
-        fetch = f"{ENVIRONMENT}/bin/hf download {self.engine.model}"
+        hub = f"apptainer exec {self.image} hf" if self.image else f"{ENVIRONMENT}/bin/hf"
+        fetch = f"{hub} download {self.engine.model}"
         return f"{told}; where the hub is in reach: {fetch} --local-dir {variable('weights')}"
 
     @property
@@ -68,13 +70,16 @@ def engine_starts(wanted: Wanted) -> tuple[EngineStarts, ...]:
     if is_marked(json.dumps(wanted.plan.to_dict(), ensure_ascii=False)):
         raise PlanError(Problem("an engine holds characters of no language", where="engines"))
     specs = symbolic_processes(wanted)
-    return tuple(_engine(engine, wanted.hosts, specs) for engine in wanted.plan.engines)
+    return tuple(
+        replace(_engine(engine, wanted.hosts, specs), image=wanted.image)
+        for engine in wanted.plan.engines
+    )
 
 
 def symbolic_processes(wanted: Wanted) -> dict[str, tuple[ProcessSpec, ...]]:
     """Return the planner's processes on hosts whose facts are variables of the script."""
     hosts = {name: _host(name, slot, wanted) for slot, name in enumerate(wanted.hosts)}
-    environments = {name: {"directory": ENVIRONMENT} for name in hosts}
+    environments = {name: {"directory": ENVIRONMENT, "apptainer": wanted.image} for name in hosts}
     models = dict.fromkeys(hosts, wanted.models)
     return wanted_processes(wanted.plan, hosts, environments, models)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jinja2
 
+from vllm_ansible.node.image_program import program
 from vllm_ansible.planner.environment import KEPT_ON_THEIR_HOST
 from vllm_ansible.planner.processes import HEAD, LIMITS, SERVE, WORKER
 from vllm_ansible.slurm.endpoint import FILE, published
@@ -65,6 +66,12 @@ def standalone(wanted: Wanted) -> str:
             name: (GUARD / f"{name}.py").read_text(encoding="utf-8").rstrip("\n")
             for name in MODULES
         },
+        program=program(
+            wanted.image,
+            '"$DIRECTORY"/node-0/python',
+            '"$DIRECTORY" "$LOCAL"',
+            wanted.accelerator,
+        ).rstrip("\n"),
         over_ray=any(one.engine.ray_processes() for one in engines),
     )
     return text.rstrip("\n") + "\n"

@@ -10,6 +10,7 @@ from typing import Any
 
 from vllm_ansible.accelerators.accelerator import accelerator
 from vllm_ansible.inventory import cluster
+from vllm_ansible.node.given_image import is_image
 from vllm_ansible.node.model_config import facts
 from vllm_ansible.node.models import model_of
 from vllm_ansible.planner.plan import Plan
@@ -25,7 +26,8 @@ WHERE = "the inventory"
 class Wanted:
     """A plan and all else that the script depends on; seconds are of silence, not of time in all.
 
-    `environment` is the directory of a Python environment on the nodes, or lines that bring one.
+    `environment` is the directory of a Python environment on the nodes, an image of Apptainer, or
+    lines that bring one.
     `models` has by engine its `path`, and with several
     data ranks what they depend on. `hosts` are the inventory's, in the order of Slurm's nodes.
     """
@@ -43,6 +45,12 @@ class Wanted:
     join_seconds: float = 60
     load_seconds: float = 180
     answer_seconds: float = 300
+
+    @property
+    def image(self) -> str:
+        """Return the image that has vLLM and Ray, empty where they are in no image."""
+        one = self.environment[0].rstrip("/")
+        return one if one.startswith("/") and is_image(one) else ""
 
 
 def wanted(
@@ -123,8 +131,8 @@ def _environment_problems(variables: Mapping[str, Any]) -> list[Problem]:
     """Return what keeps the nodes from having vLLM and Ray."""
     value = variables.get("slurm_environment") or variables.get("environment_path")
     expected = (
-        "the directory of an environment that has vLLM and Ray, or a list of lines for a shell "
-        "after which `vllm` is on PATH"
+        "the directory of an environment that has vLLM and Ray, an image of Apptainer that has "
+        "them, or a list of lines for a shell after which `vllm` is on PATH"
     )
     if isinstance(value, list) and value and all(isinstance(one, str) and one for one in value):
         return []

@@ -1,0 +1,315 @@
+"""An image of somebody else's, with ours laid over it, run by a stand-in for Apptainer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_ansible.environment_request import environment_request, read_package
+from vllm_ansible.node import environment, given_image
+from vllm_ansible.node.build_command import BuildError
+
+from ..fake_uv import silent
+from . import images
+from .conftest import alive, wait_until
+
+GUARD = images.ROOT / "packages/vllm_guard"
+
+
+@pytest.fixture(autouse=True)
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Apptainer on PATH, and what modules of a site would set."""
+    monkeypatch.setenv("PATH", f"{images.install(tmp_path / 'bin')}:{os.environ['PATH']}")
+    monkeypatch.setenv("APPTAINER_BIND", images.site_binds())
+    monkeypatch.setenv("PYTHONPATH", "/site/python")
+    monkeypatch.setenv("PYTHONHOME", "/site/home")
+    monkeypatch.setenv("CUDA_HOME", "/site/cuda")
+    monkeypatch.delenv("TMPDIR", raising=False)
+
+
+@pytest.fixture(params=["sandbox", "vllm.sif"])
+def image(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Make what a person may have, in each of its forms."""
+    made = images.sandbox(tmp_path / "sandbox")
+    return made if request.param == "sandbox" else images.sif(tmp_path / request.param, made)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Make one in a file, where its form makes no difference."""
+    return images.sif(tmp_path / "vllm.sif", images.sandbox(tmp_path / "sandbox"))
+
+
+def wanted(directory: Path, given: Path, **more: Any) -> dict[str, Any]:
+    request = environment_request(Path("none"), [GUARD], "3.11", given=str(given))
+    place = environment.directory(str(directory / "cluster"), request["digest"])
+    return {
+        **request,
+        **{"cluster_dir": str(directory / "cluster"), "directory": str(place), "uv": "/no/uv"},
+        **{"requirements": f"{place}.txt", "given": str(given), "find_links": []},
+        **{"torch_backend": "", "compiles": False, "compile_bytecode": True, "environment": {}},
+        **more,
+    }
+
+
+def built(directory: Path, given: Path, **more: Any) -> Path:
+    asked = wanted(directory, given, **more)
+    environment.build(asked, silent)
+    assert environment.look(Path(asked["directory"]), asked["digest"])["complete"]
+    return Path(asked["directory"])
+
+
+def told(place: Path, *arguments: str, **variables: str) -> dict[str, Any]:
+    """Run the engine of the image, which ends with 3, and return what it got."""
+    done = subprocess.run(
+        [place / "bin/vllm", *arguments],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_it_is_used_as_it_is_with_our_packages_over_it(tmp_path: Path, image: Path) -> None:
+    before = sorted(tmp_path.joinpath("sandbox").rglob("*"))
+    asked = wanted(tmp_path, image)
+    manifest = environment.build(asked, silent)
+    guard = read_package(GUARD)
+    found = manifest["distributions"]
+    assert {name: found[name] for name in ("vllm", "ray", "torch", "vllm-guard")} == {
+        **{"vllm": "0.32.0", "ray": "2.60.0", "torch": "2.13.0"},
+        **{guard["name"]: guard["version"]},
+    }
+    assert found[image.name] == given_image.stamp(str(image))
+    assert manifest["versions"]["vllm"] == "0.32.0"
+    place = Path(asked["directory"])
+    looked = environment.look(place, asked["digest"])
+    assert looked["complete"] and not looked["drift"]
+    assert environment.summary(place, manifest)["apptainer"] == str(image)
+    assert subprocess.run([place / "bin/ray"], check=False).returncode == 4
+    assert sorted(tmp_path.joinpath("sandbox").rglob("*")) == before
+
+
+def test_a_program_gets_its_words_and_variables_and_none_of_the_sites(
+    tmp_path: Path, image: Path
+) -> None:
+    place = built(tmp_path, image)
+    words = ["serve", "a b", "", "$(no)", "it's", '"', "--x=*"]
+    found = told(place, *words, HOME=str(tmp_path / "cluster"), VLLM_HOST_IP="10.0.0.1")
+    assert found["argv"] == words
+    assert found["guard"] == str(place / "packages/vllm_guard/__init__.py")
+    got = found["environ"]
+    assert (got["HOME"], got["VLLM_HOST_IP"]) == (str(tmp_path / "cluster"), "10.0.0.1")
+    assert got["PYTHONPATH"] == f"{place}/packages:/{images.SITE}"
+    assert got["CUDA_HOME"] == "/cuda"
+    assert got["PATH"].startswith("/opt/vllm/bin:")
+    assert "PYTHONHOME" not in got
+    assert got["PYTHONNOUSERSITE"] == "1"
+
+
+def test_it_sees_what_it_is_told_of_and_nothing_else(tmp_path: Path, file: Path) -> None:
+    place = built(tmp_path, file)
+    for name in ("weights", "template", "run/t0", "secret", "draft", "a,b"):
+        (tmp_path / name).mkdir(parents=True)
+    inside = str(tmp_path / "weights/config.json")
+    Path(inside).touch()
+    seen = [str(tmp_path / "weights"), str(tmp_path / "run/t0"), str(tmp_path / "cluster")]
+    told_of = f"--chat-template={tmp_path / 'template'}"
+    variables = {"TMPDIR": seen[1], "ENGINE_BIND": str(tmp_path / "draft")}
+    assert told(place, *seen, told_of, **variables)["sees"] == seen
+    here = "import os, sys; print([os.path.exists(one) for one in sys.stdin.read().split()])"
+    asked = [inside, *(str(tmp_path / one) for one in ("template", "draft", "run", "secret"))]
+    done = subprocess.run(
+        [place / "bin/python", "-c", here, str(tmp_path / "weights"), told_of, f"{tmp_path}/a,b"],
+        input=" ".join(asked),
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[True, True, True, True, False]\n"
+
+
+def test_an_accelerator_is_shown_to_it(tmp_path: Path, file: Path) -> None:
+    assert told(built(tmp_path, file, accelerator="nvidia"), "x")["environ"]["EMULATED_FLAGS"] == (
+        "--nv"
+    )
+    assert told(built(tmp_path / "other", file), "x")["environ"]["EMULATED_FLAGS"] == ""
+
+
+@pytest.fixture
+def waiting(tmp_path: Path, image: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Start an engine that waits; return what was started and the process in the image."""
+    place = built(tmp_path, image)
+    process = subprocess.Popen([place / "bin/vllm", "wait"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waits\n"
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    yield process, int(children.read_text())
+    process.kill()
+    process.wait()
+
+
+def test_signals_reach_the_program_and_its_status_comes_back(
+    waiting: tuple[subprocess.Popen[str], int],
+) -> None:
+    process, inside = waiting
+    assert process.stdout is not None
+    for one in (signal.SIGUSR1, signal.SIGTERM):
+        process.send_signal(one)
+        assert process.stdout.readline() == f"{one.name}\n"
+    assert "opt/vllm/bin/vllm" in Path(f"/proc/{inside}/cmdline").read_text()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 7
+
+
+def test_a_program_ends_with_what_started_it(waiting: tuple[subprocess.Popen[str], int]) -> None:
+    process, inside = waiting
+    process.kill()
+    wait_until(lambda: not alive(inside))
+
+
+def test_another_image_in_its_place_is_noticed_and_taken_over(tmp_path: Path) -> None:
+    theirs = images.sandbox(tmp_path / "sandbox")
+    image = images.sif(tmp_path / "vllm.sif", theirs)
+    asked = wanted(tmp_path, image)
+    first = environment.build(asked, silent)
+    was = given_image.stamp(str(image))
+    site = theirs / images.SITE
+    (site / "torch-2.13.0.dist-info").rename(site / "torch-2.14.0.dist-info")
+    image.unlink()
+    found = environment.look(Path(asked["directory"]), asked["digest"])
+    assert (found["complete"], found["drift"]) == (
+        False,
+        [f"vllm.sif: expected {was}, found nothing"],
+    )
+    images.sif(tmp_path / "newer.sif", theirs).rename(image)
+    found = environment.look(Path(asked["directory"]), asked["digest"])
+    assert found["drift"] == [f"vllm.sif: expected {was}, found {given_image.stamp(str(image))}"]
+    second = environment.build(asked, silent)
+    assert second["distributions"]["torch"] == "2.14.0"
+    assert second["fingerprint"] != first["fingerprint"]
+    assert environment.look(Path(asked["directory"]), asked["digest"])["complete"]
+
+
+def test_a_copy_of_an_image_is_the_same(tmp_path: Path) -> None:
+    image = images.sif(tmp_path / "vllm.sif", images.sandbox(tmp_path / "sandbox"))
+    (tmp_path / "elsewhere").mkdir()
+    copy = shutil.copyfile(image, tmp_path / "elsewhere/vllm.sif")
+    prints = {
+        environment.build(wanted(directory, given), silent)["fingerprint"]
+        for directory, given in ((tmp_path / "a", image), (tmp_path / "b", copy))
+    }
+    assert len(prints) == 1
+
+
+def test_what_its_owner_changes_in_a_sandbox_is_noticed(tmp_path: Path) -> None:
+    theirs = images.sandbox(tmp_path / "sandbox")
+    asked = wanted(tmp_path, theirs)
+    environment.build(asked, silent)
+    site = theirs / images.SITE
+    (site / "torch-2.13.0.dist-info").rename(site / "torch-2.14.0.dist-info")
+    found = environment.look(Path(asked["directory"]), asked["digest"])
+    assert found["drift"] == ["torch: expected 2.13.0, found 2.14.0"]
+
+
+@pytest.mark.parametrize("name", ["bin/vllm", "bin/python"])
+def test_a_program_that_was_changed_is_noticed_and_mended(
+    tmp_path: Path, file: Path, name: str
+) -> None:
+    place = built(tmp_path, file)
+    asked = wanted(tmp_path, file)
+    text = (place / name).read_text()
+    (place / name).write_text(text.replace("exec", "echo"))
+    found = environment.look(place, asked["digest"])
+    assert found["drift"] == ["programs in bin: expected nothing, found others"]
+    environment.build(asked, silent)
+    assert (place / name).read_text() == text
+    assert environment.look(place, asked["digest"])["complete"]
+
+
+def refusal(directory: Path, given: Path, **more: Any) -> dict[str, str]:
+    with pytest.raises(BuildError) as caught:
+        environment.build(wanted(directory, given, **more), silent)
+    assert not (Path(wanted(directory, given)["directory"]) / environment.MANIFEST).exists()
+    return {"msg": str(caught.value), **caught.value.details}
+
+
+def test_one_that_is_not_there_or_no_image_is_told(tmp_path: Path) -> None:
+    gone = refusal(tmp_path, tmp_path / "gone.sif")
+    assert gone["found"] == f"no file {tmp_path / 'gone.sif'}"
+    text = tmp_path / "notes.sif"
+    text.write_text("no image\n")
+    assert refusal(tmp_path, text)["msg"] == "what environment_path names is no image"
+    (tmp_path / "plain.sif").mkdir()
+    assert "apptainer build --sandbox" in refusal(tmp_path, tmp_path / "plain.sif")["expected"]
+
+
+def test_where_nothing_runs_images_that_is_told(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = built(tmp_path, file)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    told_of = refusal(tmp_path / "other", file)
+    assert told_of["expected"] == "apptainer or singularity on PATH"
+    assert "module load apptainer" in told_of["fix"]
+    done = subprocess.run([place / "bin/vllm"], capture_output=True, text=True, check=False)
+    assert done.returncode == 127
+    assert "neither apptainer nor singularity is on PATH" in done.stderr
+    monkeypatch.setenv("PATH", f"{images.install(tmp_path / 'old', 'singularity')}:/usr/bin:/bin")
+    assert told(place, "x")["argv"] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("gone", "msg"),
+    [
+        ("opt/vllm/bin/ray", "the image has no command ray"),
+        ("opt/vllm/bin/vllm", "the image has no command vllm"),
+        (f"{images.SITE}/torch/__init__.py", "the engine does not import"),
+    ],
+)
+def test_one_that_lacks_an_engine_is_told(tmp_path: Path, gone: str, msg: str) -> None:
+    theirs = images.sandbox(tmp_path / "sandbox")
+    (theirs / gone).unlink()
+    assert refusal(tmp_path, images.sif(tmp_path / "vllm.sif", theirs))["msg"] == msg
+
+
+def test_one_in_which_engines_cannot_compile_is_told(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = '{"sites": {}, "commands": ["vllm", "ray"], "version": "3.12", %s}'
+    lacking = asked % '"compiler": false, "headers": true'
+    monkeypatch.setattr(given_image, "output_of", lambda *_: lacking)
+    found = refusal(tmp_path, file, compiles=True)
+    assert found["found"] == "no compiler"
+    assert "Python 3.12" in found["fix"]
+
+
+def test_one_that_the_engines_user_may_not_read_is_told(tmp_path: Path, image: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root starts engines as another user")
+    with pytest.raises(BuildError) as caught:
+        given_image.expect(str(image), "nobody")
+    assert "Permission denied" in caught.value.details["found"]
+    with tempfile.TemporaryDirectory(dir="/opt") as directory:
+        Path(directory).chmod(0o755)
+        readable = images.sif(Path(directory) / "vllm.sif", images.sandbox(tmp_path / "again"))
+        given_image.expect(str(readable), "nobody")
+
+
+def test_a_directory_of_conda_is_no_image(tmp_path: Path) -> None:
+    (tmp_path / "conda/bin").mkdir(parents=True)
+    (tmp_path / "conda/bin/python").touch()
+    assert not given_image.is_image(str(tmp_path / "conda"))
+    assert given_image.is_image("/not/yet/there.sif")
