@@ -79,7 +79,7 @@ def summary(place: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "python": str(python(place)),
         "fingerprint": manifest.get("fingerprint", ""),
         "versions": manifest.get("versions", {}),
-        **({"image": image} if image else {}),
+        **({"apptainer": image} if image else {}),
     }
 
 

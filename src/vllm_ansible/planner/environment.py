@@ -59,7 +59,7 @@ class Room:
     environment_fingerprint: str = ""
     # Of vLLM, empty where nobody knows.
     engine_version: str = ""
-    # What an engine in an image has to be shown of the host: its weights. Empty without an image.
+    # What an engine in an image of Apptainer has to be shown: its weights. Empty elsewhere.
     shown: str = ""
 
     @property

@@ -107,7 +107,7 @@ def _room(
     version = str((environment.get("versions") or {}).get("vllm", ""))
     fingerprint = environment.get("fingerprint", "")
     # Ray's workers load them and are told of them by the server alone, which is another process.
-    shown = weights if environment.get("image") else ""
+    shown = weights if environment.get("apptainer") else ""
     return Room(host, engine, environment["directory"], fingerprint, version, shown)
 
 

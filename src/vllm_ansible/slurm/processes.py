@@ -79,7 +79,7 @@ def engine_starts(wanted: Wanted) -> tuple[EngineStarts, ...]:
 def symbolic_processes(wanted: Wanted) -> dict[str, tuple[ProcessSpec, ...]]:
     """Return the planner's processes on hosts whose facts are variables of the script."""
     hosts = {name: _host(name, slot, wanted) for slot, name in enumerate(wanted.hosts)}
-    environments = {name: {"directory": ENVIRONMENT, "image": wanted.image} for name in hosts}
+    environments = {name: {"directory": ENVIRONMENT, "apptainer": wanted.image} for name in hosts}
     models = dict.fromkeys(hosts, wanted.models)
     return wanted_processes(wanted.plan, hosts, environments, models)
 

@@ -96,7 +96,7 @@ def test_it_is_used_as_it_is_with_our_packages_over_it(tmp_path: Path, image: Pa
     place = Path(asked["directory"])
     looked = environment.look(place, asked["digest"])
     assert looked["complete"] and not looked["drift"]
-    assert environment.summary(place, manifest)["image"] == str(image)
+    assert environment.summary(place, manifest)["apptainer"] == str(image)
     assert subprocess.run([place / "bin/ray"], check=False).returncode == 4
     assert sorted(tmp_path.joinpath("sandbox").rglob("*")) == before
 

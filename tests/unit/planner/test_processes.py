@@ -201,7 +201,7 @@ def test_no_port_of_ray_is_left_to_its_defaults() -> None:
 def test_an_engine_in_an_image_is_shown_its_weights_and_no_other_one_is() -> None:
     plan = planned({**SPANNING, "executor": "ray"})
     models = {host: {"a": {"path": "/models/m"}} for host in HOSTS}
-    of_image = {name: {**one, "image": "/i.sif"} for name, one in ENVIRONMENTS.items()}
+    of_image = {name: {**one, "apptainer": "/i.sif"} for name, one in ENVIRONMENTS.items()}
     for environments, shown in ((of_image, "/models/m"), (ENVIRONMENTS, None)):
         found = wanted_processes(plan, HOSTS, environments, models)
         specs = [spec for specs in found.values() for spec in specs]
