@@ -134,7 +134,9 @@ requirements:
   type: str
   returned: success
 environment:
-  description: C(directory), C(python), C(fingerprint) and C(versions) of a complete environment.
+  description:
+    - C(directory), C(python), C(fingerprint) and C(versions) of a complete environment.
+    - C(apptainer) is the image that it is in, if any.
   type: dict
   returned: success
 manifest:

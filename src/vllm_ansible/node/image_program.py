@@ -35,14 +35,20 @@ for runtime in apptainer singularity ""; do
 done
 [ -n "$runtime" ] || {{ echo "neither apptainer nor singularity is on PATH: $PATH" >&2; exit 127; }}
 bind=
+# A path of the host, unless one above it is shown: Apptainer needs no place for it then.
 show() {{
+  above=$1
+  while [ -n "$above" ]; do
+    case ",$bind," in *",$above,"*) return ;; esac
+    case "$above" in */*) above=${{above%/*}} ;; *) above= ;; esac
+  done
   case "$1" in
     / | /bin/* | /dev/* | /etc/* | /lib/* | /lib64/* | /proc/* | /sbin/* | /sys/* | /usr/*) ;;
     *[,:]*) ;;
     /*) [ ! -e "$1" ] || bind=$bind${{bind:+,}}$1 ;;
   esac
 }}
-for one in {binds} "$packages" "${{TMPDIR:-}}" "${{TMPDIR%/*}}" "${{ENGINE_BIND:-}}"; do
+for one in {binds} "$packages" "${{TMPDIR%/*}}" "${{TMPDIR:-}}" "${{ENGINE_BIND:-}}"; do
   show "$one"
 done
 # What it is told of, it is to see: such as the weights.

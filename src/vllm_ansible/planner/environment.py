@@ -61,7 +61,7 @@ class Room:
     engine_version: str = ""
     # How containers run here, where the engine comes in an image; empty elsewhere.
     image: Mapping[str, Any] = field(default_factory=dict)
-    # What an engine in an Apptainer image has to be shown of the host: its weights. Empty elsewhere.
+    # What an engine in an image of Apptainer has to be shown: its weights. Empty elsewhere.
     shown: str = ""
 
     @property

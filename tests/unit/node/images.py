@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 STAND_IN = ROOT / "tests/emulators/apptainer.py"
 # The engine of these images: it tells what it got, or waits for signals.
 VLLM = """#!/usr/bin/env python3
-import json, os, signal, sys
+import json, os, signal, sys, time
 import vllm_guard
 if sys.argv[1] == "wait":
     for one in (signal.SIGTERM, signal.SIGUSR1):
@@ -19,7 +19,7 @@ if sys.argv[1] == "wait":
     signal.signal(signal.SIGINT, lambda *_: sys.exit(7))
     print("waits", flush=True)
     while True:
-        signal.pause()
+        time.sleep(0.05)  # a signal just before a pause would be handled after it
 print(json.dumps({"argv": sys.argv[1:], "environ": dict(os.environ), "parent": os.getppid(),
                   "sees": [one for one in sys.argv[1:] if os.path.exists(one)],
                   "guard": vllm_guard.__file__}))

@@ -141,6 +141,19 @@ def test_it_sees_what_it_is_told_of_and_nothing_else(tmp_path: Path, file: Path)
     assert done.stdout == "[True, True, True, True, False]\n"
 
 
+def test_what_lies_in_something_shown_is_not_shown_again(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = built(tmp_path, file)
+    (tmp_path / "bin/apptainer").write_text('#!/bin/sh\necho "$3"\n')
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    monkeypatch.setenv("TMPDIR", f"{tmp_path}/cluster/run/t0")
+    words = [str(weights), f"--config={place}/image.json", f"{weights}", "/usr/bin/env", "a/b"]
+    done = subprocess.run([place / "bin/vllm", *words], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{tmp_path}/cluster,{weights}\n"
+
+
 def test_an_accelerator_is_shown_to_it(tmp_path: Path, file: Path) -> None:
     assert told(built(tmp_path, file, accelerator="nvidia"), "x")["environ"]["EMULATED_FLAGS"] == (
         "--nv"
