@@ -34,8 +34,8 @@ class Group:
 class Rank:
     """One rank: `slots` requests at a time, `step` seconds a token."""
 
-    def __init__(self, group: Group, step: float, slots: int) -> None:
-        self.group, self.step = group, step
+    def __init__(self, group: Group, step: float, slots: int, key: str) -> None:
+        self.group, self.step, self.key = group, step, key
         self.slots = asyncio.Semaphore(slots)
         self.hung = False
         self.running = self.waiting = self.tokens = self.given_up = 0
@@ -49,6 +49,7 @@ class Rank:
         made.router.add_post("/set", self.set)
         made.router.add_get("/v1/models", self.models)
         made.router.add_post("/v1/completions", self.complete)
+        made.router.add_post("/v1/chat/completions", self.complete)
         return made
 
     async def health(self, _: web.Request) -> web.Response:
@@ -70,7 +71,7 @@ class Rank:
         return web.Response()
 
     def lets_in(self, request: web.Request) -> int:
-        return 200 if request.headers.get("Authorization") == f"Bearer {KEY}" else 401
+        return 200 if request.headers.get("Authorization") == f"Bearer {self.key}" else 401
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -103,8 +104,14 @@ class Rank:
         if not body.get("stream"):
             for _ in range(number):
                 await self.token()
-            usage = {"completion_tokens": number}
-            return web.json_response({"choices": [{"text": "x " * number}], "usage": usage})
+            words = "Paris " * number
+            choice = {
+                "text": words,
+                "message": {"content": words},
+                "logprobs": {"content": [{"logprob": -0.5}]},
+                "finish_reason": "stop",
+            }
+            return web.json_response({"choices": [choice], "usage": {"completion_tokens": number}})
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         for place in range(number):
@@ -121,10 +128,11 @@ async def main() -> None:
     parser.add_argument("--step", type=float, default=0.01)
     parser.add_argument("--slots", type=int, default=64)
     parser.add_argument("--lockstep", action="store_true")
+    parser.add_argument("--key", default=KEY)
     told = parser.parse_args()
     group = Group(told.lockstep)
     for port in told.ports.split(","):
-        rank = Rank(group, told.step, told.slots)
+        rank = Rank(group, told.step, told.slots, told.key)
         group.ranks.append(rank)
         # As uvicorn does, a request ends when whoever asked is gone.
         runner = web.AppRunner(rank.application(), handler_cancellation=True, shutdown_timeout=0.1)

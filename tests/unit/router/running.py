@@ -103,6 +103,7 @@ class Running:
             "router_most_connections": 2000,
             "router_run_dir": self.run_dir,
             "router_dir": self.directory,
+            "router_client_keys_file": "",
             "router_silence_seconds": 60,
             "router_check_milliseconds": int(ANSWER_SECONDS * 1000),
             "router_listen": f"127.0.0.1:{self.port}",

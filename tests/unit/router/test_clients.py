@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import signal
 import socket
@@ -82,7 +83,7 @@ def test_chunks_of_a_stream_arrive_as_they_are_made(started: Callable[..., Runni
             if line.startswith(b"data: {"):
                 times.append(time.monotonic())
         connection.close()
-        return [after - before for before, after in zip(times, times[1:], strict=False)]
+        return [after - before for before, after in itertools.pairwise(times)]
 
     found = gaps(running.port, CLIENT_KEY)
     assert len(found) == 9
