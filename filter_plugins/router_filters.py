@@ -32,6 +32,7 @@ class FilterModule:
         """Return the filters by name."""
         return {
             "router_concern": routers.concern,
+            "router_removal": routers.removal,
             "router_measurements": routers.measurements,
             "routers_on": routers_on,
             "routers_recorded": routers.recorded,

@@ -34,6 +34,7 @@ SCENARIOS = (
         "nfs_cache",
         "host",
         "managed_process",
+        "router",
         "reach",
         "devices",
     ),

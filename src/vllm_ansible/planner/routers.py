@@ -102,6 +102,15 @@ def recorded(processes: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def removal(engines: Iterable[str]) -> list[dict[str, str]]:
+    """Return the steps that stop and forget what stands before the ranks of these engines."""
+    return [
+        {"name": name(engine), "engine": "", "state": "absent"}
+        for engine in engines
+        for name in (router_of, watch_of)
+    ]
+
+
 def concern(
     engines: Iterable[Engine], host: str, processes: Mapping[str, Mapping[str, Any]]
 ) -> bool:

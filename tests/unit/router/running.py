@@ -157,7 +157,7 @@ class Running:
 
     def start_watch(self) -> None:
         main = ROLE / "files/watch/main.py"
-        self._start("watch", sys.executable, "-s", "-E", main, self.directory / "watch.json")
+        self._start("watch", sys.executable, "-s", "-E", "-B", main, self.directory / "watch.json")
         wait_until(lambda: listens(self.watch_port))
 
     def start_haproxy(self) -> None:
