@@ -55,7 +55,7 @@ def main() -> None:
         argument_spec={
             "socket": {"type": "path", "required": True},
             "rank": {"type": "str", "default": ""},
-            "state": {"choices": ["look", router.DRAIN, router.READY], "default": "look"},
+            "state": {"choices": ["look", "drain", "ready"], "default": "look"},
         },
         supports_check_mode=True,
     )
