@@ -25,6 +25,12 @@ def routers_on(engines: Any, hosts: Any, name: str, engine_version: str) -> list
         raise AnsibleFilterError(f"routers_on: {error}") from error
 
 
+def proof(told: Any, ranks: Any, answer: Any, where: str, log: str) -> list[dict[str, Any]]:
+    """Return what must hold of a router: every rank up and proven, and an answer by way of it."""
+    found = routers.measurements(plain(ranks), plain(told)["ranks"], where, log)
+    return [*found, routers.answer_measurement(plain(answer), str(told["url"]), log)]
+
+
 class FilterModule:
     """What Ansible looks for in this file."""
 
@@ -33,7 +39,8 @@ class FilterModule:
         return {
             "router_concern": routers.concern,
             "router_removal": routers.removal,
-            "router_measurements": routers.measurements,
+            "router_starting_ports": routers.starting_ports,
+            "router_proof": proof,
             "routers_on": routers_on,
             "routers_recorded": routers.recorded,
         }

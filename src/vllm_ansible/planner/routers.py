@@ -119,6 +119,28 @@ def concern(
     return wanted or bool(recorded(processes))
 
 
+def starting_ports(
+    told: Mapping[str, Any], processes: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """Return the ports that a router's processes take which do not run yet, and whose they are."""
+    wanted = ((told["port"], told["process"]), (told["watch_port"], told["watch"]))
+    return {
+        str(port): str(name) for port, name in wanted if not processes.get(name, {}).get("running")
+    }
+
+
+def answer_measurement(answer: Mapping[str, Any], url: str, log: str) -> dict[str, Any]:
+    """Return the measurement of what completion_check has found of the router itself."""
+    return {
+        "what": "an answer by way of the router, and none without the key",
+        "ok": bool(answer.get("ok")),
+        "expected": "a correct answer",
+        "found": answer.get("reason") or answer.get("answer") or "nothing",
+        "where": url,
+        "fix": f"read {log}",
+    }
+
+
 def measurements(
     ranks: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]], where: str, log: str
 ) -> list[dict[str, Any]]:

@@ -79,6 +79,19 @@ def test_a_host_is_concerned_that_has_one_or_is_to_have_one() -> None:
     ]
 
 
+def test_ports_are_asked_of_what_does_not_run_yet() -> None:
+    (told,) = routers.on_host([ENGINE], HOSTS, "n1", "")
+    assert routers.starting_ports(told, {}) == {"8002": "r1-router", "20215": "r1-watch"}
+    running = {"r1-router": {"running": False}, "r1-watch": {"running": True}}
+    assert routers.starting_ports(told, running) == {"8002": "r1-router"}
+
+
+def test_no_answer_by_way_of_the_router_does_not_hold() -> None:
+    found = routers.answer_measurement({"ok": False, "reason": "HTTP 503: {}"}, ROUTER, "log")
+    assert not found["ok"] and found["found"] == "HTTP 503: {}"
+    assert routers.answer_measurement({"ok": True, "answer": "Paris"}, ROUTER, "log")["ok"]
+
+
 def test_others_look_where_the_router_is() -> None:
     record = {"engine": "", "running": True, "started_at": 0, "pid": 7, "exit_status": None}
     (line,) = status_rows({"r1-router": record}, [ENGINE], "10.0.0.1", 5)
