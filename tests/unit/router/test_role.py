@@ -112,8 +112,8 @@ class Site:
             "allow_disruption": False,
             "environment_installed": {"python": sys.executable, "versions": {"vllm": "0.32.0"}},
             "router_haproxy": HAPROXY,
-            # Half a minute of patience is for real engines on processors.
-            "router_answer_seconds": "2",
+            # More than a busy machine takes for one token, and less than the gate waits.
+            "router_answer_seconds": "4",
             **variables,
         }
         extra = self.directory / "extra.json"
