@@ -17,6 +17,12 @@ options:
     required: true
   host: {description: C(site_host) of this host., type: dict, required: true}
   cluster: {description: The cluster that owns the processes., type: str, required: true}
+  allow_restart:
+    description:
+      - Whether a running process may be restarted. A decision has weighed that before, and stops
+        first what it starts; who has none asks here.
+    type: bool
+    default: true
 """
 
 EXAMPLES = r"""
@@ -65,6 +71,7 @@ class ActionModule(ActionBase):
                 "steps": {"type": "list", "elements": "dict", "required": True},
                 "host": {"type": "dict", "required": True},
                 "cluster": {"type": "str", "required": True},
+                "allow_restart": {"type": "bool", "default": True},
             }
         )
         host = wanted["host"]
@@ -74,8 +81,7 @@ class ActionModule(ActionBase):
             "run_dir": supervisor_dir(host),
             "supervisor": host["supervisor"],
             "supervisord_python": f"{host['cluster_dir']}/tools/bin/python",
-            # The decision has weighed every restart before; it stops first what it starts.
-            "allow_restart": True,
+            "allow_restart": wanted["allow_restart"],
         }
         done: list[dict[str, Any]] = []
         for step in wanted["steps"]:

@@ -20,7 +20,8 @@ class ActionModule(ActionBase):
     """Turn the verdicts of all engines into evidence; runs once, on the controller.
 
     verdicts is what engine_verdicts returned, engines those of the plan that hosts of this run
-    serve, api_key_file where the key lies on the controller.
+    serve, api_key_file where the key lies on the controller, routers the addresses that stand
+    before the ranks of engines, by name.
     """
 
     TRANSFERS_FILES = False
@@ -30,6 +31,7 @@ class ActionModule(ActionBase):
         result = dict(super().run(tmp, task_vars))
         wanted = self._task.args
         ready = wanted["verdicts"]["ready"]
+        routers = wanted.get("routers") or {}
         missing = [one["name"] for one in wanted["engines"] if one["name"] not in ready]
         missing += [
             rank
@@ -66,9 +68,7 @@ class ActionModule(ActionBase):
                 "name": engine["name"],
                 "model": engine["model"],
                 "served_name": engine["served_name"],
-                "endpoint": verdict["endpoint"],
-                # Each is an address of its own: nothing stands before them yet.
-                **({"ranks": verdict["ranks"]} if "ranks" in verdict else {}),
+                **_reached(engine["name"], verdict, routers),
                 **_dashboard(engine),
                 "max_num_seqs": whole_number(engine["arguments"], "max_num_seqs"),
                 "api_key_file": wanted["api_key_file"],
@@ -99,6 +99,16 @@ class ActionModule(ActionBase):
         }
 
 
+def _reached(name: str, verdict: dict[str, Any], routers: dict[str, str]) -> dict[str, Any]:
+    """Return where an engine answers, and each of several ranks, behind a router or alone."""
+    behind = name in routers
+    return {
+        "endpoint": f"{routers[name]}/v1" if behind else verdict["endpoint"],
+        **({"router": True} if behind else {}),
+        **({"ranks": verdict["ranks"]} if "ranks" in verdict else {}),
+    }
+
+
 def _attention(printed: dict[str, list[str]]) -> dict[str, list[str]]:
     """Return the attention backends in use, and in `misses` those passed over though asked for."""
     used = printed.get("used", [])
@@ -127,6 +137,8 @@ def _line(engine: dict[str, Any]) -> str:
         answer = f"{answer}; {thought}" if engine["answer"].strip() else thought
     where = ", ".join(rank["endpoint"] for rank in engine.get("ranks", ()))
     where = f"{len(engine['ranks'])} ranks ({where})" if where else engine["endpoint"]
+    if engine.get("router"):
+        where = f"{engine['endpoint']} before {where}"
     return f'{engine["name"]} at {where}: "{engine["question"]}" - {answer}'
 
 

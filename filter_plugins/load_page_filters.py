@@ -18,10 +18,12 @@ from vllm_ansible.inventory.play_variables import plain
 from vllm_ansible.planner.problem import PlanError
 
 
-def load_page_backends(plan: Any, hosts: Any, names: Any) -> list[dict[str, Any]]:
+def load_page_backends(
+    plan: Any, hosts: Any, names: Any, routers: Any = ()
+) -> list[dict[str, Any]]:
     """Return name, model, address and port of every engine that the page offers."""
     try:
-        found = load_page.backends(plain(plan)["engines"], plain(hosts), plain(names))
+        found = load_page.backends(plain(plan)["engines"], plain(hosts), plain(names), routers)
     except PlanError as error:
         raise AnsibleFilterError(f"load_page_backends: {error}") from error
     return load_page.as_dicts(found)

@@ -51,7 +51,12 @@ def published_endpoints(
     serving = {host for engine in planned for host in engine["hosts"]}
     addresses = {host: str(hostvars[host]["site_host"]["address"]) for host in serving}
     ends_at, drains_at = (int(machine.get(name) or 0) for name in ("ends_at", "drains_at"))
-    return published(planned, addresses, key_file, job, ends_at, login(), drains_at)
+    routers = {
+        name: str(url)
+        for host in serving
+        for name, url in (hostvars[host].get("router_served") or {}).items()
+    }
+    return published(planned, addresses, key_file, job, ends_at, login(), drains_at, routers)
 
 
 class FilterModule:

@@ -101,7 +101,11 @@ def look(module: AnsibleModule, engines: list[benchmark.Served]) -> dict[str, An
     running = looks(wanted["cluster_dir"], wanted["cluster"], module.run_command)
     found = {
         engine.name: benchmark.look(
-            wanted["cluster_dir"], engine, running.get(engine.process), settings
+            wanted["cluster_dir"],
+            engine,
+            running.get(engine.process),
+            settings,
+            running.get(engine.router),
         )
         for engine in engines
     }

@@ -27,7 +27,10 @@ TOPS = (
 # Written by a command, so not there before it has run.
 MADE = {"inventories/lab/hosts.yml"}
 # Options of single playbooks, said where they are read.
-OF_PLAYBOOKS = {"logs_engine", "logs_follow", "logs_lines"}
+OF_PLAYBOOKS = {
+    *("logs_engine", "logs_follow", "logs_lines"),
+    *("drain_engine", "drain_rank", "drain_state"),
+}
 LEVELS = {"hardware", "real", "emulated", "rendered"}
 
 every_document = pytest.mark.parametrize(

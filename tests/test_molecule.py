@@ -35,6 +35,7 @@ SCENARIOS = (
         "managed_process",
         # Beside the driver it runs what tells of the devices, as the cluster's own process.
         "enflame_driver",
+        "router",
         "reach",
         "devices",
     ),

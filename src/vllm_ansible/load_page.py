@@ -25,12 +25,16 @@ class Backend:
 
 
 def backends(
-    engines: Iterable[Mapping[str, Any]], hosts: Iterable[Mapping[str, Any]], names: Sequence[str]
+    engines: Iterable[Mapping[str, Any]],
+    hosts: Iterable[Mapping[str, Any]],
+    names: Sequence[str],
+    routers: Iterable[str] = (),
 ) -> list[Backend]:
     """Return the engines of a plan that are offered, all of them where no name is given.
 
-    hosts: site_host of every host of this run. Raises PlanError for a name that no engine has,
-    and for an engine whose first host is not of this run, so that its address is not known.
+    hosts: site_host of every host of this run. routers: engines with a router. Raises PlanError
+    for a name that no engine has, and for an engine whose first host is not of this run, so that
+    its address is not known.
     """
     planned = {str(engine["name"]): engine for engine in engines}
     addresses = {host["name"]: str(host["address"]) for host in hosts}
@@ -62,8 +66,8 @@ def backends(
             name,
             str(planned[name]["served_name"]),
             addresses[planned[name]["hosts"][0]],
-            # Of data ranks the first: the page knows one address for each engine.
-            servers(planned[name])[0].port,
+            # Of data ranks without a router the first: the page knows one address for each engine.
+            planned[name]["ports"]["api"] if name in routers else servers(planned[name])[0].port,
         )
         for name in wanted
     ]

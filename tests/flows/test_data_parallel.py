@@ -76,8 +76,8 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 def answered(ran: Ran) -> list[dict[str, Any]]:
     """Return what the gate keeps of each rank of the one engine, in a run that went well."""
     assert ran.status == 0, ran.output
-    (evidence,) = ran.evidence("serve")
-    (engine,) = evidence["values"]["engines"]
+    # The gate speaks again when a router stands.
+    (engine,) = ran.evidence("serve")[-1]["values"]["engines"]
     found: list[dict[str, Any]] = engine["ranks"]
     return found
 
@@ -113,6 +113,17 @@ def test_every_rank_answers_and_has_an_address_of_its_own(ranks: Ranks) -> None:
     said = [ask(ranks, endpoint, "deepseek-v3") for endpoint in (*endpoints, *endpoints)]
     assert len(said[0]) == 32
     assert said == [said[0]] * 4
+
+
+@pytest.mark.skipif(not Path("/usr/sbin/haproxy").exists(), reason="no haproxy on this machine")
+def test_a_router_stands_before_the_ranks(ranks: Ranks) -> None:
+    ran = ranks.run(playbook="playbooks/serve.yml")
+    assert ran.status == 0, ran.output
+    (told,) = ran.evidence("router")
+    assert [one["proven"] for one in told["values"]["ranks"]] == [True, True]
+    (engine,) = ran.evidence("serve")[-1]["values"]["engines"]
+    assert engine["endpoint"] == told["values"]["url"] == "http://127.0.0.1:8000/v1"
+    assert len(ask(ranks, engine["endpoint"], "deepseek-v3")) == 32
 
 
 def test_the_second_run_changes_nothing(ranks: Ranks) -> None:

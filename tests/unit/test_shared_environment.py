@@ -39,6 +39,7 @@ class Site:
         common = {
             "engine_build": [],
             "engine_python": "/bin/python3",
+            "engine_source": "environment",
             "environment_compile_bytecode": False,
             "environment_requirements": str(self.lock),
             "environment_packages": [str(ROOT / "packages/vllm_name")],

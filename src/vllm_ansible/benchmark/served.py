@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vllm_ansible.planner.plan import digest
+from vllm_ansible.planner.routers import router_of, url_of
 from vllm_ansible.planner.servers import servers
 
 
@@ -21,14 +22,15 @@ def served_on(
 ) -> list[dict[str, str]]:
     """Return what engine_benchmark wants to know of each engine that a host serves, or of one.
 
-    Of data ranks the first is measured: its client knows one address.
+    Of data ranks the first is measured where no router stands before them: its client knows one
+    address.
     """
     return [
         {
             "name": engine["name"],
             "served_name": engine["served_name"],
             "url": f"http://{host['address']}:{servers(engine)[0].port}",
-            **_of_several(engine),
+            **_of_several(engine, str(host["address"])),
             # Reasons are words for people, and change without anything else.
             "digest": digest({key: value for key, value in engine.items() if key != "reasons"}),
         }
@@ -37,7 +39,13 @@ def served_on(
     ]
 
 
-def _of_several(engine: Mapping[str, Any]) -> dict[str, str]:
-    """Return which process is measured where it is one of several."""
+def _of_several(engine: Mapping[str, Any], address: str) -> dict[str, str]:
+    """Return which process is measured where it is one of several, and what may stand before it."""
     ranks = servers(engine)
-    return {"server": ranks[0].name} if len(ranks) > 1 else {}
+    if len(ranks) == 1:
+        return {}
+    return {
+        "server": ranks[0].name,
+        "router": router_of(str(engine["name"])),
+        "router_url": url_of(engine, address),
+    }

@@ -29,7 +29,7 @@ def verdict(engines: Sequence[Mapping[str, Any]], looks: Looks, check: bool) -> 
     for engine in here:
         look = looks[engine["hosts"][0]].get("engines", {}).get(engine["name"], {})
         if look.get("figures"):
-            measured.append({**look["figures"], **_ranks(engine)})
+            measured.append({**look["figures"], **_ranks(engine, look["figures"])})
         elif check:
             words = look.get("reason") or look.get("why", "")
             return {
@@ -48,13 +48,13 @@ def verdict(engines: Sequence[Mapping[str, Any]], looks: Looks, check: bool) -> 
     }
 
 
-def _ranks(engine: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how many data ranks there are, where one of several was measured."""
+def _ranks(engine: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how many data ranks there are, all measured by way of their router, or the first."""
     ranks = servers(engine)
     if len(ranks) == 1:
         return {}
     return {
-        "measured_rank": 0,
+        **({} if "router" in figures else {"measured_rank": 0}),
         "ranks": [{"rank": one.rank, "host": one.host, "port": one.port} for one in ranks],
     }
 
@@ -63,6 +63,8 @@ def line(figures: Mapping[str, Any]) -> str:
     """Return one line about an engine."""
     ranks = figures.get("ranks")
     part = f", rank 0 of {len(ranks)} data ranks alone" if ranks else ""
+    if ranks and "router" in figures:
+        part = f", {len(ranks)} data ranks behind {figures['router']}"
     return (
         f"{figures['name']}{part}: TTFT {figures['ttft_ms_median']:.0f} ms, "
         f"{figures['output_tokens_per_second']:.1f} tokens/s at "

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, Optional
 
@@ -32,7 +32,8 @@ class Settings:
 class Served:
     """One engine whose API this host serves; digest is that of its part of the plan.
 
-    server is the process that is measured, where the engine has several.
+    server is the process that is measured, where the engine has several, unless the process router
+    runs, which answers for all of them at router_url.
     """
 
     name: str
@@ -40,6 +41,8 @@ class Served:
     url: str
     digest: str
     server: str = ""
+    router: str = ""
+    router_url: str = ""
 
     @property
     def process(self) -> str:
@@ -62,10 +65,12 @@ def look(
     engine: Served,
     found: Optional[Mapping[str, Any]],
     settings: Settings,
+    router: Optional[Mapping[str, Any]] = None,
 ) -> dict[str, Any]:
     """Return what is kept of an engine, whether it still holds, and how to measure it again.
 
-    found is what runs of its serving process, as `processes.looks` reports it.
+    found is what runs of its serving process, as `processes.looks` reports it; router the same of
+    what stands before several.
     """
     if found is None or not found["running"]:
         return {"running": False, "why": (found or {}).get("why") or "it was never started here"}
@@ -75,6 +80,9 @@ def look(
         "instance": found["instance"],
         "settings": asdict(settings),
     }
+    if router is not None and router["running"]:
+        fingerprint["router"] = engine.router_url
+        engine = replace(engine, url=engine.router_url)
     kept = _kept(cluster_dir, engine.name)
     before = kept.get("fingerprint", {})
     result = result_path(cluster_dir, engine.name)
@@ -163,6 +171,8 @@ def keep(cluster_dir: str, engine: Served, seen: Mapping[str, Any], log: str) ->
     settings = Settings(**seen["fingerprint"]["settings"])
     judge(raw, engine, settings, cluster_dir, shown)
     measured = figures(raw, engine, settings)
+    if "router" in seen["fingerprint"]:
+        measured["router"] = seen["fingerprint"]["router"]
     launcher.write_json(
         kept_path(cluster_dir, engine.name),
         {
@@ -246,8 +256,9 @@ def _reason(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         "instance": "its server was started again",
         "plan": "its plan changed",
         "settings": "something else is asked of it",
+        "router": "a router came or went",
     }
-    return ", ".join(words for name, words in said.items() if before.get(name) != now[name])
+    return ", ".join(words for name, words in said.items() if before.get(name) != now.get(name))
 
 
 def _last_line(error: str) -> str:

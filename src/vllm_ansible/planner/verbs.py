@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vllm_ansible.node.process import ending
+from vllm_ansible.planner.routers import has_router, router_of, url_of
 from vllm_ansible.planner.servers import is_server, servers
 
 Processes = Mapping[str, Mapping[str, Any]]
@@ -38,8 +39,14 @@ def status_rows(
 ) -> list[str]:
     """Return one line for each process a host records, and one where it serves."""
     rows = []
+    engines = list(engines)
     endpoints = {
         one.name: f"http://{address}:{one.port}/v1" for engine in engines for one in servers(engine)
+    }
+    endpoints |= {
+        router_of(str(engine["name"])): f"{url_of(engine, address)}/v1"
+        for engine in engines
+        if has_router(engine)
     }
     for name, record in sorted(processes.items()):
         if record["running"]:

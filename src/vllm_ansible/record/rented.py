@@ -95,7 +95,8 @@ def doors(values: Mapping[str, Any]) -> list[Door]:
     for one in engines if isinstance(engines, list) else []:
         if not isinstance(one, Mapping) or "endpoint" not in one:
             continue
-        for rank in one.get("ranks") or [one]:
+        # Behind a router nobody asks a rank.
+        for rank in [one] if one.get("router") else one.get("ranks") or [one]:
             parts = urlsplit(str(rank["endpoint"]))
             port = parts.port or 80
             found.append(Door(f"http://127.0.0.1:{port}/v1", str(parts.hostname), port))

@@ -178,21 +178,25 @@ def conclude(
 
 
 def endpoints(evidence: Sequence[Evidence]) -> list[Endpoint]:
-    """Return where models answer, by the evidence of the gate `serve`, each once."""
+    """Return where models answer, by the evidence of the gate `serve`, each once.
+
+    The gate speaks again of an engine before whose ranks a router stands: its last word holds.
+    """
     found = {
-        endpoint.url: endpoint
+        name: endpoint
         for item in evidence
         if item.gate == "serve"
-        for endpoint in _endpoints_in(item.values)
+        for name, endpoint in _endpoints_in(item.values)
     }
-    return list(found.values())
+    return list({endpoint.url: endpoint for endpoint in found.values()}.values())
 
 
-def _endpoints_in(values: Mapping[str, Any]) -> Iterator[Endpoint]:
+def _endpoints_in(values: Mapping[str, Any]) -> Iterator[tuple[str, Endpoint]]:
     """Yield the endpoints of the gate's engines; a request names a model as it is served."""
     engines = values.get("engines")
     for engine in engines if isinstance(engines, list) else []:
         if isinstance(engine, dict) and engine.get("endpoint"):
             model = engine.get("served_name") or engine.get("model") or engine.get("name") or ""
             key = engine.get("api_key_file")
-            yield Endpoint(str(engine["endpoint"]), str(model), str(key) if key else None)
+            name = str(engine.get("name") or engine["endpoint"])
+            yield name, Endpoint(str(engine["endpoint"]), str(model), str(key) if key else None)

@@ -39,14 +39,16 @@ def published(
     ends_at: int,
     where: str,
     drains_at: int = 0,
+    routers: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return what the file holds; the key itself is not in it.
 
     `engines` are those of the plan, `addresses` those of the data plane by host, `ends_at` seconds
     since the epoch, 0 without a limit, `where` how a laptop logs in to the login node, `drains_at`
-    when no more requests are taken, as `ends_at`.
+    when no more requests are taken, as `ends_at`, `routers` the addresses that stand before the
+    ranks of engines, by name.
     """
-    served = [_engine(engine, addresses) for engine in engines]
+    served = [_engine(engine, addresses, routers or {}) for engine in engines]
     urls = [url for one in served for url in one.get("urls", [one["url"]])]
     return {
         "engines": served,
@@ -58,8 +60,13 @@ def published(
     }
 
 
-def _engine(engine: Mapping[str, Any], addresses: Mapping[str, str]) -> dict[str, Any]:
-    """Return how one engine is reached; each of its data ranks has an address of its own."""
+def _engine(
+    engine: Mapping[str, Any], addresses: Mapping[str, str], routers: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return how one engine is reached: by its router, else each data rank by its own address."""
+    if engine["name"] in routers:
+        url = f"{routers[engine['name']]}/v1"
+        return {"name": engine["name"], "model": engine["served_name"], "url": url}
     urls = [f"http://{addresses[one.host]}:{one.port}/v1" for one in servers(engine)]
     found = {"name": engine["name"], "model": engine["served_name"], "url": urls[0]}
     return {**found, "urls": urls} if len(urls) > 1 else found

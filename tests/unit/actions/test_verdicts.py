@@ -75,6 +75,8 @@ def once(name: str, action: str, **arguments: Any) -> dict[str, Any]:
 def gate(name: str, engines: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     verdicts = {"ready": more.pop("ready", {"a": ANSWER}), "unready": {}}
     arguments = {"verdicts": verdicts, "engines": engines, "api_key_file": "/state/api_key"}
+    if "routers" in more:
+        arguments["routers"] = more.pop("routers")
     return once(name, "serve_gate", **arguments, **more)
 
 
@@ -99,6 +101,12 @@ def played(shared_play: Any, run_dir: Path) -> Any:
             gate("thoughts alone", ENGINES[:1], ready={"a": {**ANSWER, **THOUGHTS}}),
             gate("one was not asked", ENGINES),
             gate("all ranks answered", [RANKED], ready={"a": {**ANSWER, "ranks": RANKS}}),
+            gate(
+                "a router stands",
+                [RANKED],
+                ready={"a": {**ANSWER, "ranks": RANKS}},
+                routers={"a": "http://10.0.0.1:8000"},
+            ),
             gate("a rank was idle", [RANKED], ready={"a": {**ANSWER, "ranks": RANKS[:1]}}),
             gate("an empty answer", ENGINES[:1], ready={"a": {**ANSWER, "answer": ""}}),
             gate("nothing was asked", ENGINES[:1], ready={"a": {"ready": True, "waited": False}}),
@@ -164,6 +172,14 @@ def test_thoughts_stand_where_the_answer_is_still_to_come(played: Any) -> None:
     told = evidence["summary"].partition('"Which city?" - ')[2]
     assert told.startswith('it thinks "Let me think. ') and told.endswith('..."')
     assert evidence["values"]["engines"][0]["reasoning"].startswith("Let me think.")
+
+
+def test_a_router_is_the_endpoint_and_its_ranks_are_still_told(played: Any) -> None:
+    evidence = played["a router stands"]["evidence"]
+    (engine,) = evidence["values"]["engines"]
+    assert engine["endpoint"] == "http://10.0.0.1:8000/v1"
+    assert engine["router"] is True and engine["ranks"] == RANKS
+    assert "a at http://10.0.0.1:8000/v1 before 2 ranks (" in evidence["summary"]
 
 
 def test_an_empty_answer_is_an_answer_and_check_mode_has_none(played: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,23 @@ def test_a_refused_measurement_says_what_came_back(
     assert "Traceback" not in raised.value.details["found"]
     assert cause in raised.value.details["cause"]
     assert not Path(benchmark.kept_path(str(tmp_path), "chat")).exists()
+
+
+def test_what_a_router_answers_for_is_measured_there_and_again_when_it_comes(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "processes").mkdir()
+    record = {"argv": ["/env/bin/vllm", "serve", "/models/m"], "environment": {}}
+    (tmp_path / "processes/chat-serve.json").write_text(json.dumps(record))
+    engine = replace(ENGINE, router="chat-router", router_url="http://10.0.0.1:9")
+    found = {"running": True, "instance": "i"}
+    seen = [
+        benchmark.look(str(tmp_path), engine, found, benchmark.Settings(**SETTINGS), router)
+        for router in (None, {"running": False}, {"running": True})
+    ]
+    urls = [one["argv"][one["argv"].index("--base-url") + 1] for one in seen]
+    assert urls == [ENGINE.url, ENGINE.url, "http://10.0.0.1:9"]
+    assert seen[0]["fingerprint"] == seen[1]["fingerprint"] != seen[2]["fingerprint"]
 
 
 def test_another_seed_is_used_while_the_same_server_runs(tmp_path: Path) -> None:

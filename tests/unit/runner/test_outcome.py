@@ -61,6 +61,15 @@ def test_a_run_that_ended_well_carries_its_evidence_and_each_endpoint_once() -> 
     assert outcome.evidence == evidence
 
 
+def test_the_last_word_on_an_engine_holds_when_a_router_stands_before_its_ranks() -> None:
+    words = [{"name": "r1", "endpoint": f"http://{where}/v1"} for where in ("rank", "router")]
+    evidence = [
+        Evidence(stage="serve", host="h", gate="serve", summary="s", values={"engines": [one]})
+        for one in words
+    ]
+    assert over(TASK, *evidence, WELL).endpoints == [Endpoint("http://router/v1", "r1", None)]
+
+
 def test_the_failure_that_knows_its_cause_speaks_for_the_others() -> None:
     with pytest.raises(RunFailure) as raised:
         over(TASK, failed("gh-01"), failed("gh-02", cause="disk full"), BADLY, exit_code=2)

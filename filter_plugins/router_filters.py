@@ -1,0 +1,46 @@
+"""Jinja filters of the router."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# Filters run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.errors import AnsibleFilterError
+
+from vllm_ansible.inventory.play_variables import plain
+from vllm_ansible.planner import routers
+from vllm_ansible.planner.problem import PlanError
+
+
+def routers_on(engines: Any, hosts: Any, name: str, engine_version: str) -> list[dict[str, Any]]:
+    """Return what each router of a host is told."""
+    try:
+        return routers.on_host(plain(engines), plain(hosts), name, engine_version)
+    except PlanError as error:
+        raise AnsibleFilterError(f"routers_on: {error}") from error
+
+
+def proof(told: Any, ranks: Any, answer: Any, where: str, log: str) -> list[dict[str, Any]]:
+    """Return what must hold of a router: every rank up and proven, and an answer by way of it."""
+    found = routers.measurements(plain(ranks), plain(told)["ranks"], where, log)
+    return [*found, routers.answer_measurement(plain(answer), str(told["url"]), log)]
+
+
+class FilterModule:
+    """What Ansible looks for in this file."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters by name."""
+        return {
+            "router_concern": routers.concern,
+            "router_removal": routers.removal,
+            "router_starting_ports": routers.starting_ports,
+            "router_proof": proof,
+            "routers_on": routers_on,
+            "routers_recorded": routers.recorded,
+        }

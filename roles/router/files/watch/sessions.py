@@ -1,0 +1,23 @@
+"""How many requests each rank has from clients, as HAProxy counts them."""
+
+from __future__ import annotations
+
+import csv
+import socket
+
+
+def sessions(path: str, timeout: float = 1.0) -> dict[str, int] | None:
+    """Return the number by rank, or None where HAProxy does not answer."""
+    try:
+        with socket.socket(socket.AF_UNIX) as asked:
+            asked.settimeout(timeout)
+            asked.connect(path)
+            # Servers (4) of all proxies.
+            asked.sendall(b"show stat -1 4 -1\n")
+            pieces = []
+            while piece := asked.recv(65536):
+                pieces.append(piece)
+    except OSError:
+        return None
+    rows = csv.DictReader(b"".join(pieces).decode().lstrip("# ").splitlines())
+    return {row["svname"]: int(row["scur"] or 0) for row in rows if row["pxname"] == "ranks"}

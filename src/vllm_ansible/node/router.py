@@ -1,0 +1,66 @@
+"""What HAProxy says of an engine's ranks, and how one is drained; standard library only."""
+
+from __future__ import annotations
+
+import csv
+import socket
+from typing import Any
+
+from .failure import Failure
+
+BACKEND = "ranks"
+READY, DRAIN = "ready", "drain"
+# Listens, or told by the watch that it computes.
+PASSED = "L7OK"
+
+
+def ask(path: str, command: str, timeout: float = 10) -> str:
+    """Return what HAProxy answers on its socket; raise Failure where nobody listens there."""
+    try:
+        with socket.socket(socket.AF_UNIX) as asked:
+            asked.settimeout(timeout)
+            asked.connect(path)
+            asked.sendall(f"{command}\n".encode())
+            pieces = []
+            while piece := asked.recv(65536):
+                pieces.append(piece)
+    except OSError as error:
+        raise Failure(
+            f"the router does not answer on {path}: {error.strerror or error}",
+            expected="HAProxy, started by the stage serve",
+            found=error.strerror or str(error),
+            where=path,
+            fix="run the stage serve (--tags serve)",
+        ) from error
+    return b"".join(pieces).decode()
+
+
+def ranks(path: str) -> list[dict[str, Any]]:
+    """Return of each rank its name, whether it is up and proven so, its requests, and words.
+
+    One that was never asked is up in HAProxy's eyes, but not proven.
+    """
+    lines = ask(path, "show stat").lstrip("# ").splitlines()
+    rows = [row for row in csv.DictReader(lines) if row["pxname"] == BACKEND]
+    return [_rank(row) for row in rows if row["svname"] not in ("FRONTEND", "BACKEND")]
+
+
+def _rank(row: dict[str, str]) -> dict[str, Any]:
+    # "UP 1/2" while it goes down.
+    state = row["status"].split()[0]
+    checks = [row["check_status"], row["agent_status"]]
+    said = [row["last_chk"], row["last_agt"]]
+    told = ", ".join(word for word in said if word)
+    return {
+        "name": row["svname"],
+        "up": state == "UP",
+        "draining": state == "DRAIN",
+        "proven": state == "UP" and checks == [PASSED, PASSED],
+        "requests": int(row["scur"] or 0),
+        "words": f"{state}{f' ({told})' if told else ''}",
+    }
+
+
+def refusal(answer: str) -> str:
+    """Return what HAProxy says against a command; empty when it has done it without a word."""
+    return " ".join(answer.split())

@@ -1,0 +1,108 @@
+"""What a router is told of its ranks, which hosts have one, and where others then look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vllm_ansible import load_page
+from vllm_ansible.benchmark.served import served_on
+from vllm_ansible.planner import routers
+from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.planner.verbs import status_rows
+from vllm_ansible.record.rented import doors
+from vllm_ansible.slurm.endpoint import published
+
+ENGINE: dict[str, Any] = {
+    "name": "r1",
+    "index": 2,
+    "served_name": "m",
+    "layout": {"data": 2, "tensor": 1, "pipeline": 1},
+    "hosts": ["n1", "n2"],
+    "ranks": [{"host": "n1", "device": 0}, {"host": "n2", "device": 0}],
+    "ports": {"api": 8002, "gcs": 20200, "worker_first": 20220},
+    "probe": {"prompt": "p", "expect": "e", "reasoning": False},
+}
+ALONE = {**ENGINE, "name": "chat", "layout": {"tensor": 1, "pipeline": 1}}
+HOSTS = [
+    {"name": f"n{one}", "address": f"10.0.0.{one}", "accelerator": "enflame"} for one in (1, 2)
+]
+ROUTER = "http://10.0.0.1:8002"
+
+
+def test_a_router_is_told_every_rank_by_its_address() -> None:
+    (told,) = routers.on_host([ENGINE, ALONE], HOSTS, "n1", "0.32.0")
+    assert told["ranks"] == [
+        {"name": "rank-0", "address": "10.0.0.1", "port": 20220},
+        {"name": "rank-1", "address": "10.0.0.2", "port": 20221},
+    ]
+    assert (told["url"], told["watch_port"]) == (ROUTER, 20215)
+    assert (told["process"], told["watch"]) == ("r1-router", "r1-watch")
+    assert routers.on_host([ENGINE, ALONE], HOSTS, "n2", "0.32.0") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "lockstep"),
+    [
+        ("enflame", "0.9.2", True),
+        ("enflame", "0.9.2+gcu", True),
+        ("enflame", "0.32.0", False),
+        ("nvidia", "0.9.2", False),
+        ("enflame", "", False),
+    ],
+)
+def test_only_the_pinned_release_steps_together_or_not_at_all(
+    kind: str, version: str, lockstep: bool
+) -> None:
+    hosts = [{**host, "accelerator": kind} for host in HOSTS]
+    (told,) = routers.on_host([ENGINE], hosts, "n1", version)
+    assert told["lockstep"] is lockstep
+
+
+def test_a_run_without_the_host_of_a_rank_is_refused() -> None:
+    with pytest.raises(PlanError, match="this run leaves out n2"):
+        routers.on_host([ENGINE], HOSTS[:1], "n1", "")
+
+
+def test_a_host_is_concerned_that_has_one_or_is_to_have_one() -> None:
+    recorded = {"old-router": {"engine": ""}, "old-watch": {"engine": ""}}
+    others = {"load-page": {"engine": ""}, "x-router": {"engine": "x"}, "a-serve": {"engine": "a"}}
+    assert routers.concern([ENGINE], "n1", {})
+    assert not routers.concern([ENGINE], "n2", others)
+    assert not routers.concern([ALONE], "n1", {})
+    assert routers.concern([ALONE], "n1", recorded)
+    assert routers.recorded({**recorded, **others}) == ["old"]
+    assert routers.removal(["old"]) == [
+        {"name": "old-router", "engine": "", "state": "absent"},
+        {"name": "old-watch", "engine": "", "state": "absent"},
+    ]
+
+
+def test_ports_are_asked_of_what_does_not_run_yet() -> None:
+    (told,) = routers.on_host([ENGINE], HOSTS, "n1", "")
+    assert routers.starting_ports(told, {}) == {"8002": "r1-router", "20215": "r1-watch"}
+    running = {"r1-router": {"running": False}, "r1-watch": {"running": True}}
+    assert routers.starting_ports(told, running) == {"8002": "r1-router"}
+
+
+def test_no_answer_by_way_of_the_router_does_not_hold() -> None:
+    found = routers.answer_measurement({"ok": False, "reason": "HTTP 503: {}"}, ROUTER, "log")
+    assert not found["ok"] and found["found"] == "HTTP 503: {}"
+    assert routers.answer_measurement({"ok": True, "answer": "Paris"}, ROUTER, "log")["ok"]
+
+
+def test_others_look_where_the_router_is() -> None:
+    record = {"engine": "", "running": True, "started_at": 0, "pid": 7, "exit_status": None}
+    (line,) = status_rows({"r1-router": record}, [ENGINE], "10.0.0.1", 5)
+    assert line.endswith(f"{ROUTER}/v1")
+    (page,) = load_page.backends([ENGINE], HOSTS, [], ["r1"])
+    assert page.port == 8002
+    addresses = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
+    told = published([ENGINE], addresses, "k", "1", 0, "a@b", 0, {"r1": ROUTER})
+    assert told["engines"] == [{"name": "r1", "model": "m", "url": f"{ROUTER}/v1"}]
+    ranks = [{"endpoint": "http://10.0.0.1:20220/v1"}]
+    one = {"name": "r1", "endpoint": f"{ROUTER}/v1", "router": True, "ranks": ranks}
+    assert [door.port for door in doors({"engines": [one]})] == [8002]
+    (served,) = served_on({"engines": [{**ENGINE, "reasons": []}]}, HOSTS[0])
+    assert (served["router"], served["router_url"]) == ("r1-router", ROUTER)

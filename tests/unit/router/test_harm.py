@@ -1,0 +1,109 @@
+"""Ranks that die, hang, crawl and come back under load, behind the role's own HAProxy and watch."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+from .running import Load, Running, wait_until
+
+EJECTED_SECONDS, RETURNED_SECONDS = 5, 10
+
+
+def test_a_killed_rank_costs_no_more_than_what_it_had_in_flight(
+    started: Callable[..., Running],
+) -> None:
+    running = started()
+    with Load(running) as load:
+        load.go_on()
+        killed_at = time.monotonic()
+        running.signal("rank-1", signal.SIGKILL)
+        assert wait_until(lambda: "rank-1" not in running.up()) <= EJECTED_SECONDS
+        load.go_on()
+        running.processes["rank-1"].wait()
+        running.start_rank("rank-1")
+        wait_until(lambda: running.told_or_none("rank-1"))
+        assert wait_until(lambda: "rank-1" in running.up()) <= RETURNED_SECONDS
+        wait_until(lambda: running.seen("rank-1"))
+    for name, status, began, ended in load.failed():
+        assert began <= killed_at <= ended, f"{name} failed with {status} and was not in flight"
+    assert len(load.failed()) <= 6
+
+
+def test_a_stopped_rank_is_ejected_and_returns_when_it_goes_on(
+    started: Callable[..., Running],
+) -> None:
+    running = started()
+    with Load(running, clients=12) as load:
+        load.go_on()
+        running.signal("rank-0", signal.SIGSTOP)
+        assert wait_until(lambda: "rank-0" not in running.up()) <= EJECTED_SECONDS
+        # What it has taken waits for it; the others go on.
+        load.go_on()
+        running.signal("rank-0", signal.SIGCONT)
+        assert wait_until(lambda: "rank-0" in running.up()) <= RETURNED_SECONDS
+        load.go_on()
+    assert load.failed() == []
+    assert max(running.seen().values()) == 1, "a request was sent twice"
+
+
+def test_a_rank_that_listens_and_computes_nothing_is_ejected(
+    started: Callable[..., Running],
+) -> None:
+    """Its health page answers all the while: completions alone tell."""
+    running = started()
+    running.set("rank-2", hung=True)
+    assert wait_until(lambda: "rank-2" not in running.up()) <= EJECTED_SECONDS
+    row = running.rows()["rank-2"]
+    assert row["check_status"] == "L7OK"
+    assert "no token for" in row["last_agt"]
+    running.set("rank-2", hung=False)
+    assert wait_until(lambda: "rank-2" in running.up()) <= RETURNED_SECONDS
+
+
+def test_a_busy_rank_whose_queue_is_long_is_not_ejected(started: Callable[..., Running]) -> None:
+    """Our own question waits far longer than a hung rank is given, and the rank stays in."""
+    running = started(ranks=2, step=0.05, slots=1)
+    with Load(running, clients=8, tokens=60) as load:
+        wait_until(lambda: all(int(row["scur"]) >= 4 for row in running.rows().values()))
+        waited = time.monotonic()
+        while time.monotonic() - waited < 3 * 2.0:
+            assert running.up() == {"rank-0", "rank-1"}
+            time.sleep(0.1)
+        # The watch has not been answered for as long: it is the count that speaks for the ranks.
+        assert running.figures()['router_rank_computes{rank="rank-0"}'] == 1
+        for name in running.names:
+            running.set(name, step=0.0)
+    assert load.failed() == []
+
+
+def test_a_slow_rank_gets_less_and_loses_nothing(started: Callable[..., Running]) -> None:
+    running = started(ranks=2)
+    running.set("rank-0", step=0.2)
+    with Load(running, clients=8) as load:
+        load.go_on(80)
+    assert load.failed() == []
+    slow, quick = (sum(running.seen(name).values()) for name in running.names)
+    assert slow * 2 < quick
+    assert running.up() == {"rank-0", "rank-1"}
+
+
+def test_without_the_watch_haproxy_goes_on_alone(started: Callable[..., Running]) -> None:
+    running = started()
+    running.signal("watch", signal.SIGKILL)
+    running.processes["watch"].wait()
+    running.signal("rank-1", signal.SIGSTOP)
+    assert wait_until(lambda: "rank-1" not in running.up()) <= EJECTED_SECONDS
+    assert running.up() == {"rank-0", "rank-2"}
+    assert running.complete("alone") == 200
+
+
+def test_with_no_rank_left_clients_are_told(started: Callable[..., Running]) -> None:
+    running = started(ranks=1)
+    running.signal("rank-0", signal.SIGKILL)
+    wait_until(lambda: not running.up())
+    status, text, _ = running.ask("POST", "/v1/completions", {"prompt": "p"})
+    assert status == 503
+    assert "no rank of chat answers" in text
+    assert running.ask("GET", "/health")[0] == 503
