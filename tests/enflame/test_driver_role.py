@@ -129,4 +129,4 @@ def test_silent_devices_are_reset_when_a_person_asks_and_nobody_uses_them(machin
 def test_install_says_that_no_environment_is_locked_for_these_devices(machine: Machine) -> None:
     failure = machine.play("install.yml")["failure"]
     assert (failure["found"], failure["where"]) == ("enflame", "n1")
-    assert "--tags prepare" in failure["fix"] and "cpu or nvidia" in failure["expected"]
+    assert "engine_source to image" in failure["fix"] and "cpu or nvidia" in failure["expected"]

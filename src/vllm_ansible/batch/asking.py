@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 
@@ -14,7 +15,7 @@ from .answers import Answer
 from .client import Client, Hopeless, Limits, Passing, Refused, Target, Unsent
 from .prompts import Prompt, check_parameters
 from .target import parameters
-from .where import add_arguments, known_of, refuse, target_of
+from .where import add_arguments, known_of, refuse, seconds, target_of
 
 OK, FAILED, REFUSED = 0, 1, 2
 MILLI = 1e-3
@@ -24,11 +25,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Ask; 0 is answered, 1 that there was no answer, 2 that it was refused before it went."""
     options = parser().parse_args(arguments)
     try:
-        target = target_of(options, known_of(options))
-        prompt = _prompt(options)
+        return _answered(options)
     except PlanError as error:
         refuse(error)
         return REFUSED
+    except KeyboardInterrupt:
+        sys.stderr.write("\nvllm-ansible: stopped by a signal\n")
+        return FAILED
+    except BrokenPipeError:
+        # Whoever read the answer has gone; nothing is left to be flushed at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def _answered(options: argparse.Namespace) -> int:
+    """Ask and show; raise PlanError for what cannot be asked."""
+    target = target_of(options, known_of(options))
+    prompt = _prompt(options)
     limits = Limits(options.timeout_seconds, options.timeout_seconds)
     try:
         answer = asyncio.run(_ask(target, prompt, limits))
@@ -37,10 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = redact_text(str(error))
         refuse(PlanError(Problem("no answer", "an answer", words, target.url, fix)))
         return FAILED
-    except KeyboardInterrupt:
-        sys.stderr.write("\nvllm-ansible: stopped by a signal\n")
-        return FAILED
     sys.stdout.write("\n")
+    sys.stdout.flush()
     sys.stderr.write(f"{told(target, answer)}\n")
     return OK
 
@@ -53,7 +64,9 @@ async def _ask(target: Target, prompt: Prompt, limits: Limits) -> Answer:
 def _show(text: str, reasoning: str) -> None:
     """Show both where somebody looks, and the answer alone to whoever reads the output."""
     for stream, words in ((sys.stderr, reasoning), (sys.stdout, text)):
-        stream.write(words)
+        # A terminal of another encoding shows what it can.
+        known = getattr(stream, "encoding", None) or "utf-8"
+        stream.write(words.encode(known, "replace").decode(known))
         stream.flush()
 
 
@@ -73,7 +86,11 @@ def told(target: Target, answer: Answer) -> str:
 
 def _prompt(options: argparse.Namespace) -> Prompt:
     """Return the question as a prompt; raise PlanError for one without text."""
-    text = sys.stdin.read() if options.question == "-" else options.question
+    try:
+        text = sys.stdin.read() if options.question == "-" else options.question
+    except UnicodeDecodeError as error:
+        what = f"{error.reason} at byte {error.start}"
+        raise PlanError(Problem("the question is no text", "UTF-8", what, "-")) from error
     if not text.strip():
         raise PlanError(Problem("there is no question", "some text", "none"))
     given = parameters(options.parameter)
@@ -92,6 +109,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("question", help="its text, or - to read it from standard input")
     add_arguments(made)
     made.add_argument(
-        "--timeout-seconds", type=float, default=600.0, help="for the whole answer (600)"
+        "--timeout-seconds", type=seconds, default=600.0, help="for the whole answer (600)"
     )
     return made

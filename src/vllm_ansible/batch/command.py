@@ -23,7 +23,7 @@ from .results import Results
 from .sender import Sender, Settings
 from .target import Known, parameters
 from .told import Told, closing, document
-from .where import add_arguments, known_of, refuse, target_of
+from .where import add_arguments, known_of, refuse, seconds, target_of
 
 OK, FAILED, REFUSED = 0, 1, 2
 STOPPED, GO_ON = "stopped by a signal", "the same command goes on where it was"
@@ -170,15 +170,15 @@ def parser() -> argparse.ArgumentParser:
         help="take tokens as they come, which times the first one",
     )
     made.add_argument(
-        "--timeout-seconds", type=_seconds, default=3600.0, help="of one request (3600)"
+        "--timeout-seconds", type=seconds, default=3600.0, help="of one request (3600)"
     )
     made.add_argument(
-        "--silence-seconds", type=_seconds, default=600.0, help="without a token of a stream (600)"
+        "--silence-seconds", type=seconds, default=600.0, help="without a token of a stream (600)"
     )
     made.add_argument("--retries", type=int, default=5, metavar="N", help="of one prompt (5)")
     made.add_argument(
         "--patience-seconds",
-        type=_seconds,
+        type=seconds,
         default=600.0,
         help="end the run when the server gave no sign of life for so long (600)",
     )
@@ -190,11 +190,4 @@ def _count(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("at least 1")
-    return value
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1e7:
-        raise argparse.ArgumentTypeError("more than 0")
     return value

@@ -90,3 +90,11 @@ def refuse(error: PlanError, as_json: bool = False) -> None:
         for label in ("expected", "found", "where", "fix"):
             if text := getattr(problem, label):
                 sys.stderr.write("\n".join(console.labelled(label, text, 3)) + "\n")
+
+
+def seconds(text: str) -> float:
+    """Return a bound of time; none at all is not offered."""
+    value = float(text)
+    if not 0 < value < 1e7:
+        raise argparse.ArgumentTypeError("more than 0")
+    return value

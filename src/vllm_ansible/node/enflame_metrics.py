@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -99,26 +100,35 @@ def text(found: Samples) -> str:
 
 
 def write(path: Path, content: str) -> None:
-    """Replace a file at once: whoever reads it never finds half of it."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(content, encoding="utf-8")
-    beside.chmod(0o644)
-    os.replace(beside, path)
+    """Replace a file at once: whoever reads it never finds half of it.
+
+    Root writes where others may write, too: what has a name there already is never followed.
+    """
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            os.fchmod(stream.fileno(), 0o644)
+            stream.write(content)
+        os.replace(beside, path)
+    except OSError:
+        os.unlink(beside)
+        raise
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the file again and again until asked to end; then take it away, for it would be old."""
+    """Write the file again and again until asked to end; then take it away, for it would be old.
+
+    After any other end it stays, so that its age tells.
+    """
     path, seconds = Path(arguments[0]), float(arguments[1]) if arguments[1:] else SECONDS
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     watch = Watch()
-    try:
-        while not ended.is_set():
-            write(path, text(samples(look(), watch, time.time())))
-            ended.wait(seconds)
-    finally:
-        path.unlink(missing_ok=True)
+    while not ended.is_set():
+        write(path, text(samples(look(), watch, time.time())))
+        ended.wait(seconds)
+    path.unlink(missing_ok=True)
     return 0
 
 

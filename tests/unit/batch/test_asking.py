@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,42 @@ def test_what_is_no_question_is_refused_before_anything_goes(tmp_path: Path) -> 
         assert main(["hello", *options, "--parameter", "stream=false"]) == 2
         assert main(["hello"]) == 2
     assert not server.bodies
+
+
+def test_whoever_reads_the_answer_may_go(tmp_path: Path) -> None:
+    with ChatServer(seconds_a_token=0.05) as server:
+        command = [sys.executable, "-m", "vllm_ansible.console", "ask", "say 40 words"]
+        with subprocess.Popen(
+            [*command, *where(tmp_path, server.url)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as asking:
+            assert asking.stdout and asking.stderr
+            assert asking.stdout.read(5)
+            asking.stdout.close()
+            assert b"Traceback" not in asking.stderr.read()
+    assert asking.returncode == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_of_another_encoding_shows_what_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(shown, encoding=encoding))
+    with ChatServer() as server:
+        assert main(["hello", *where(tmp_path, server.url)]) == 0
+    assert shown.getvalue().split() == [
+        f"wörd{number}".encode(encoding, "replace") for number in range(3)
+    ]
+
+
+def test_what_is_no_text_or_no_time_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff"), encoding="utf-8"))
+    options = where(tmp_path, "http://localhost:1")
+    assert main(["-", *options]) == 2
+    assert "the question is no text" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["hello", *options, "--timeout-seconds", "0"])

@@ -150,3 +150,31 @@ def test_each_metric_has_a_help_and_a_kind() -> None:
     assert named == set(enflame_metrics.HELP)
     for name in named:
         assert f"# HELP {name} " in told and f"# TYPE {name} " in told
+
+
+def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    precious.chmod(0o600)
+    file = tmp_path / "devices.prom"
+    for name in (file.name, f".{file.name}.new"):
+        (tmp_path / name).symlink_to(precious)
+    enflame_metrics.write(file, "told\n")
+    assert (precious.read_text(), precious.stat().st_mode & 0o777) == ("kept", 0o600)
+    assert not file.is_symlink() and file.read_text() == "told\n"
+
+
+def test_what_an_unforeseen_end_leaves_grows_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([[device()]])
+    monkeypatch.setattr(enflame_metrics, "look", lambda: next(looks))
+    file = tmp_path / "devices.prom"
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with pytest.raises(StopIteration):
+            enflame_metrics.main([str(file), "0.01"])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert value(file.read_text(), "vllm_devices") == 1
