@@ -71,6 +71,8 @@ def failed(failures: Mapping[str, Mapping[str, Any]], now: str) -> dict[str, Any
         ((host, one) for host, one in failures.items() if one),
         ("", {"msg": "another host failed and did not say why"}),
     )
+    # Of a task in a loop, such as that which names the first failing line of each engine.
+    told = next((one for one in told.get("results") or () if one.get("failed")), told)
     words = {
         name: str(told[name])[:SHOWN_WORDS]
         for name in ("msg", "found", "cause", "fix")

@@ -20,6 +20,12 @@ def document(*points: tuple[Point, dict[str, Any]]) -> dict[str, Any]:
     return made
 
 
+def test_of_a_task_in_a_loop_the_item_says_why() -> None:
+    items = [{"failed": False, "msg": "well"}, {"failed": True, "msg": "no", "found": "8 < 16"}]
+    found = failed({"a": {"msg": "One or more items failed", "results": items}}, "now")
+    assert found["failure"] == {"msg": "no", "found": "8 < 16", "host": "a"}
+
+
 def test_a_fresh_sweep_has_all_points_left_and_remembers_the_plan() -> None:
     made = document()
     assert left(made, GRID, False) == list(GRID)
