@@ -67,12 +67,11 @@ def measured(figures: Mapping[str, Any], estimate: Mapping[str, Any]) -> dict[st
 
 def failed(failures: Mapping[str, Mapping[str, Any]], now: str) -> dict[str, Any]:
     """Return what is kept of a point that failed: the first host's words, with their cause."""
-    host, told = next(
-        ((host, one) for host, one in failures.items() if one),
-        ("", {"msg": "another host failed and did not say why"}),
-    )
+    silent: dict[str, Any] = {"msg": "another host failed and did not say why"}
+    host, whole = next(((host, one) for host, one in failures.items() if one), ("", silent))
     # Of a task in a loop, such as that which names the first failing line of each engine.
-    told = next((one for one in told.get("results") or () if one.get("failed")), told)
+    items: Sequence[Mapping[str, Any]] = whole.get("results") or ()
+    told = next((one for one in items if one.get("failed")), whole)
     words = {
         name: str(told[name])[:SHOWN_WORDS]
         for name in ("msg", "found", "cause", "fix")
