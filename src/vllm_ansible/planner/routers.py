@@ -9,8 +9,8 @@ from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.planner.servers import listed
 
 ROUTER, WATCH = "router", "watch"
-# Of the engine's own block, before its ranks; on loopback alone.
-WATCH_PORT = 15
+# Of the engine's own block, before its ranks and behind MOVED_API; on loopback alone.
+WATCH_PORT = 16
 
 Engine = Mapping[str, Any]
 

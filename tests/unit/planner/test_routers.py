@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from vllm_ansible import load_page
 from vllm_ansible.benchmark.served import served_on
 from vllm_ansible.planner import routers
+from vllm_ansible.planner.ports import INTERNAL_BASE, cluster_ports, ports_for
 from vllm_ansible.planner.problem import PlanError
 from vllm_ansible.planner.verbs import status_rows
 from vllm_ansible.record.rented import doors
@@ -37,7 +39,7 @@ def test_a_router_is_told_every_rank_by_its_address() -> None:
         {"name": "rank-0", "address": "10.0.0.1", "port": 20220},
         {"name": "rank-1", "address": "10.0.0.2", "port": 20221},
     ]
-    assert (told["url"], told["watch_port"]) == (ROUTER, 20215)
+    assert (told["url"], told["watch_port"]) == (ROUTER, 20216)
     assert (told["process"], told["watch"]) == ("r1-router", "r1-watch")
     assert routers.on_host([ENGINE, ALONE], HOSTS, "n2", "0.32.0") == []
 
@@ -81,9 +83,19 @@ def test_a_host_is_concerned_that_has_one_or_is_to_have_one() -> None:
 
 def test_ports_are_asked_of_what_does_not_run_yet() -> None:
     (told,) = routers.on_host([ENGINE], HOSTS, "n1", "")
-    assert routers.starting_ports(told, {}) == {"8002": "r1-router", "20215": "r1-watch"}
+    assert routers.starting_ports(told, {}) == {"8002": "r1-router", "20216": "r1-watch"}
     running = {"r1-router": {"running": False}, "r1-watch": {"running": True}}
     assert routers.starting_ports(told, running) == {"8002": "r1-router"}
+
+
+@pytest.mark.parametrize("base", [INTERNAL_BASE, 27000])
+def test_the_watch_has_a_port_that_nothing_else_of_the_engine_has(base: int) -> None:
+    """Where a cluster's ports were moved, its engines answer in their own blocks."""
+    ports = asdict(ports_for(0, None, base))
+    (told,) = routers.on_host([{**ENGINE, "index": 0, "ports": ports}], HOSTS, "n1", "")
+    held = {*ports.values(), *asdict(cluster_ports(base)).values()}
+    assert told["watch_port"] not in held
+    assert not ports["worker_first"] <= told["watch_port"] <= ports["worker_last"]
 
 
 def test_no_answer_by_way_of_the_router_does_not_hold() -> None:

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
+from vllm_ansible.planner.routers import WATCH_PORT
+
 from .running import EMULATOR, HAPROXY, ROOT, ask, free_ports, listens, wait_until
 
 KEY = "sk-never-to-be-seen-0815"
@@ -65,7 +67,7 @@ class Site:
             "layout": {"data": 2, "tensor": 1, "pipeline": 1},
             "hosts": ["here"],
             "ranks": [{"host": "here", "device": 0}, {"host": "here", "device": 1}],
-            "ports": {"api": self.port, "gcs": block - 15, "worker_first": neighbours()},
+            "ports": {"api": self.port, "gcs": block - WATCH_PORT, "worker_first": neighbours()},
             "probe": {"prompt": "Capital?", "expect": "Paris", "reasoning": False},
         }
         self.host: dict[str, Any] = {
