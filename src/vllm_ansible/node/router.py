@@ -10,8 +10,8 @@ from .failure import Failure
 
 BACKEND = "ranks"
 READY, DRAIN = "ready", "drain"
-# Listens, or told by the watch that it computes.
-PASSED = "L7OK"
+# Listens, or told by the watch that it computes; a star is before it while the next check runs.
+PASSED, RUNNING = "L7OK", "* "
 
 
 def ask(path: str, command: str, timeout: float = 10) -> str:
@@ -48,7 +48,7 @@ def ranks(path: str) -> list[dict[str, Any]]:
 def _rank(row: dict[str, str]) -> dict[str, Any]:
     # "UP 1/2" while it goes down.
     state = row["status"].split()[0]
-    checks = [row["check_status"], row["agent_status"]]
+    checks = [row[name].removeprefix(RUNNING) for name in ("check_status", "agent_status")]
     said = [row["last_chk"], row["last_agt"]]
     told = ", ".join(word for word in said if word)
     return {
