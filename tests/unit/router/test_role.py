@@ -59,6 +59,10 @@ class Site:
         # A link alone loses the packages of a virtual environment.
         shutil.copy(Path(sys.prefix) / "pyvenv.cfg", tools.parent)
         (tools.parent / "lib").symlink_to(Path(sys.prefix) / "lib")
+        # What an image has for a Python starts a container, which no service may.
+        self.image_python = directory / "image-python"
+        self.image_python.write_text("#!/bin/sh\nexit 70\n")
+        self.image_python.chmod(0o755)
         self.port, block = free_ports(2)
         self.engine: dict[str, Any] = {
             "name": "chat",
@@ -112,7 +116,10 @@ class Site:
             "site_api_key_file": str(self.key_file),
             "sources_environment": {},
             "allow_disruption": False,
-            "environment_installed": {"python": sys.executable, "versions": {"vllm": "0.32.0"}},
+            "environment_installed": {
+                "python": str(self.image_python),
+                "versions": {"vllm": "0.32.0"},
+            },
             "router_haproxy": HAPROXY,
             # More than a busy machine takes for one token, and less than the gate waits.
             "router_answer_seconds": "4",
