@@ -98,10 +98,48 @@ def test_the_watch_has_a_port_that_nothing_else_of_the_engine_has(base: int) -> 
     assert not ports["worker_first"] <= told["watch_port"] <= ports["worker_last"]
 
 
+def rank(name: str, **how: bool) -> dict[str, Any]:
+    up = {"draining": False, "passed": True, "proven": True, "words": "UP"}
+    return {"name": name, **up, **how}
+
+
+DRAINED = {"draining": True, "proven": False}
+
+
 def test_no_answer_by_way_of_the_router_does_not_hold() -> None:
-    found = routers.answer_measurement({"ok": False, "reason": "HTTP 503: {}"}, ROUTER, "log")
-    assert not found["ok"] and found["found"] == "HTTP 503: {}"
-    assert routers.answer_measurement({"ok": True, "answer": "Paris"}, ROUTER, "log")["ok"]
+    told, wrong = {"url": ROUTER, "engine": "r1"}, {"ok": False, "reason": "HTTP 503: {}"}
+    found = routers.answer_measurement(wrong, told, [rank("rank-0")], "log")
+    assert not found["ok"] and found["found"] == "HTTP 503: {}" and found["fix"] == "read log"
+    assert routers.answer_measurement({"ok": True, "answer": "Paris"}, told, [], "log")["ok"]
+    # Nobody is left to ask: that is no riddle.
+    everybody = [rank("rank-0", **DRAINED), rank("rank-1", **DRAINED)]
+    assert "drain_state=ready" in routers.answer_measurement(wrong, told, everybody, "log")["fix"]
+
+
+def test_a_rank_that_was_told_to_drain_holds_as_long_as_it_could_serve() -> None:
+    healthy = [rank("rank-0"), rank("rank-1", **DRAINED)]
+    broken = [rank("rank-0"), rank("rank-1", **DRAINED, passed=False)]
+    wanted = [{"name": f"rank-{one}", "address": "a", "port": one} for one in range(2)]
+    assert routers.settled(healthy) and not routers.settled(broken)
+    assert not routers.settled([rank("rank-0", proven=False)])
+    for ranks, holds in ((healthy, True), (broken, False)):
+        found = routers.measurements({"ranks": ranks}, wanted, "here", "log")
+        assert [one["ok"] for one in found] == [True, holds]
+    assert routers.state_words("r1", healthy[:1]) == "1 ranks, all up"
+    assert routers.state_words("r1", healthy) == (
+        "2 ranks, 1 up; told to drain: rank-1 (playbooks/drain_rank.yml -e drain_engine=r1 "
+        "-e drain_rank=1 -e drain_state=ready ends that)"
+    )
+
+
+def test_a_look_that_fails_says_why_of_every_rank() -> None:
+    (found,) = routers.measurements(
+        {"msg": "the router does not answer", "failed": True},
+        [{"name": "rank-0", "address": "a", "port": 1}],
+        "here",
+        "log",
+    )
+    assert not found["ok"] and found["found"] == "the router does not answer"
 
 
 def test_others_look_where_the_router_is() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from vllm_ansible.node import router
 from vllm_ansible.planner.routers import WATCH_PORT
 
 from .running import EMULATOR, HAPROXY, ROOT, ask, free_ports, listens, wait_until
@@ -195,6 +196,20 @@ def test_the_second_run_changes_nothing(site: Site) -> None:
         assert "changed=0" in said
 
 
+def test_a_rank_that_was_told_to_drain_stays_so_and_is_named(site: Site) -> None:
+    path = str(site.run_dir / "router0/admin.sock")
+    assert router.ask(path, "set server ranks/rank-1 state drain").strip() == ""
+    try:
+        status, said, events = site.play()
+        drains = {one["name"] for one in router.ranks(path) if one["draining"]}
+    finally:
+        router.ask(path, "set server ranks/rank-1 state ready")
+    assert status == 0, said
+    assert "changed=0" in said
+    assert drains == {"rank-1"}
+    assert "before 2 ranks, 1 up; told to drain: rank-1 (" in evidence(events)["summary"]
+
+
 def test_what_interrupts_requests_waits_until_that_is_allowed(site: Site, tmp_path: Path) -> None:
     """Further keys of clients, which the ranks never see, are such a change."""
     further = tmp_path / "keys"
@@ -247,3 +262,17 @@ def test_a_stranger_on_its_port_is_named(site: Site) -> None:
         stranger.wait()
     assert status != 0
     assert f"port {site.port} for chat-router" in said
+
+
+def test_a_router_that_ends_at_once_fails_the_gate_with_its_log(site: Site, tmp_path: Path) -> None:
+    """An HAProxy that likes its configuration, and nothing else."""
+    ends = tmp_path / "haproxy"
+    check = f'for last; do :; done; [ "$last" = -c ] && exec {HAPROXY} "$@"'
+    ends.write_text(f"#!/bin/sh\n{check}\nexit 3\n")
+    ends.chmod(0o755)
+    status, said, events = site.play(router_haproxy=str(ends), allow_disruption=True)
+    assert status != 0
+    (failure,) = [one for one in events if one["event"] == "failure"]
+    assert "rank-0 up in the router does not hold" in failure["msg"], said
+    assert "the router does not answer on" in failure["found"]
+    assert "chat-router.log" in failure["fix"]
