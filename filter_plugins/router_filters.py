@@ -45,6 +45,7 @@ class FilterModule:
             "router_proof": proof,
             "router_settled": routers.settled,
             "router_state": routers.state_words,
+            "router_strays": routers.strays,
             "routers_on": routers_on,
             "routers_recorded": routers.recorded,
         }

@@ -102,6 +102,14 @@ def recorded(processes: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def strays(
+    processes: Mapping[str, Mapping[str, Any]], engines: Iterable[Engine], host: str
+) -> list[str]:
+    """Return the engines whose router is recorded on a host where the plan has none for them."""
+    planned = {one["name"] for one in engines if has_router(one) and one["hosts"][0] == host}
+    return [engine for engine in recorded(processes) if engine not in planned]
+
+
 def removal(engines: Iterable[str]) -> list[dict[str, str]]:
     """Return the steps that stop and forget what stands before the ranks of these engines."""
     return [

@@ -75,6 +75,12 @@ def test_a_host_is_concerned_that_has_one_or_is_to_have_one() -> None:
     assert not routers.concern([ALONE], "n1", {})
     assert routers.concern([ALONE], "n1", recorded)
     assert routers.recorded({**recorded, **others}) == ["old"]
+    assert routers.strays({**recorded, **others}, [ENGINE], "n1") == ["old"]
+    own = {"r1-router": {"engine": ""}}
+    assert routers.strays(own, [ENGINE], "n1") == []
+    # Its ranks begin elsewhere now, or are one server.
+    assert routers.strays(own, [ENGINE], "n2") == ["r1"]
+    assert routers.strays(own, [{**ENGINE, "layout": ALONE["layout"]}], "n1") == ["r1"]
     assert routers.removal(["old"]) == [
         {"name": "old-router", "engine": "", "state": "absent"},
         {"name": "old-watch", "engine": "", "state": "absent"},
