@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -70,6 +72,15 @@ def test_a_rank_that_was_told_to_drain_stays_so_and_is_named(site: Site) -> None
     assert "changed=0" in said
     assert drains == {"rank-1"}
     assert "before 2 ranks, 1 up; told to drain: rank-1 (" in evidence(events)["summary"]
+
+
+def test_a_watch_or_haproxy_that_was_killed_is_started_again(site: Site) -> None:
+    for name, port in (("chat-watch", site.watch_port), ("chat-router", site.port)):
+        pid = site.pid(name)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda name=name, pid=pid: site.pid(name) not in (0, pid))
+        wait_until(lambda port=port: listens(port))
+    wait_until(lambda: site.status() == 200)
 
 
 def test_what_interrupts_requests_waits_until_that_is_allowed(site: Site, tmp_path: Path) -> None:
