@@ -48,6 +48,7 @@ PROCESS = (
     "limits",
     "user",
     "cleanup",
+    "restart",
 )
 
 

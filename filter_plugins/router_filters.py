@@ -25,10 +25,12 @@ def routers_on(engines: Any, hosts: Any, name: str, engine_version: str) -> list
         raise AnsibleFilterError(f"routers_on: {error}") from error
 
 
-def proof(told: Any, ranks: Any, answer: Any, where: str, log: str) -> list[dict[str, Any]]:
-    """Return what must hold of a router: every rank up and proven, and an answer by way of it."""
-    found = routers.measurements(plain(ranks), plain(told)["ranks"], where, log)
-    return [*found, routers.answer_measurement(plain(answer), str(told["url"]), log)]
+def proof(told: Any, looked: Any, answer: Any, where: str, log: str) -> list[dict[str, Any]]:
+    """Return what must hold of a router: every rank proven, and an answer by way of it."""
+    given, seen = plain(told), plain(looked)
+    found = routers.measurements(seen, given["ranks"], where, log)
+    answered = routers.answer_measurement(plain(answer), given, seen.get("ranks", []), log)
+    return [*found, answered]
 
 
 class FilterModule:
@@ -41,6 +43,9 @@ class FilterModule:
             "router_removal": routers.removal,
             "router_starting_ports": routers.starting_ports,
             "router_proof": proof,
+            "router_settled": routers.settled,
+            "router_state": routers.state_words,
+            "router_strays": routers.strays,
             "routers_on": routers_on,
             "routers_recorded": routers.recorded,
         }

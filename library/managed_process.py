@@ -63,6 +63,12 @@ options:
     type: list
     elements: str
     default: []
+  restart:
+    description:
+      - Whether the supervisor starts the process again, a second later, when it fails or is killed.
+        For processes of no engine alone; those of an engine start in an order.
+    type: bool
+    default: false
   user:
     description: User to run as, which needs root. The connecting user when omitted.
     type: str
@@ -170,6 +176,7 @@ ARGUMENTS = {
         "options": {"nofile": {"type": "str"}, "memlock": {"type": "str"}},
     },
     "cleanup": {"type": "list", "elements": "str", "default": []},
+    "restart": {"type": "bool", "default": False},
     "user": {"type": "str"},
     "supervisor": {"choices": ["systemd", "supervisord"], "required": True},
     "supervisord_python": {"type": "path"},

@@ -37,8 +37,8 @@ EXAMPLES = r"""
 RETURN = r"""
 ranks:
   description:
-    - name, up, draining, proven (up, it listens and has computed a token), requests it has now from
-      clients, and words, of each rank as it was found.
+    - name, up, draining, passed (it listens and has computed a token), proven (passed and up),
+      requests it has now from clients, and words, of each rank as it was found.
   type: list
   elements: dict
   returned: success

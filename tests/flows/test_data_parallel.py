@@ -122,7 +122,7 @@ def test_a_router_stands_before_the_ranks(ranks: Ranks) -> None:
     (told,) = ran.evidence("router")
     assert [one["proven"] for one in told["values"]["ranks"]] == [True, True]
     (engine,) = ran.evidence("serve")[-1]["values"]["engines"]
-    assert engine["endpoint"] == told["values"]["url"] == "http://127.0.0.1:8000/v1"
+    assert engine["endpoint"] == told["values"]["url"] == "http://127.0.0.1:27015/v1"
     assert len(ask(ranks, engine["endpoint"], "deepseek-v3")) == 32
 
 

@@ -36,7 +36,7 @@ def test_it_listens_on_the_data_plane_alone(host: Host, data_addresses: dict[str
     assert [one for one in sockets if one.endswith(f":{PORT}")] == [
         f"tcp://{data_addresses['lab1']}:{PORT}"
     ]
-    assert [one for one in sockets if one.endswith(":20515")] == ["tcp://127.0.0.1:20515"]
+    assert [one for one in sockets if one.endswith(":20516")] == ["tcp://127.0.0.1:20516"]
 
 
 def test_both_ranks_answer_behind_it_and_nobody_without_the_key(

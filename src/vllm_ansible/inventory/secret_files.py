@@ -57,6 +57,8 @@ def _key_fault(text: str) -> str:
         return fault
     if key.startswith("-"):
         return "begins with a dash, which vLLM takes for its next argument"
+    if "'" in key:
+        return "holds a quotation mark ('), which ends a word in the router's configuration"
     try:
         read = yaml.safe_load(f"api-key: {key}")
     except yaml.YAMLError:
@@ -64,6 +66,15 @@ def _key_fault(text: str) -> str:
     value = read.get("api-key") if isinstance(read, dict) and len(read) == 1 else None
     same = isinstance(value, (str, int)) and not isinstance(value, bool) and str(value) == key
     return "" if same else "is not read by YAML as it is written"
+
+
+def _clients_fault(text: str) -> str:
+    """Return what keeps a text from being keys of clients, one a line; HAProxy reads it."""
+    lines = [line.split() for line in text.splitlines()]
+    keys = [words for words in lines if words and not words[0].startswith("#")]
+    if not keys:
+        return "holds no key"
+    return "" if all(len(words) == 1 for words in keys) else "holds a line of several words"
 
 
 def _credentials_fault(text: str) -> str:
@@ -82,5 +93,6 @@ def _credentials_fault(text: str) -> str:
 SECRET_FILES = {
     "vllm_api_key_file": ("one line, the secret", _key_fault),
     "huggingface_token_file": ("one line, the secret", _word_fault),
+    "router_client_keys_file": ("keys of clients, one a line", _clients_fault),
     "object_storage_credentials_file": ("[default] and its two keys", _credentials_fault),
 }

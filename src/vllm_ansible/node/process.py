@@ -42,6 +42,8 @@ class Spec:
     user: Optional[str] = None
     # Removes what is outside this process, such as a container: before its start, after its end.
     cleanup: tuple[str, ...] = ()
+    # Started again by its supervisor when it fails; never an engine's, which start as a group.
+    restart: bool = False
 
 
 def spec(wanted: Mapping[str, Any]) -> Spec:
@@ -55,14 +57,14 @@ def spec(wanted: Mapping[str, Any]) -> Spec:
         limits={name: str(value) for name, value in limits.items() if value is not None},
         user=wanted.get("user") or None,
         cleanup=tuple(str(argument) for argument in wanted.get("cleanup") or ()),
+        restart=bool(wanted.get("restart")),
     )
 
 
 def digest(wanted: Spec) -> str:
     """Return the digest of a specification: the same on the controller and on the host."""
-    parts = asdict(wanted)
-    if not wanted.cleanup:
-        del parts["cleanup"]  # processes of before it existed stay what they were
+    later = ("cleanup", "restart")  # processes of before these existed stay what they were
+    parts = {name: value for name, value in asdict(wanted).items() if value or name not in later}
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

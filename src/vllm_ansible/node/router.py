@@ -10,8 +10,8 @@ from .failure import Failure
 
 BACKEND = "ranks"
 READY, DRAIN = "ready", "drain"
-# Listens, or told by the watch that it computes.
-PASSED = "L7OK"
+# Listens, or told by the watch that it computes; a star is before it while the next check runs.
+PASSED, RUNNING = "L7OK", "* "
 
 
 def ask(path: str, command: str, timeout: float = 10) -> str:
@@ -38,7 +38,8 @@ def ask(path: str, command: str, timeout: float = 10) -> str:
 def ranks(path: str) -> list[dict[str, Any]]:
     """Return of each rank its name, whether it is up and proven so, its requests, and words.
 
-    One that was never asked is up in HAProxy's eyes, but not proven.
+    passed is whether both checks hold, of one that drains as well. One that was never asked is up
+    in HAProxy's eyes, but not proven.
     """
     lines = ask(path, "show stat").lstrip("# ").splitlines()
     rows = [row for row in csv.DictReader(lines) if row["pxname"] == BACKEND]
@@ -48,14 +49,16 @@ def ranks(path: str) -> list[dict[str, Any]]:
 def _rank(row: dict[str, str]) -> dict[str, Any]:
     # "UP 1/2" while it goes down.
     state = row["status"].split()[0]
-    checks = [row["check_status"], row["agent_status"]]
+    checks = [row[name].removeprefix(RUNNING) for name in ("check_status", "agent_status")]
+    passed = checks == [PASSED, PASSED]
     said = [row["last_chk"], row["last_agt"]]
     told = ", ".join(word for word in said if word)
     return {
         "name": row["svname"],
         "up": state == "UP",
         "draining": state == "DRAIN",
-        "proven": state == "UP" and checks == [PASSED, PASSED],
+        "passed": passed,
+        "proven": state == "UP" and passed,
         "requests": int(row["scur"] or 0),
         "words": f"{state}{f' ({told})' if told else ''}",
     }

@@ -13,6 +13,7 @@ import signal
 import uuid
 import xmlrpc.client
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Optional
 
 from . import launcher, process
@@ -25,6 +26,10 @@ START_SECONDS = 60.0
 # What a launcher needs on top to kill and reap what ignored the signal.
 REAP_SECONDS = 5.0
 KILL_SECONDS = 30.0
+# What supervisord answers of a name that it does not know.
+BAD_NAME = 10
+# A state of supervisord's: the process was not asked to end.
+EXITED = 100
 
 
 class Supervisord:
@@ -36,8 +41,14 @@ class Supervisord:
         self.daemon = Daemon(cluster_dir, run_dir, python)
 
     def look(self, files: Files, record: Optional[Mapping[str, Any]]) -> Look:
-        """Look at one process without asking supervisord, so that a look costs milliseconds."""
-        return look(files, record)
+        """Look at one process without asking supervisord, so that a look costs milliseconds.
+
+        But one that ended and is about to be started again runs: who stops it must stop that.
+        """
+        found = look(files, record)
+        if found.running or record is None or not record.get("restart"):
+            return found
+        return replace(found, running=True, why="") if self.comes_back(files.name) else found
 
     def start(self, files: Files, record: Mapping[str, Any]) -> list[str]:
         """Start a process as recorded and wait until its command was executed."""
@@ -46,7 +57,7 @@ class Supervisord:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(files.state)
         process.save(files, {**record, "instance": uuid.uuid4().hex[:12]})
-        self.write_program(files, float(record["stop_timeout_seconds"]))
+        self.write_program(files, record)
         self.launch(files.name)
         until(lambda: os.path.exists(files.state) or not self.held(files.name), START_SECONDS)
         state = process.read_json(files.state) or {"error": f"see {self.daemon.log}"}
@@ -74,14 +85,15 @@ class Supervisord:
                 fix="Leave user out, or connect as root.",
             )
 
-    def write_program(self, files: Files, stop_seconds: float) -> None:
+    def write_program(self, files: Files, record: Mapping[str, Any]) -> None:
         """Render the program file of one process."""
         command = [self.daemon.python, "-I", self.daemon.launcher, files.record]
         text = PROGRAM.format(
             name=files.name,
             command=escape(shlex.join(command)),
             directory=escape(files.cluster_dir),
-            stop_seconds=int(stop_seconds + REAP_SECONDS),
+            stop_seconds=int(float(record["stop_timeout_seconds"]) + REAP_SECONDS),
+            restart="unexpected" if record.get("restart") else "false",
             log=escape(os.path.join(files.cluster_dir, "logs", f"{files.name}.launcher.log")),
         )
         write_text(os.path.join(self.daemon.programs, f"{files.name}.conf"), text)
@@ -92,6 +104,14 @@ class Supervisord:
             return bool(self.daemon.server().getProcessInfo(name)["pid"])
         except (OSError, xmlrpc.client.Fault):
             return False
+
+    def comes_back(self, name: str) -> bool:
+        """Tell whether supervisord is about to start a process that failed."""
+        try:
+            info = self.daemon.server().getProcessInfo(name)
+        except (OSError, xmlrpc.client.Fault):
+            return False
+        return bool(info["pid"] or (info["state"] == EXITED and info["exitstatus"]))
 
     def launch(self, name: str) -> None:
         """Let supervisord read the program file anew and start it."""
@@ -105,6 +125,8 @@ class Supervisord:
 
     def stop(self, files: Files, record: Optional[Mapping[str, Any]], seconds: float) -> None:
         """Stop a process and wait until every descendant is gone."""
+        if record is not None and record.get("restart") and self.daemon.answers():
+            until(lambda: self.withdrawn(files.name), seconds + REAP_SECONDS)
         state = process.read_json(files.state) or {}
         if lives(state, "launcher"):
             with contextlib.suppress(ProcessLookupError):
@@ -119,6 +141,20 @@ class Supervisord:
                 where=files.record,
                 fix="A process in state D waits for a device or a file system: see dmesg.",
             )
+
+    def withdrawn(self, name: str) -> bool:
+        """Stop what supervisord would start again, and tell whether it does not know it any more.
+
+        Between an end and the next start there is nothing to stop: only one forgotten stays away.
+        """
+        server = self.daemon.server()
+        with contextlib.suppress(xmlrpc.client.Fault):
+            server.stopProcess(name, False)
+        try:
+            server.removeProcessGroup(name)
+        except xmlrpc.client.Fault as fault:
+            return fault.faultCode == BAD_NAME
+        return True
 
     def remove(self, files: Files) -> None:
         """Forget a stopped process, and end supervisord with the last one."""

@@ -22,7 +22,7 @@ UNIT = """\
 [Unit]
 Description={name} of cluster {cluster} (vllm-ansible)
 After=network-online.target
-
+{unlimited}
 [Service]
 Type=exec
 {user}WorkingDirectory={directory}
@@ -30,7 +30,7 @@ Type=exec
 {after}StandardInput=null
 StandardOutput=append:{log}
 StandardError=append:{log}
-Restart=no
+Restart={restart}
 KillMode=mixed
 TimeoutStopSec={stop_seconds}
 TasksMax=infinity
@@ -62,6 +62,8 @@ def render(record: Mapping[str, Any], record_path: str) -> str:
         command=" ".join(quote(argument) for argument in record["argv"]),
         before=f"ExecStartPre=-:{cleanup}\n" if cleanup else "",
         after=f"ExecStopPost=-:{cleanup}\n" if cleanup else "",
+        unlimited="StartLimitIntervalSec=0\n" if record.get("restart") else "",
+        restart="on-failure\nRestartSec=1" if record.get("restart") else "no",
         stop_seconds=int(record["stop_timeout_seconds"]),
         limits="".join(f"Limit{name.upper()}={value}\n" for name, value in limits),
     )

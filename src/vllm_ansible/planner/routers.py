@@ -9,8 +9,8 @@ from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.planner.servers import listed
 
 ROUTER, WATCH = "router", "watch"
-# Of the engine's own block, before its ranks; on loopback alone.
-WATCH_PORT = 15
+# Of the engine's own block, before its ranks and behind MOVED_API; on loopback alone.
+WATCH_PORT = 16
 
 Engine = Mapping[str, Any]
 
@@ -102,6 +102,14 @@ def recorded(processes: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def strays(
+    processes: Mapping[str, Mapping[str, Any]], engines: Iterable[Engine], host: str
+) -> list[str]:
+    """Return the engines whose router is recorded on a host where the plan has none for them."""
+    planned = {one["name"] for one in engines if has_router(one) and one["hosts"][0] == host}
+    return [engine for engine in recorded(processes) if engine not in planned]
+
+
 def removal(engines: Iterable[str]) -> list[dict[str, str]]:
     """Return the steps that stop and forget what stands before the ranks of these engines."""
     return [
@@ -129,32 +137,70 @@ def starting_ports(
     }
 
 
-def answer_measurement(answer: Mapping[str, Any], url: str, log: str) -> dict[str, Any]:
+def drained(ranks: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the ranks that somebody has told to drain."""
+    return [str(one["name"]) for one in ranks if one["draining"]]
+
+
+def settled(ranks: Iterable[Mapping[str, Any]]) -> bool:
+    """Tell whether every rank is as it is wanted: proven, or able to serve and told to drain."""
+    return all(_holds(one) for one in ranks)
+
+
+def _holds(rank: Mapping[str, Any]) -> bool:
+    return bool(rank["proven"] or (rank["draining"] and rank["passed"]))
+
+
+def state_words(engine: str, ranks: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many ranks a router has, and which of them drain, with the way back."""
+    drain = drained(ranks)
+    if not drain:
+        return f"{len(ranks)} ranks, all up"
+    return f"{len(ranks)} ranks, {len(ranks) - len(drain)} up; {_drain_words(engine, drain)}"
+
+
+def _drain_words(engine: str, drain: Sequence[str]) -> str:
+    one = f"-e drain_engine={engine} -e drain_rank={drain[0].rpartition('-')[2]}"
+    return (
+        f"told to drain: {', '.join(drain)} "
+        f"(playbooks/drain_rank.yml {one} -e drain_state=ready ends that)"
+    )
+
+
+def answer_measurement(
+    answer: Mapping[str, Any],
+    told: Mapping[str, Any],
+    ranks: Sequence[Mapping[str, Any]],
+    log: str,
+) -> dict[str, Any]:
     """Return the measurement of what completion_check has found of the router itself."""
+    drain = drained(ranks)
+    none_left = bool(ranks) and len(drain) == len(ranks)
     return {
         "what": "an answer by way of the router, and none without the key",
         "ok": bool(answer.get("ok")),
         "expected": "a correct answer",
         "found": answer.get("reason") or answer.get("answer") or "nothing",
-        "where": url,
-        "fix": f"read {log}",
+        "where": told["url"],
+        "fix": _drain_words(told["engine"], drain) if none_left else f"read {log}",
     }
 
 
 def measurements(
-    ranks: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]], where: str, log: str
+    looked: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], where: str, log: str
 ) -> list[dict[str, Any]]:
-    """Return one measurement for each rank: up in the router, and proven by both its checks.
+    """Return one measurement for each rank: proven by both its checks, and up unless it drains.
 
-    ranks: as router_ranks tells them. wanted: as the router was told.
+    looked: the result of router_ranks. wanted: as the router was told.
     """
-    found = {str(one["name"]): one for one in ranks}
+    found = {str(one["name"]): one for one in looked.get("ranks", ())}
+    unknown = {"words": looked.get("msg") or "the router does not know it"}
     return [
         {
             "what": f"{one['name']} up in the router",
-            "ok": bool(found.get(one["name"], {}).get("proven")),
+            "ok": one["name"] in found and _holds(found[one["name"]]),
             "expected": "it listens, and has computed a token",
-            "found": found.get(one["name"], {}).get("words", "the router does not know it"),
+            "found": found.get(one["name"], unknown)["words"],
             "where": f"{where}, {one['address']}:{one['port']}",
             "fix": f"read {log}, and the log of that rank",
         }

@@ -144,6 +144,7 @@ def test_without_hosts_to_serve_on_nothing_goes_on(groups: dict[str, list[str]])
         ("", "holds 0 words"),
         ("two words", "holds 2 words"),
         ("-hunter2", "begins with a dash, which vLLM takes for its next argument"),
+        ("it'shunter2", "holds a quotation mark ('), which ends a word in the router's"),
         *((text, "is not read by YAML") for text in ("yes", "0123", "{hunter2", "&hunter2", "a:")),
     ],
 )
@@ -159,10 +160,32 @@ def test_a_secret_that_cannot_be_used_is_refused(
     assert "hunter2" not in repr(verdict.problems)
 
 
-@pytest.mark.parametrize("content", ["hunter2", "123456", "sk-Ab_9.~+/=", "a-b:c"])
+@pytest.mark.parametrize("content", ["hunter2", "123456", "sk-Ab_9.~+/=", "a-b:c", 'a%b"$c'])
 def test_a_key_that_vllm_is_given_as_it_is_written_passes(tmp_path: Path, content: str) -> None:
     (tmp_path / "key").write_text(f"{content}\n")
     assert sentences(judge({"vllm_api_key_file": str(tmp_path / "key")})) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (None, "does not exist"),
+        ("# nobody yet\n\n", "holds no key"),
+        ("first\nann hunter2\n", "holds a line of several words"),
+    ],
+)
+def test_keys_of_clients_that_the_router_cannot_read_are_refused(
+    tmp_path: Path, content: str | None, fault: str
+) -> None:
+    file = tmp_path / "clients"
+    if content is not None:
+        file.write_text(content)
+    verdict = judge({"router_client_keys_file": str(file)})
+    (told,) = sentences(verdict)
+    assert fault in told
+    assert "hunter2" not in repr(verdict)
+    file.write_text("# of ann\nhunter2\n\n# of bob\nhunter3\n")
+    assert sentences(judge({"router_client_keys_file": str(file)})) == []
 
 
 @pytest.mark.parametrize(

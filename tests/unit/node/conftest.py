@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.node.supervisord_daemon import Daemon
+
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[2] / "src"
 
@@ -89,6 +91,11 @@ class Host:
 
     def processes(self) -> dict[str, Any]:
         return self.node("processes", cluster_dir=str(self.cluster_dir))
+
+    def programs(self) -> list[str]:
+        """Return what its supervisord may start, by name."""
+        daemon = Daemon(str(self.cluster_dir), self.run_dir, sys.executable)
+        return [one["name"] for one in daemon.server().getAllProcessInfo()]
 
     def state(self, name: str = "e0-serve") -> dict[str, Any]:
         found: dict[str, Any] = json.loads(

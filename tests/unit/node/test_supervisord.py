@@ -89,6 +89,29 @@ def test_a_process_that_died_is_started_again(host: Host) -> None:
     assert again["log_offset"] == len("one\n")
 
 
+def test_a_process_that_fails_is_started_again_by_itself_where_that_is_wanted(host: Host) -> None:
+    wanted = {**SLEEP, "restart": True}
+    first = host.manage(wanted)
+    os.kill(first["pid"], signal.SIGKILL)
+    wait_until(lambda: host.processes()["e0-serve"]["pid"] not in (None, first["pid"]))
+    second = host.processes()["e0-serve"]["pid"]
+    assert host.manage(wanted)["action"] == "none"
+    assert host.manage(state="stopped")["running"] is False
+    assert not alive(second)
+    # One that it still knew it might start again.
+    assert not host.programs()
+
+
+def test_a_process_that_fails_ever_again_can_be_stopped(host: Host) -> None:
+    ends = {"argv": ["/bin/sh", "-c", "echo one; exit 3"], "restart": True}
+    log = Path(host.manage(ends)["log"])
+    wait_until(lambda: log.read_text().count("one") > 2)
+    # Whether it runs just now or is about to.
+    host.manage(state="stopped")
+    assert not host.programs()
+    assert host.processes()["e0-serve"]["running"] is False
+
+
 def test_stopping_leaves_no_descendant(host: Host, stubborn: dict[str, Any]) -> None:
     host.manage(stubborn)
     left = daemons(host.root)

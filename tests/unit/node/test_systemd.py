@@ -58,11 +58,19 @@ def test_a_cleanup_runs_before_the_start_and_after_every_end() -> None:
     assert "ExecStopPost" not in render(RECORD, "/record")
 
 
+def test_what_is_to_come_back_does_so_after_a_second_and_without_an_end() -> None:
+    lines = render({**RECORD, "restart": True}, "/record").splitlines()
+    assert lines[lines.index("Restart=on-failure") + 1] == "RestartSec=1"
+    assert lines.index("StartLimitIntervalSec=0") < lines.index("[Service]")
+    usual = render(RECORD, "/record")
+    assert "Restart=no\n" in usual and "StartLimit" not in usual
+
+
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed on this machine")
     unit = tmp_path / "vllm-demo-e0-serve.service"
-    unit.write_text(render(RECORD, "/record"))
+    unit.write_text(render({**RECORD, "restart": True}, "/record"))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(unit)],
         capture_output=True,

@@ -62,12 +62,13 @@ class Running:
         slots: int = 64,
         lockstep: bool = False,
         pump: bool = False,
+        key: str = RANK_KEY,
     ) -> None:
         self.directory = directory
         self.port, self.watch_port, *self.rank_ports = free_ports(2 + ranks)
         self.names = [f"rank-{number}" for number in range(ranks)]
-        self._pace = ["--step", str(step), "--slots", str(slots)]
-        self._lockstep, self._pump = lockstep, pump
+        self._pace = ["--step", str(step), "--slots", str(slots), "--key", key]
+        self._lockstep, self._pump, self._key = lockstep, pump, key
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         # Unix sockets have short paths only.
         self.run_dir = Path(f"/tmp/rt{self.port}")  # noqa: S108
@@ -116,9 +117,9 @@ class Running:
             keep_trailing_newline=True,
         )
         (self.directory / "haproxy.cfg").write_text(shape.render(values))
-        (self.directory / "keys.cfg").write_text(f"global\n    setenv ENGINE_KEY '{RANK_KEY}'\n")
+        (self.directory / "keys.cfg").write_text(f"global\n    setenv ENGINE_KEY '{self._key}'\n")
         (self.directory / "clients.keys").write_text(f"{CLIENT_KEY}\n")
-        (self.directory / "api_key").write_text(RANK_KEY)
+        (self.directory / "api_key").write_text(self._key)
         told = {
             "model": "m",
             "key_file": str(self.directory / "api_key"),

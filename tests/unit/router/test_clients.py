@@ -52,6 +52,12 @@ def test_with_it_the_rank_sees_its_own_key_and_says_who_it_is(running: Running) 
     assert headers["x-rank"] in running.names
 
 
+def test_a_rank_is_given_its_key_as_it_is_written(started: Callable[..., Running]) -> None:
+    """Whatever HAProxy's configuration would take it for elsewhere."""
+    running = started(ranks=1, key='sk-%[src]%%{+Q}$HOME\\x"#"')
+    assert running.complete("one") == 200
+
+
 def test_health_needs_no_key_and_metrics_are_the_routers(running: Running) -> None:
     assert ask(running.port, "GET", "/health")[0] == 200
     status, text, _ = running.ask("GET", "/metrics")

@@ -2,151 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
-import pwd
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from .running import EMULATOR, HAPROXY, ROOT, ask, free_ports, listens, wait_until
+from vllm_ansible.node import router
+from vllm_ansible.planner.ports import ports_for
 
-KEY = "sk-never-to-be-seen-0815"
-PLAY = [
-    {
-        "name": "Put a router before the ranks",
-        "hosts": "gpu",
-        "gather_facts": False,
-        "any_errors_fatal": True,
-        "tags": ["serve"],
-        "roles": ["router"],
-    }
-]
+from .running import EMULATOR, HAPROXY, ROOT, ask, listens, wait_until
+from .site import KEY, PLAY, Site
 
 pytestmark = pytest.mark.skipif(HAPROXY is None, reason="no haproxy on this machine")
-
-
-def neighbours() -> int:
-    """Return a port that is free as the next one is."""
-    while True:
-        (first,) = free_ports(1)
-        if not listens(first + 1):
-            return first
-
-
-class Site:
-    """One host with an engine of two ranks, which are emulated."""
-
-    def __init__(self, directory: Path, run_dir: Path) -> None:
-        self.directory, self.run_dir = directory, run_dir
-        self.cluster_dir = directory / "cluster"
-        self.key_file = self.cluster_dir / "secrets/api_key"
-        self.key_file.parent.mkdir(parents=True)
-        self.key_file.write_text(f"{KEY}\n")
-        tools = self.cluster_dir / "tools/bin"
-        tools.mkdir(parents=True)
-        (tools / "python").symlink_to(sys.executable)
-        # A link alone loses the packages of a virtual environment.
-        shutil.copy(Path(sys.prefix) / "pyvenv.cfg", tools.parent)
-        (tools.parent / "lib").symlink_to(Path(sys.prefix) / "lib")
-        self.port, block = free_ports(2)
-        self.engine: dict[str, Any] = {
-            "name": "chat",
-            "index": 0,
-            "served_name": "m",
-            "layout": {"data": 2, "tensor": 1, "pipeline": 1},
-            "hosts": ["here"],
-            "ranks": [{"host": "here", "device": 0}, {"host": "here", "device": 1}],
-            "ports": {"api": self.port, "gcs": block - 15, "worker_first": neighbours()},
-            "probe": {"prompt": "Capital?", "expect": "Paris", "reasoning": False},
-        }
-        self.host: dict[str, Any] = {
-            "name": "here",
-            "address": "127.0.0.1",
-            "accelerator": "nvidia",
-            "cluster_dir": str(self.cluster_dir),
-            "run_dir": str(run_dir),
-            "service_user": pwd.getpwuid(os.getuid()).pw_name,
-            "supervisor": "supervisord",
-            "privileges": "none",
-            "distribution": "debian",
-            "pid1": "init",
-            "cores": 2,
-        }
-        self.watch_port = block
-        self.processes: list[subprocess.Popen[bytes]] = []
-
-    def start_ranks(self) -> None:
-        """Start ranks at ports that follow each other, as those of an engine do."""
-        first = self.engine["ports"]["worker_first"]
-        for port in (first, first + 1):
-            command = [sys.executable, str(EMULATOR), "--ports", str(port), "--key", KEY]
-            self.processes.append(subprocess.Popen(command, cwd=ROOT))
-            wait_until(lambda port=port: listens(port))
-
-    def play(self, *options: str, **variables: Any) -> tuple[int, str, list[dict[str, Any]]]:
-        """Run the role; return its status, console and record."""
-        host = {
-            "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
-            "cluster_name": "standin",
-            "site_host": self.host,
-        }
-        inventory = self.directory / "hosts.yml"
-        inventory.write_text(yaml.safe_dump({"gpu": {"hosts": {"here": host}}}))
-        playbook = self.directory / "play.yml"
-        playbook.write_text(yaml.safe_dump(PLAY))
-        given = {
-            "site_hosts": [self.host],
-            "site_plan": {"engines": [self.engine]},
-            "site_api_key_file": str(self.key_file),
-            "sources_environment": {},
-            "allow_disruption": False,
-            "environment_installed": {"python": sys.executable, "versions": {"vllm": "0.32.0"}},
-            "router_haproxy": HAPROXY,
-            # More than a busy machine takes for one token, and less than the gate waits.
-            "router_answer_seconds": "4",
-            **variables,
-        }
-        extra = self.directory / "extra.json"
-        extra.write_text(json.dumps(given))
-        command = ["ansible-playbook", "-i", str(inventory), "-e", f"@{extra}", *options]
-        done = subprocess.run(
-            [str(Path(sys.executable).with_name(command[0])), *command[1:], str(playbook)],
-            env={
-                **os.environ,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "VLLM_ANSIBLE_RUNS_DIR": str(self.directory / "runs"),
-            },
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        lines = (self.directory / "runs/latest/events.jsonl").read_text().splitlines()
-        return done.returncode, done.stdout + done.stderr, [json.loads(line) for line in lines]
-
-    def status(self, key: str = KEY) -> int:
-        body = {"model": "m", "prompt": "p", "max_tokens": 2}
-        return ask(self.port, "POST", "/v1/completions", body, key)[0]
-
-    def end(self) -> None:
-        for one in self.processes:
-            one.kill()
-            one.wait()
-        self.play("-e", "router_mode=never")
-        pid = self.run_dir / "supervisord.pid"
-        if pid.exists():
-            os.kill(int(pid.read_text()), signal.SIGTERM)
-        shutil.rmtree(self.run_dir, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +58,29 @@ def test_the_second_run_changes_nothing(site: Site) -> None:
         status, said, _ = site.play(*options)
         assert status == 0, said
         assert "changed=0" in said
+
+
+def test_a_rank_that_was_told_to_drain_stays_so_and_is_named(site: Site) -> None:
+    path = str(site.run_dir / "router0/admin.sock")
+    assert router.ask(path, "set server ranks/rank-1 state drain").strip() == ""
+    try:
+        status, said, events = site.play()
+        drains = {one["name"] for one in router.ranks(path) if one["draining"]}
+    finally:
+        router.ask(path, "set server ranks/rank-1 state ready")
+    assert status == 0, said
+    assert "changed=0" in said
+    assert drains == {"rank-1"}
+    assert "before 2 ranks, 1 up; told to drain: rank-1 (" in evidence(events)["summary"]
+
+
+def test_a_watch_or_haproxy_that_was_killed_is_started_again(site: Site) -> None:
+    for name, port in (("chat-watch", site.watch_port), ("chat-router", site.port)):
+        pid = site.pid(name)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda name=name, pid=pid: site.pid(name) not in (0, pid))
+        wait_until(lambda port=port: listens(port))
+    wait_until(lambda: site.status() == 200)
 
 
 def test_what_interrupts_requests_waits_until_that_is_allowed(site: Site, tmp_path: Path) -> None:
@@ -238,3 +135,42 @@ def test_a_stranger_on_its_port_is_named(site: Site) -> None:
         stranger.wait()
     assert status != 0
     assert f"port {site.port} for chat-router" in said
+
+
+def test_a_router_that_ends_at_once_fails_the_gate_with_its_log(site: Site, tmp_path: Path) -> None:
+    """An HAProxy that likes its configuration, and nothing else."""
+    ends = tmp_path / "haproxy"
+    check = f'for last; do :; done; [ "$last" = -c ] && exec {HAPROXY} "$@"'
+    ends.write_text(f"#!/bin/sh\n{check}\nexit 3\n")
+    ends.chmod(0o755)
+    status, said, events = site.play(router_haproxy=str(ends), allow_disruption=True)
+    assert status != 0
+    (failure,) = [one for one in events if one["event"] == "failure"]
+    assert "rank-0 up in the router does not hold" in failure["msg"], said
+    assert "the router does not answer on" in failure["found"]
+    assert "chat-router.log" in failure["fix"]
+
+
+def test_a_router_of_ranks_that_are_no_more_leaves_its_port_to_the_server(site: Site) -> None:
+    """The stage cluster asks whether planned ports are free before the router's role is played."""
+    assert site.play(allow_disruption=True)[0] == 0
+    alone = {"name": "chat-serve", "engine": "chat", "part": "serve"}
+    phases = ("stop_serve", "stop_workers", "stop_heads", "start_heads", "start_workers")
+    decision = {
+        "hosts": {"here": {**{phase: [] for phase in phases}, "start_serve": [alone]}},
+        "engines": {"chat": {"action": "restart"}},
+    }
+    ports = asdict(ports_for(0, site.port, site.engine["ports"]["gcs"]))
+    engine = {**site.engine, "layout": {"tensor": 1, "pipeline": 1}, "ports": ports}
+    look = {"cluster": "standin", "cluster_dir": str(site.cluster_dir)}
+    change = {"name": "ray", "tasks_from": "change", "rolespec_validate": False}
+    tasks = [
+        {"name": "Look", "processes_info": look, "register": "__ray_processes"},
+        {"name": "Change", "ansible.builtin.include_role": change},
+    ]
+    play = [{key: value for key, value in PLAY[0].items() if key != "roles"} | {"tasks": tasks}]
+    status, said, _ = site.play(play=play, site_plan={"engines": [engine]}, __ray_decision=decision)
+    assert status == 0, said
+    assert not listens(site.port) and not listens(site.watch_port)
+    # With it goes the key that it was given.
+    assert not (site.cluster_dir / "routers/chat").exists()
