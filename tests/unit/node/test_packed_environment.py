@@ -147,6 +147,28 @@ def test_what_was_changed_by_hand_is_noticed_and_taken_anew(host: Host) -> None:
     ]
 
 
+def test_one_that_was_given_and_has_changed_is_packed_anew(host: Host, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    (given / "bin").mkdir(parents=True)
+    (given / "site").mkdir()
+    scripts = {name: f"{name}:main" for name in ("vllm", "ray")}
+    told = {"sites": [str(given / "site")], "scripts": scripts, "version": [3, 11]}
+    (given / "bin/python").write_text(f"#!/bin/sh\necho '{json.dumps(told)}'\n")
+    (given / "bin/python").chmod(0o755)
+    host.asked["given"] = str(given)
+    assert host.run("present") and not host.run("present")
+    host.become_another()
+    assert host.run("proven")
+    # Its owner installs something; the host that has a copy or an image is now the first one.
+    (given / "site/torch-2.14.0.dist-info").mkdir()
+    assert host.look()["drift"] == ["torch: expected nothing, found 2.14.0"]
+    assert host.run("present") and host.look()["complete"] and not host.run("present")
+    packed = json.loads(Path(host.wanted["record"]).read_text())["fingerprint"]
+    assert packed == host.look()["manifest"]["fingerprint"]
+    host.become_another()
+    assert host.run("proven") and host.look()["complete"]
+
+
 def test_a_pack_that_is_not_whole_counts_as_none(host: Host) -> None:
     host.run("present")
     host.become_another()
