@@ -14,6 +14,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,14 @@ def begin(wanted: dict[str, Any], record: Mapping[str, Any]) -> None:
         image_mount.unmount(place, variables)
         if place.exists():
             place.rename(before)
-        image_mount.mount(_pack(wanted, record), place, variables)
+        try:
+            image_mount.mount(_pack(wanted, record), place, variables)
+        except (BuildError, OSError):
+            with suppress(OSError):
+                place.rmdir()
+            if before.exists():
+                before.rename(place)
+            raise
         if before.exists():
             shutil.rmtree(before)
 

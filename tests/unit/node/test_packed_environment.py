@@ -264,6 +264,22 @@ def test_a_copy_replaces_an_image_and_old_ones_go_unmounted_first(
     assert not image.place.exists() and image.packs()
 
 
+def test_what_lies_there_stays_where_an_image_cannot_be_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host(wanted_with(tmp_path, monkeypatch), "image")
+    host.run("present")
+    (pack,) = host.packs()
+    pack.write_bytes(bytes(pack.stat().st_size))
+    site = host.place / "lib/python3.11/site-packages"
+    (site / "ray-2.60.0.dist-info").rename(site / "ray-2.61.0.dist-info")
+    for _ in range(2):
+        with pytest.raises(BuildError, match="cannot be mounted"):
+            host.run("proven")
+        assert (site / "vllm/a.py").exists()
+    assert not host.place.with_name(f".{host.place.name}.before").exists()
+
+
 def test_a_host_without_the_tools_is_told_before_anything_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
