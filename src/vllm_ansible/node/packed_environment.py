@@ -88,7 +88,7 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
 
 
 def begin(wanted: dict[str, Any], record: Mapping[str, Any]) -> None:
-    """Do what comes before `take`, at once: mount an image, unless it is there.
+    """Do what comes before `take`, at once: unmount what was there and mount an image of now.
 
     A process that serves a mount would end with the detached task that had started it.
     """
@@ -97,11 +97,12 @@ def begin(wanted: dict[str, Any], record: Mapping[str, Any]) -> None:
     carried_python.expect(record["interpreter"], record["python"], variables)
     if _same(wanted, record):
         return
+    # First of all: what runs from there keeps all else from being done.
+    image_mount.unmount(place, variables)
     # Nothing that was proven before says anything of what comes now.
     shared_environment.proof(wanted["cluster_dir"], wanted["digest"]).unlink(missing_ok=True)
     if wanted["form"] == "image":
         before = _before(place)
-        image_mount.unmount(place, variables)
         if place.exists():
             place.rename(before)
         try:
@@ -186,7 +187,6 @@ def _unpack(pack: Path, place: Path, wanted: Mapping[str, Any], report: Report) 
     command = ["tar", "--extract", "--gzip", "--no-same-owner"]
     command += [f"--file={pack}", f"--directory={partial}"]
     _run(command, wanted, "unpacking the environment", report)
-    image_mount.unmount(place, uv_command.build_environment(wanted))
     if place.exists():
         place.rename(before)
     partial.rename(place)

@@ -79,16 +79,19 @@ def can_mount(directory: Path) -> bool:
     return True
 
 
-@pytest.fixture(params=FORMS)
-def host(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Host]:
-    if request.param == "image" and not can_mount(tmp_path):
-        pytest.skip("neither this kernel nor squashfuse mounts an image here")
-    made = Host(wanted_with(tmp_path, monkeypatch), request.param)
-    yield made
+@pytest.fixture(autouse=True)
+def unmounted(tmp_path: Path) -> Iterator[None]:
+    """Leave nothing mounted, however a test ends."""
+    yield
     for place in image_mount.below(str(tmp_path)):
         image_mount.unmount(place, os.environ)
+
+
+@pytest.fixture(params=FORMS)
+def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    if request.param == "image" and not can_mount(tmp_path):
+        pytest.skip("neither this kernel nor squashfuse mounts an image here")
+    return Host(wanted_with(tmp_path, monkeypatch), request.param)
 
 
 def builds(host: Host) -> int:
@@ -278,6 +281,27 @@ def test_what_lies_there_stays_where_an_image_cannot_be_mounted(
             host.run("proven")
         assert (site / "vllm/a.py").exists()
     assert not host.place.with_name(f".{host.place.name}.before").exists()
+
+
+def test_an_image_in_use_is_told_before_anything_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not can_mount(tmp_path):
+        pytest.skip("neither this kernel nor squashfuse mounts an image here")
+    wanted = wanted_with(tmp_path, monkeypatch)
+    image, copy = Host(wanted, "image"), Host(wanted, "copy")
+    assert copy.run("present") and image.run("present")
+    image.become_another()
+    image.run("proven")
+    with (image.place / "bin/python").open("rb"):
+        before = sorted(image.place.parent.iterdir())
+        with pytest.raises(BuildError, match="it is in use") as error:
+            copy.run("proven")
+        assert error.value.details["fix"].startswith("stop what runs from it (playbooks/stop.yml)")
+        assert error.value.details["where"] == str(image.place)
+        assert image.look()["complete"] and sorted(image.place.parent.iterdir()) == before
+    assert copy.run("proven") and copy.look()["complete"]
+    assert not image_mount.is_mounted(copy.place)
 
 
 def test_a_host_without_the_tools_is_told_before_anything_is_built(
