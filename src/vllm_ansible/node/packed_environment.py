@@ -13,6 +13,7 @@ import platform
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -67,11 +68,11 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
         return manifest
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    # Another content gets another name: hosts may have an earlier image mounted.
-    content = hashlib.sha256(f"{manifest['fingerprint']} {interpreter}".encode()).hexdigest()[:8]
+    # Every pack gets a name of its own: hosts may have an earlier one mounted.
+    made = hashlib.sha256(f"{manifest['fingerprint']} {time.time_ns()}".encode()).hexdigest()[:8]
     name = path.name[: -len(f".{wanted['form']}.json")]
-    pack = path.with_name(f"{name}-{content}{SUFFIXES[wanted['form']]}")
-    partial = pack.with_name(f".{pack.name}.{socket.gethostname()}")
+    pack = path.with_name(f"{name}-{made}{SUFFIXES[wanted['form']]}")
+    partial = path.with_name(f".{name}{SUFFIXES[wanted['form']]}.{socket.gethostname()}")
     partial.unlink(missing_ok=True)
     _run(_packing(wanted["form"], place, partial), wanted, "packing the environment", report)
     partial.replace(pack)
