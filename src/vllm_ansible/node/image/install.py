@@ -184,8 +184,10 @@ def load(wanted: Mapping[str, Any], tool: Tool, report: Report) -> dict[str, Any
     path = wanted["file"]
     expect_room(wanted, tool)
     expect_checksum(path, wanted["sha256"], report)
-    known = archive.told(path)
     total = os.path.getsize(path)
+    known = archive.told(
+        path, lambda done: report(done, total, "bytes", "reading what the tar holds")
+    )
     command = [tool.path, "load", "--input", path]
 
     def see(pid: int) -> None:

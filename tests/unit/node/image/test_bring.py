@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from vllm_ansible.node.failure import Failure
+from vllm_ansible.node.image import archive as tar
 from vllm_ansible.node.image import install
 from vllm_ansible.node.image.tool import Tool, find
 
@@ -22,13 +23,19 @@ def image_ids() -> list[str]:
 
 
 def test_an_image_is_loaded_and_proven(
-    wanted: dict[str, Any], tool: Tool, report: Report, told: list[str]
+    wanted: dict[str, Any],
+    tool: Tool,
+    report: Report,
+    told: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(tar, "STEP", 1)
     place = Path(wanted["directory"])
     assert not install.look(place, wanted["digest"], tool)["complete"]
     manifest = install.bring(wanted, tool, report)
     assert manifest["versions"]["vllm"] == "0.32.0"
     assert manifest["image"]["id"] == manifest["image"]["base"]
+    assert "reading what the tar holds" in told
     assert f"{tool.kind} loads the image" in told or "checking the image's checksum" in told
     assert install.look(place, wanted["digest"], tool)["complete"]
     # Its Python answers on the host, and hands on what it was given.
