@@ -239,6 +239,14 @@ def start(module: AnsibleModule, wanted: dict[str, Any], found: dict[str, Any]) 
         )
     except (background.ProcessError, build_command.BuildError) as error:
         module.fail_json(msg=str(error), **error.details)
+    except OSError as error:
+        module.fail_json(
+            msg=f"the work on the environment cannot be begun: {error}",
+            expected="directories that this user may write, with room, and the programs it takes",
+            found=str(error),
+            where=error.filename or wanted["directory"],
+            fix="connect as the user who set the cluster up, and see to what the message names",
+        )
 
 
 def remove(module: AnsibleModule, wanted: dict[str, Any], old: list[Path]) -> list[Path]:

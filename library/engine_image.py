@@ -135,7 +135,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node import background, environment
 from ansible.module_utils.vllm_ansible.node.failure import Failure
-from ansible.module_utils.vllm_ansible.node.image import install, tool
+from ansible.module_utils.vllm_ansible.node.image import install, recipe, tool
 
 TASK = "image"
 
@@ -184,6 +184,8 @@ def answer(module: AnsibleModule) -> dict[str, Any]:
     image = {**settings, **found["manifest"].get("image", {})} if complete else {}
     there = complete or install.present(wanted, found_tool) is not None
     changed = not complete and wanted["state"] == "present"
+    if changed and wanted["packages"]:
+        recipe.expect_no_secrets(sources)
     if changed and not there:
         found_tool.storage()
     if changed and not there and os.path.exists(wanted["file"]):

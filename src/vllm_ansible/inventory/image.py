@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vllm_ansible.inventory.variables import Unresolved
-from vllm_ansible.node.image.recipe import PINNED
+from vllm_ansible.node.image.recipe import ADVICE, PINNED, secret_names
 from vllm_ansible.planner.contained import no_ray
 from vllm_ansible.planner.plan import Plan
 from vllm_ansible.planner.problem import Problem
@@ -43,6 +43,8 @@ def wrong(variables: Mapping[str, Any], plan: Plan | None, where: Where) -> list
     elif bool(file) != bool(sha256):
         problems.append(_checksum(bool(file), where))
     problems += _packages(variables.get("engine_image_packages"), where)
+    if variables.get("engine_image_packages"):
+        problems += _secrets(variables.get("sources_environment"), where)
     problems += _mounts(variables.get("engine_image_mounts"), where)
     on_ray = [one for one in (plan.engines if plan else ()) if one.ray_processes()]
     return problems + [_placed(no_ray(one.name), where("engines")) for one in on_ray]
@@ -103,6 +105,21 @@ def _packages(packages: Any, where: Where) -> list[Problem]:
         )
         for one in listed
         if not PINNED.fullmatch(str(one))
+    ]
+
+
+def _secrets(sources: Any, where: Where) -> list[Problem]:
+    names = secret_names(sources) if isinstance(sources, Mapping) else []
+    return [
+        Problem(
+            f"{name} of sources_environment holds a password, which the history of the image with "
+            "engine_image_packages would tell",
+            expected="an address without a name or a password",
+            found="a name or a password before the @ of an address",
+            where=where("sources_environment"),
+            fix=ADVICE,
+        )
+        for name in names
     ]
 
 

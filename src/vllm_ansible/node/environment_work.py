@@ -85,6 +85,9 @@ def work(wanted: dict[str, Any], found: dict[str, Any]) -> Work:
 
 def _packed(wanted: dict[str, Any], found: dict[str, Any]) -> Work:
     record = packed_environment.record_of(Path(wanted["record"]), wanted["built"])
+    if wanted["given"] and wanted["state"] == "present" and found["drift"]:
+        # What changed lies outside of the pack, which is then of what was given before.
+        record = {}
     try:
         if not record:
             said = packed_environment.why_not(wanted)

@@ -47,9 +47,18 @@ def unmount(place: Path, environment: Mapping[str, str]) -> None:
     """Unmount what is mounted there, if anything is; raise BuildError while it is used."""
     while is_mounted(place):
         helper = next(filter(shutil.which, ("fusermount3", "fusermount")), "fusermount3")
-        run(
-            ["umount", str(place)] if os.geteuid() == 0 else [helper, "-u", str(place)], environment
-        )
+        command = ["umount", str(place)] if os.geteuid() == 0 else [helper, "-u", str(place)]
+        try:
+            run(command, environment)
+        except BuildError as error:
+            raise BuildError(
+                "the mounted environment cannot be unmounted: it is in use, or another user's",
+                expected="a mount of this user, and nothing that runs from it",
+                found=error.details["found"],
+                where=str(place),
+                command=" ".join(command),
+                fix="stop what runs from it (playbooks/stop.yml), then run again",
+            ) from error
 
 
 def below(directory: str) -> list[Path]:

@@ -51,6 +51,16 @@ show() {{
 for one in {binds} "$packages" "${{TMPDIR%/*}}" "${{TMPDIR:-}}" "${{ENGINE_BIND:-}}"; do
   show "$one"
 done
+# Weights may be links to files elsewhere, as in the hub's own cache: to where each leads by its
+# words, which are followed inside, and to where that is.
+weights=${{ENGINE_BIND:-}}
+for one in ${{weights:+"$weights"/*}}; do
+  [ -L "$one" ] || continue
+  target=$(readlink -- "$one")
+  case "$target" in /*) ;; *) target=$weights/$target ;; esac
+  show "$(cd -- "${{target%/*}}/" 2>/dev/null && pwd)"
+  show "$(dirname -- "$(readlink -f -- "$one")")"
+done
 # What it is told of, it is to see: such as the weights.
 for one; do show "${{one#--*=}}"; done
 unset {unset}

@@ -216,11 +216,21 @@ def spawn(record: dict[str, Any], log: int) -> tuple[int, Optional[str]]:
 
 
 def clean(record: dict[str, Any], log: int) -> None:
-    """Run what removes things outside the process; that nothing is there is no failure."""
+    """Run what removes things outside the process; that nothing is there is no failure.
+
+    A wish to stop is left for what comes next, and what hangs is killed in time.
+    """
     command = record.get("cleanup")
-    if command:
-        cleaner, _ = spawn({**record, "argv": command}, log)
-        follow(cleaner, CLEAN_SECONDS)
+    if not command:
+        return
+    cleaner, _ = spawn({**record, "argv": command}, log)
+    deadline = time.monotonic() + CLEAN_SECONDS
+    while cleaner not in reap():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            kill_all({cleaner})
+            left = 1.0
+        signal.sigtimedwait({signal.SIGCHLD}, left)
 
 
 def follow(pid: int, stop_seconds: float) -> int:

@@ -13,7 +13,9 @@ import platform
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +68,11 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
         return manifest
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    # Another content gets another name: hosts may have an earlier image mounted.
-    content = hashlib.sha256(f"{manifest['fingerprint']} {interpreter}".encode()).hexdigest()[:8]
+    # Every pack gets a name of its own: hosts may have an earlier one mounted.
+    made = hashlib.sha256(f"{manifest['fingerprint']} {time.time_ns()}".encode()).hexdigest()[:8]
     name = path.name[: -len(f".{wanted['form']}.json")]
-    pack = path.with_name(f"{name}-{content}{SUFFIXES[wanted['form']]}")
-    partial = pack.with_name(f".{pack.name}.{socket.gethostname()}")
+    pack = path.with_name(f"{name}-{made}{SUFFIXES[wanted['form']]}")
+    partial = path.with_name(f".{name}{SUFFIXES[wanted['form']]}.{socket.gethostname()}")
     partial.unlink(missing_ok=True)
     _run(_packing(wanted["form"], place, partial), wanted, "packing the environment", report)
     partial.replace(pack)
@@ -87,7 +89,7 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
 
 
 def begin(wanted: dict[str, Any], record: Mapping[str, Any]) -> None:
-    """Do what comes before `take`, at once: mount an image, unless it is there.
+    """Do what comes before `take`, at once: unmount what was there and mount an image of now.
 
     A process that serves a mount would end with the detached task that had started it.
     """
@@ -96,14 +98,22 @@ def begin(wanted: dict[str, Any], record: Mapping[str, Any]) -> None:
     carried_python.expect(record["interpreter"], record["python"], variables)
     if _same(wanted, record):
         return
+    # First of all: what runs from there keeps all else from being done.
+    image_mount.unmount(place, variables)
     # Nothing that was proven before says anything of what comes now.
     shared_environment.proof(wanted["cluster_dir"], wanted["digest"]).unlink(missing_ok=True)
     if wanted["form"] == "image":
         before = _before(place)
-        image_mount.unmount(place, variables)
         if place.exists():
             place.rename(before)
-        image_mount.mount(_pack(wanted, record), place, variables)
+        try:
+            image_mount.mount(_pack(wanted, record), place, variables)
+        except (BuildError, OSError):
+            with suppress(OSError):
+                place.rmdir()
+            if before.exists():
+                before.rename(place)
+            raise
         if before.exists():
             shutil.rmtree(before)
 
@@ -178,7 +188,6 @@ def _unpack(pack: Path, place: Path, wanted: Mapping[str, Any], report: Report) 
     command = ["tar", "--extract", "--gzip", "--no-same-owner"]
     command += [f"--file={pack}", f"--directory={partial}"]
     _run(command, wanted, "unpacking the environment", report)
-    image_mount.unmount(place, uv_command.build_environment(wanted))
     if place.exists():
         place.rename(before)
     partial.rename(place)

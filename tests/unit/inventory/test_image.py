@@ -48,6 +48,18 @@ def test_what_does_not_go_together_is_one_sentence(variables: dict[str, Any], to
     assert "(at " in sentence
 
 
+def test_a_password_that_an_image_would_tell_is_refused_and_not_told() -> None:
+    sources = {"PIP_INDEX_URL": "https://me:s3cret@mirror/simple", "HTTPS_PROXY": "http://p:3128"}
+    asked = {**TAR, "engine_image_packages": ["a==1"], "sources_environment": sources}
+    (sentence,) = sentences(asked)
+    assert sentence.startswith("PIP_INDEX_URL of sources_environment holds a password")
+    assert "s3cret" not in sentence
+    # Without packages nothing of it comes into an image.
+    assert sentences({**asked, "engine_image_packages": []}) == []
+    del sources["PIP_INDEX_URL"]
+    assert sentences(asked) == []
+
+
 @pytest.mark.parametrize(("executor", "count"), [("ray", 1), ("mp", 0)])
 def test_ray_is_refused_in_words(executor: str, count: int) -> None:
     engines = parse_engines([{"name": "chat", "model": "o/m", "executor": executor}])

@@ -1,94 +1,30 @@
-"""What one host has packed, others take: real tar, real squashfs, real mounts; a uv of ours.
-
-The other host is this one without its environments: a pack is good for one path.
-"""
+"""What one host has packed, others take, as an archive and as an image."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vllm_ansible.node import (
-    environment,
-    environment_work,
-    image_mount,
-    old_environments,
-)
+from vllm_ansible.node import environment, image_mount
 from vllm_ansible.node.build_command import BuildError
 
-from ..fake_uv import silent, wanted_with
+from ..fake_uv import wanted_with
+from .packs import Host, can_mount, unmounted
 
+__all__ = ["unmounted"]
 FORMS = ("copy", "image")
 
 
-class Host:
-    """What a module hands over on a host, and what the module does with it."""
-
-    def __init__(self, wanted: dict[str, Any], form: str) -> None:
-        self.asked = {**wanted, "form": form, "given": "", "user": ""}
-        self.asked["shared_dir"] = str(Path(wanted["cluster_dir"]).parent / "shared")
-
-    @property
-    def wanted(self) -> dict[str, Any]:
-        return environment_work.complete(self.asked)
-
-    @property
-    def place(self) -> Path:
-        return Path(self.wanted["directory"])
-
-    def look(self) -> dict[str, Any]:
-        return environment_work.look(self.wanted)
-
-    def run(self, state: str) -> bool:
-        """Do what is due, and tell whether anything was."""
-        wanted = {**self.wanted, "state": state}
-        found = environment_work.look(wanted)
-        changes = environment_work.changes(wanted, found)
-        if changes:
-            environment_work.work(wanted, found)(wanted, silent)
-        return changes
-
-    def packs(self) -> list[Path]:
-        folder = Path(self.wanted["record"]).parent
-        return [path for path in folder.iterdir() if path.suffix != ".json"]
-
-    def become_another(self) -> None:
-        """Have nothing but what is shared, as another machine."""
-        image_mount.unmount(self.place, os.environ)
-        shutil.rmtree(self.place.parent)
-        self.place.parent.mkdir()
-
-
-def can_mount(directory: Path) -> bool:
-    """Tell whether this machine mounts an image at all."""
-    (directory / "empty").mkdir()
-    image = directory / "empty.squashfs"
-    subprocess.run(["mksquashfs", directory / "empty", image, "-quiet", "-no-progress"], check=True)
-    try:
-        image_mount.mount(image, directory / "empty", os.environ)
-    except BuildError:
-        return False
-    image_mount.unmount(directory / "empty", os.environ)
-    return True
-
-
 @pytest.fixture(params=FORMS)
-def host(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Host]:
+def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     if request.param == "image" and not can_mount(tmp_path):
         pytest.skip("neither this kernel nor squashfuse mounts an image here")
-    made = Host(wanted_with(tmp_path, monkeypatch), request.param)
-    yield made
-    for place in image_mount.below(str(tmp_path)):
-        image_mount.unmount(place, os.environ)
+    return Host(wanted_with(tmp_path, monkeypatch), request.param)
 
 
 def builds(host: Host) -> int:
@@ -147,6 +83,28 @@ def test_what_was_changed_by_hand_is_noticed_and_taken_anew(host: Host) -> None:
     ]
 
 
+def test_one_that_was_given_and_has_changed_is_packed_anew(host: Host, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    (given / "bin").mkdir(parents=True)
+    (given / "site").mkdir()
+    scripts = {name: f"{name}:main" for name in ("vllm", "ray")}
+    told = {"sites": [str(given / "site")], "scripts": scripts, "version": [3, 11]}
+    (given / "bin/python").write_text(f"#!/bin/sh\necho '{json.dumps(told)}'\n")
+    (given / "bin/python").chmod(0o755)
+    host.asked["given"] = str(given)
+    assert host.run("present") and not host.run("present")
+    host.become_another()
+    assert host.run("proven")
+    # Its owner installs something; the host that has a copy or an image is now the first one.
+    (given / "site/torch-2.14.0.dist-info").mkdir()
+    assert host.look()["drift"] == ["torch: expected nothing, found 2.14.0"]
+    assert host.run("present") and host.look()["complete"] and not host.run("present")
+    packed = json.loads(Path(host.wanted["record"]).read_text())["fingerprint"]
+    assert packed == host.look()["manifest"]["fingerprint"]
+    host.become_another()
+    assert host.run("proven") and host.look()["complete"]
+
+
 def test_a_pack_that_is_not_whole_counts_as_none(host: Host) -> None:
     host.run("present")
     host.become_another()
@@ -157,8 +115,11 @@ def test_a_pack_that_is_not_whole_counts_as_none(host: Host) -> None:
     with pytest.raises(BuildError, match="finds no packed environment"):
         host.run("proven")
     assert not host.place.exists()
-    # The first one makes it anew.
+    before = (pack.stat().st_ino, pack.read_bytes())
+    # The first one makes it anew, and leaves that one to whoever has it mounted.
     assert host.run("present") and host.look()["shared"] and builds(host) == 2
+    assert (pack.stat().st_ino, pack.read_bytes()) == before
+    assert json.loads(Path(host.wanted["record"]).read_text())["file"] != pack.name
 
 
 def test_what_its_record_does_not_say_is_refused(host: Host) -> None:
@@ -221,43 +182,3 @@ def test_an_interpreter_of_the_clusters_own_goes_with_it(host: Host) -> None:
     shutil.rmtree(own)
     assert host.run("proven") and host.look()["complete"]
     assert newest.exists() and (host.place / "bin/python").resolve() == newest.resolve()
-
-
-def test_a_copy_replaces_an_image_and_old_ones_go_unmounted_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not can_mount(tmp_path):
-        pytest.skip("neither this kernel nor squashfuse mounts an image here")
-    wanted = wanted_with(tmp_path, monkeypatch)
-    image, copy = Host(wanted, "image"), Host(wanted, "copy")
-    image.run("present")
-    image.become_another()
-    image.run("proven")
-    # Packed again from what is mounted, for others.
-    assert copy.run("present") and not image_mount.is_mounted(copy.place)
-    assert not image.run("proven"), "what lies here whole is as good as an image of it"
-    copy.become_another()
-    image.run("proven")
-    assert old_environments.remove([image.place]) == [image.place]
-    assert not image.place.exists() and image.packs()
-
-
-def test_a_host_without_the_tools_is_told_before_anything_is_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host = Host(wanted_with(tmp_path, monkeypatch), "image")
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(BuildError, match="cannot be packed without mksquashfs") as error:
-        host.run("present")
-    assert error.value.details["fix"].startswith("install squashfs-tools here, or say")
-    assert not host.place.exists()
-
-
-def test_a_host_that_cannot_mount_is_told_what_was_tried(tmp_path: Path) -> None:
-    image = tmp_path / "image"
-    image.write_text("no image")
-    with pytest.raises(BuildError, match="cannot be mounted") as error:
-        image_mount.mount(image, tmp_path / "place", os.environ)
-    assert error.value.details["fix"].endswith("environment_shared_form: copy")
-    assert error.value.details["found"]
-    assert not image_mount.is_mounted(tmp_path / "place")

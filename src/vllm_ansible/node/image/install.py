@@ -30,7 +30,6 @@ from .inner import python_script
 from .tool import Tool
 
 PIECE = 1 << 24
-KNOWN = "archive.json"
 GIB = 1 << 30
 # Run inside the image, as engines run. What it loads is what a server loads.
 PROBE = """
@@ -70,10 +69,15 @@ def present(wanted: Mapping[str, Any], tool: Tool) -> Optional[dict[str, Any]]:
     if not wanted["sha256"]:
         return tool.image(wanted["name"])
     try:
-        known = json.loads((Path(wanted["directory"]) / KNOWN).read_text())
+        known = json.loads(known_path(wanted).read_text())
     except (OSError, ValueError):
         return None
     return loaded(known, tool) if known.get("sha256") == wanted["sha256"] else None
+
+
+def known_path(wanted: Mapping[str, Any]) -> Path:
+    """Return where it is kept what a tar has brought, beside all that is made of the same tar."""
+    return Path(wanted["directory"]).parent / f".archive-{wanted['sha256'][:12]}.json"
 
 
 def loaded(known: Mapping[str, Any], tool: Tool) -> Optional[dict[str, Any]]:
@@ -180,8 +184,10 @@ def load(wanted: Mapping[str, Any], tool: Tool, report: Report) -> dict[str, Any
     path = wanted["file"]
     expect_room(wanted, tool)
     expect_checksum(path, wanted["sha256"], report)
-    known = archive.told(path)
     total = os.path.getsize(path)
+    known = archive.told(
+        path, lambda done: report(done, total, "bytes", "reading what the tar holds")
+    )
     command = [tool.path, "load", "--input", path]
 
     def see(pid: int) -> None:
@@ -197,8 +203,7 @@ def load(wanted: Mapping[str, Any], tool: Tool, report: Report) -> dict[str, Any
             where=path,
             fix="see what the tool has (`image ls`), remove an image of that name, run again",
         )
-    text = json.dumps({**known, "sha256": wanted["sha256"]})
-    (Path(wanted["directory"]) / KNOWN).write_text(text)
+    known_path(wanted).write_text(json.dumps({**known, "sha256": wanted["sha256"]}))
     return found
 
 

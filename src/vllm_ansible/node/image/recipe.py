@@ -5,11 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..failure import Failure
 
 # name==version, with extras; nothing that could be an option of pip or a second line.
 NAME, VERSION = r"[A-Za-z0-9][A-Za-z0-9._-]*", r"[A-Za-z0-9][A-Za-z0-9.+!_-]*"
 PINNED = re.compile(rf"{NAME}(\[[A-Za-z0-9._,-]+\])?=={VERSION}")
+# A name with a password, or a token, before the host of an address.
+IN_ADDRESS = re.compile(r"://[^/\s@]+@")
+ADVICE = (
+    "name a mirror or proxy that asks for none, or put the packages into the image before it comes "
+    "here and leave engine_image_packages out"
+)
 FILE = "requirements.txt"
 PIP = ("python3", "-m", "pip", "install", "--no-cache-dir", "--requirement")
 
@@ -26,3 +35,22 @@ def image_name(layers: Sequence[str], packages: Sequence[str]) -> str:
     """Return the name of the image: a digest of what is below and of what is added."""
     text = json.dumps([list(layers), sorted(packages)])
     return f"localhost/vllm-ansible-engine:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def secret_names(variables: Mapping[str, Any]) -> list[str]:
+    """Return which variables hold a password: an image tells what it was built with."""
+    return sorted(name for name, value in variables.items() if IN_ADDRESS.search(str(value)))
+
+
+def expect_no_secrets(variables: Mapping[str, Any]) -> None:
+    """Raise Failure where a password would come into the image with its packages."""
+    names = secret_names(variables)
+    if names:
+        raise Failure(
+            f"packages cannot be layered into the image with a password in {', '.join(names)}: "
+            "its history would tell it to whoever has the image",
+            expected="addresses without a name or a password",
+            found="a name or a password before the @ of an address",
+            where="sources_environment",
+            fix=ADVICE,
+        )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from vllm_ansible.node.failure import Failure
+from vllm_ansible.node.image import archive as tar
 from vllm_ansible.node.image import install
 from vllm_ansible.node.image.tool import Tool, find
 
@@ -21,21 +22,22 @@ def image_ids() -> list[str]:
     return containers_tool("images", "--quiet", "--no-trunc").splitlines()
 
 
-def test_an_image_is_loaded_once_and_proven(
-    wanted: dict[str, Any], tool: Tool, report: Report, told: list[str], tmp_path: Path
+def test_an_image_is_loaded_and_proven(
+    wanted: dict[str, Any],
+    tool: Tool,
+    report: Report,
+    told: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(tar, "STEP", 1)
     place = Path(wanted["directory"])
     assert not install.look(place, wanted["digest"], tool)["complete"]
     manifest = install.bring(wanted, tool, report)
     assert manifest["versions"]["vllm"] == "0.32.0"
     assert manifest["image"]["id"] == manifest["image"]["base"]
+    assert "reading what the tar holds" in told
     assert f"{tool.kind} loads the image" in told or "checking the image's checksum" in told
     assert install.look(place, wanted["digest"], tool)["complete"]
-    # A host that has it loads nothing, even where its tar has gone since.
-    told.clear()
-    again = install.bring({**wanted, "file": "gone.tar"}, tool, report)
-    assert again["fingerprint"] == manifest["fingerprint"]
-    assert not [text for text in told if "load" in text or "checksum" in text]
     # Its Python answers on the host, and hands on what it was given.
     asked = (
         "import os, sys, vllm; print(vllm.__version__, os.environ['GREETING'], sys.stdin.read())"
@@ -51,10 +53,17 @@ def test_an_image_is_loaded_once_and_proven(
     assert said.stdout.split("\n")[0] == "0.32.0 hello you and in"
 
 
-def test_an_image_that_was_removed_is_no_longer_complete(
-    wanted: dict[str, Any], tool: Tool, report: Report
+def test_an_image_is_loaded_anew_only_where_it_was_removed(
+    wanted: dict[str, Any], tool: Tool, report: Report, told: list[str]
 ) -> None:
     manifest = install.bring(wanted, tool, report)
+    # What is made of the same tar, such as with other packages of ours, loads nothing; also where
+    # its tar has gone since.
+    told.clear()
+    other = f"{wanted['directory']}-other"
+    again = install.bring({**wanted, "file": "gone.tar", "directory": other}, tool, report)
+    assert again["fingerprint"] == manifest["fingerprint"]
+    assert not [text for text in told if "load" in text or "checksum" in text]
     containers_tool("rmi", "--force", manifest["image"]["id"])
     assert not install.look(Path(wanted["directory"]), wanted["digest"], tool)["complete"]
     assert install.present(wanted, tool) is None
