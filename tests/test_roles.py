@@ -164,7 +164,7 @@ def test_a_role_says_what_it_reads_of_others(role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_every_role_is_played_and_has_a_scenario(role: str) -> None:
-    books = " ".join(path.read_text() for path in (ROOT / "playbooks").glob("*.yml"))
+    books = " ".join(path.read_text() for path in (ROOT / "playbooks").rglob("*.yml"))
     assert re.search(rf"(role|name): {role}\b", books), "no playbook plays it"
     assert (ROOT / "molecule" / role / "converge.yml").exists()
     assert (ROOT / "molecule" / role / "molecule.yml").exists()
