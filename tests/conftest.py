@@ -30,14 +30,18 @@ os.environ["COLUMNS"] = "100"
 
 # Tests that take minutes, most of them spent waiting: two rows of them at once, all others beside.
 ROWS = {"engine": "engines", "flows": "engines", "lab": "hosts", "test_molecule.py": "hosts"}
+# Files whose tests go on, one after the other, with what the first has started.
+IN_ORDER = ("tests/unit/router/test_role.py",)
 
 
 class Rows(LoadScopeScheduling):
-    """Give each row to one worker, in order, and every other test to whoever is free."""
+    """Give each row and each such file to one worker, and every other test to whoever is free."""
 
     def _split_scope(self, nodeid: str) -> str:
-        place = nodeid.partition("::")[0].split("/")[1]
-        return ROWS.get(place, nodeid)
+        path = nodeid.partition("::")[0]
+        if path in IN_ORDER:
+            return path
+        return ROWS.get(path.split("/")[1], nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Rows:

@@ -77,6 +77,7 @@ def test_a_rank_that_was_told_to_drain_stays_so_and_is_named(site: Site) -> None
 def test_a_watch_or_haproxy_that_was_killed_is_started_again(site: Site) -> None:
     for name, port in (("chat-watch", site.watch_port), ("chat-router", site.port)):
         pid = site.pid(name)
+        assert pid, f"{name} does not run"
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda name=name, pid=pid: site.pid(name) not in (0, pid))
         wait_until(lambda port=port: listens(port))
