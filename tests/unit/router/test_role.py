@@ -20,7 +20,11 @@ from vllm_ansible.planner.ports import ports_for
 from .running import EMULATOR, HAPROXY, ROOT, ask, listens, wait_until
 from .site import KEY, PLAY, Site
 
-pytestmark = pytest.mark.skipif(HAPROXY is None, reason="no haproxy on this machine")
+# Ten plays; molecule/router plays the role once in every run of the tests.
+pytestmark = [
+    pytest.mark.skipif(HAPROXY is None, reason="no haproxy on this machine"),
+    pytest.mark.soak,
+]
 
 
 @pytest.fixture(scope="module")
