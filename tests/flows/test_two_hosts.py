@@ -48,7 +48,6 @@ def test_a_host_that_cannot_be_reached_is_named(two_hosts: TwoHosts) -> None:
     assert failure["fix"]
 
 
-@pytest.mark.soak
 def test_hosts_that_cannot_reach_each_other_are_named(two_hosts: TwoHosts) -> None:
     with_cut = two_hosts.lab.link("lab1", "lab2")
     with_cut.cut()
