@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from . import efml, enflame
+from . import efml, enflame, prometheus
 from .enflame_health import HOT_SECONDS, broken, hot, narrow
 
 SECONDS = 15.0
@@ -90,13 +90,10 @@ def samples(devices: Sequence[Mapping[str, Any]], watch: Watch, now: float) -> S
 
 def text(found: Samples) -> str:
     """Return samples in Prometheus' text format."""
-    lines = []
-    for name, rows in found.items():
-        if rows:
-            kind = "counter" if name in COUNTERS else "gauge"
-            lines += [f"# HELP {name} {HELP[name]}", f"# TYPE {name} {kind}"]
-            lines += [f"{name}{_labels(labels)} {value:.15g}" for labels, value in rows]
-    return "\n".join(lines) + "\n"
+    written = {
+        name: [(labels, f"{value:.15g}") for labels, value in rows] for name, rows in found.items()
+    }
+    return prometheus.text(written, HELP, COUNTERS)
 
 
 def write(path: Path, content: str) -> None:
@@ -134,17 +131,6 @@ def main(arguments: Sequence[str]) -> int:
 
 def _serial(device: Mapping[str, Any]) -> str:
     return str(device["serial"] or device["index"])
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    pairs = (f'{name}="{_quoted(value)}"' for name, value in labels.items())
-    return "{" + ",".join(pairs) + "}"
-
-
-def _quoted(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 if __name__ == "__main__":

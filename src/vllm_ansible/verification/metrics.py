@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vllm_ansible.node import prometheus
+
 HELP = {
     "vllm_verify_accepted": "Whether the last verification let the cluster pass.",
     "vllm_verify_timestamp_seconds": "When it was done.",
@@ -47,18 +49,8 @@ def textfile(
             ({"host": host}, f"{part:.6g}") for host, part in links.get("retransmitted", {}).items()
         ],
     }
-    lines = []
-    for name, samples in found.items():
-        if samples:
-            lines += [f"# HELP {name} {HELP[name]}", f"# TYPE {name} gauge"]
-            lines += [_sample(name, {"cluster": cluster, **one}, value) for one, value in samples]
-    return "\n".join(lines) + "\n"
-
-
-def _sample(name: str, labels: Mapping[str, str], value: str) -> str:
-    return f"{name}{{{','.join(f'{key}={_quoted(text)}' for key, text in labels.items())}}} {value}"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+    of_cluster = {
+        name: [({"cluster": cluster, **labels}, value) for labels, value in samples]
+        for name, samples in found.items()
+    }
+    return prometheus.text(of_cluster, HELP)
