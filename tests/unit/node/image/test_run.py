@@ -146,8 +146,8 @@ def test_an_engine_answers_from_its_image_with_no_more_than_it_needs(
 
 def test_a_container_that_was_killed_is_noticed_and_started_again(engine: Engine) -> None:
     engine.manage()
-    inside = json.loads(containers_tool("container", "inspect", engine.name))[0]["State"]["Pid"]
     engine.ask()
+    inside = json.loads(containers_tool("container", "inspect", engine.name))[0]["State"]["Pid"]
     os.kill(inside, signal.SIGKILL)
     wait_until(lambda: not engine.host.processes()["e0-serve"]["running"])
     assert "SIGKILL" in engine.host.processes()["e0-serve"]["why"]
