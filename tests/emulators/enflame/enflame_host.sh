@@ -1,7 +1,7 @@
 #!/bin/sh
-# An emulator: lets a host's own file systems show eight Enflame devices and no module of theirs. It
-# hides what is mounted over; `off` shows that again.
-#   enflame_host.sh on      devices on the bus, an empty /sys/module, a kernel with headers
+# An emulator: lets a host's own file systems show Enflame devices, eight unless told otherwise, and
+# no module of theirs. It hides what is mounted over; `off` shows that again.
+#   enflame_host.sh on [COUNT]  devices on the bus, an empty /sys/module, a kernel with headers
 #   enflame_host.sh off
 # Beside it lie the other stand-ins: efsmi, efsmt, kmod, driver.run.
 set -eu
@@ -22,14 +22,16 @@ case "$1" in
     rm -rf "$here/pci" "$here/module" "$here/modules"
     ;;
   on)
-    for number in 0 1 2 3 4 5 6 7; do
+    devices=
+    for number in $(seq 0 $((${2:-8} - 1))); do
+      devices="$devices${devices:+, }{}"
       card="$here/pci/0000:1$number:00.0"
       mkdir -p "$card"
       echo 0x1e36 > "$card/vendor"
       echo 0x120000 > "$card/class"
     done
     mkdir -p "$here/modules/$(uname -r)/build"
-    echo '{"devices": [{}, {}, {}, {}, {}, {}, {}, {}]}' > "$here/state.json"
+    echo "{\"devices\": [$devices]}" > "$here/state.json"
     for tool in modprobe rmmod modinfo; do ln -sf "$here/kmod" "$sbin/$tool"; done
     ln -sf "$here/efsmt" "$sbin/efsmt"
     show pci /sys/bus/pci/devices

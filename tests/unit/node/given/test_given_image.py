@@ -2,83 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from vllm_ansible.environment_request import environment_request, read_package
+from vllm_ansible.environment_request import read_package
 from vllm_ansible.node import environment, given_image
-from vllm_ansible.node.build_command import BuildError
 
-from ..fake_uv import silent
-from . import images
-from .conftest import alive, wait_until
-
-GUARD = images.ROOT / "packages/vllm_guard"
-
-
-@pytest.fixture(autouse=True)
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have Apptainer on PATH, and what modules of a site would set."""
-    monkeypatch.setenv("PATH", f"{images.install(tmp_path / 'bin')}:{os.environ['PATH']}")
-    monkeypatch.setenv("APPTAINER_BIND", images.site_binds())
-    monkeypatch.setenv("PYTHONPATH", "/site/python")
-    monkeypatch.setenv("PYTHONHOME", "/site/home")
-    monkeypatch.setenv("CUDA_HOME", "/site/cuda")
-    monkeypatch.delenv("TMPDIR", raising=False)
-
-
-@pytest.fixture(params=["sandbox", "vllm.sif"])
-def image(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Make what a person may have, in each of its forms."""
-    made = images.sandbox(tmp_path / "sandbox")
-    return made if request.param == "sandbox" else images.sif(tmp_path / request.param, made)
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """Make one in a file, where its form makes no difference."""
-    return images.sif(tmp_path / "vllm.sif", images.sandbox(tmp_path / "sandbox"))
-
-
-def wanted(directory: Path, given: Path, **more: Any) -> dict[str, Any]:
-    request = environment_request(Path("none"), [GUARD], "3.11", given=str(given))
-    place = environment.directory(str(directory / "cluster"), request["digest"])
-    return {
-        **request,
-        **{"cluster_dir": str(directory / "cluster"), "directory": str(place), "uv": "/no/uv"},
-        **{"requirements": f"{place}.txt", "given": str(given), "find_links": []},
-        **{"torch_backend": "", "compiles": False, "compile_bytecode": True, "environment": {}},
-        **more,
-    }
-
-
-def built(directory: Path, given: Path, **more: Any) -> Path:
-    asked = wanted(directory, given, **more)
-    environment.build(asked, silent)
-    assert environment.look(Path(asked["directory"]), asked["digest"])["complete"]
-    return Path(asked["directory"])
-
-
-def told(place: Path, *arguments: str, **variables: str) -> dict[str, Any]:
-    """Run the engine of the image, which ends with 3, and return what it got."""
-    done = subprocess.run(
-        [place / "bin/vllm", *arguments],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 3, done.stderr
-    return dict(json.loads(done.stdout))
+from ...fake_uv import silent
+from .. import images
+from ..conftest import alive, wait_until
+from .asked import GUARD, built, told, wanted
 
 
 def test_it_is_used_as_it_is_with_our_packages_over_it(tmp_path: Path, image: Path) -> None:
@@ -250,79 +189,3 @@ def test_a_program_that_was_changed_is_noticed_and_mended(
     environment.build(asked, silent)
     assert (place / name).read_text() == text
     assert environment.look(place, asked["digest"])["complete"]
-
-
-def refusal(directory: Path, given: Path, **more: Any) -> dict[str, str]:
-    with pytest.raises(BuildError) as caught:
-        environment.build(wanted(directory, given, **more), silent)
-    assert not (Path(wanted(directory, given)["directory"]) / environment.MANIFEST).exists()
-    return {"msg": str(caught.value), **caught.value.details}
-
-
-def test_one_that_is_not_there_or_no_image_is_told(tmp_path: Path) -> None:
-    gone = refusal(tmp_path, tmp_path / "gone.sif")
-    assert gone["found"] == f"no file {tmp_path / 'gone.sif'}"
-    text = tmp_path / "notes.sif"
-    text.write_text("no image\n")
-    assert refusal(tmp_path, text)["msg"] == "what environment_path names is no image"
-    (tmp_path / "plain.sif").mkdir()
-    assert "apptainer build --sandbox" in refusal(tmp_path, tmp_path / "plain.sif")["expected"]
-
-
-def test_where_nothing_runs_images_that_is_told(
-    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = built(tmp_path, file)
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    told_of = refusal(tmp_path / "other", file)
-    assert told_of["expected"] == "apptainer or singularity on PATH"
-    assert "module load apptainer" in told_of["fix"]
-    done = subprocess.run([place / "bin/vllm"], capture_output=True, text=True, check=False)
-    assert done.returncode == 127
-    assert "neither apptainer nor singularity is on PATH" in done.stderr
-    monkeypatch.setenv("PATH", f"{images.install(tmp_path / 'old', 'singularity')}:/usr/bin:/bin")
-    assert told(place, "x")["argv"] == ["x"]
-
-
-@pytest.mark.parametrize(
-    ("gone", "msg"),
-    [
-        ("opt/vllm/bin/ray", "the image has no command ray"),
-        ("opt/vllm/bin/vllm", "the image has no command vllm"),
-        (f"{images.SITE}/torch/__init__.py", "the engine does not import"),
-    ],
-)
-def test_one_that_lacks_an_engine_is_told(tmp_path: Path, gone: str, msg: str) -> None:
-    theirs = images.sandbox(tmp_path / "sandbox")
-    (theirs / gone).unlink()
-    assert refusal(tmp_path, images.sif(tmp_path / "vllm.sif", theirs))["msg"] == msg
-
-
-def test_one_in_which_engines_cannot_compile_is_told(
-    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = '{"sites": {}, "commands": ["vllm", "ray"], "version": "3.12", %s}'
-    lacking = asked % '"compiler": false, "headers": true'
-    monkeypatch.setattr(given_image, "output_of", lambda *_: lacking)
-    found = refusal(tmp_path, file, compiles=True)
-    assert found["found"] == "no compiler"
-    assert "Python 3.12" in found["fix"]
-
-
-def test_one_that_the_engines_user_may_not_read_is_told(tmp_path: Path, image: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root starts engines as another user")
-    with pytest.raises(BuildError) as caught:
-        given_image.expect(str(image), "nobody")
-    assert "Permission denied" in caught.value.details["found"]
-    with tempfile.TemporaryDirectory(dir="/opt") as directory:
-        Path(directory).chmod(0o755)
-        readable = images.sif(Path(directory) / "vllm.sif", images.sandbox(tmp_path / "again"))
-        given_image.expect(str(readable), "nobody")
-
-
-def test_a_directory_of_conda_is_no_image(tmp_path: Path) -> None:
-    (tmp_path / "conda/bin").mkdir(parents=True)
-    (tmp_path / "conda/bin/python").touch()
-    assert not given_image.is_image(str(tmp_path / "conda"))
-    assert given_image.is_image("/not/yet/there.sif")

@@ -1,0 +1,152 @@
+"""The shipped inventory for Enflame on two lab hosts with stand-in devices and real containers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.emulators.cpu_image import write_image, write_packages
+from vllm_ansible.lab import Lab
+from vllm_ansible.lab.cache import MOUNT
+from vllm_ansible.lab.commands import podman
+from vllm_ansible.lab.image import ensure_image
+from vllm_ansible.lab.lab import silent
+
+from .clone import REPOSITORY, Clone, Ran
+
+HOSTS, RANKS_A_HOST = 2, 2
+EMULATORS = REPOSITORY / "tests/emulators/enflame"
+# Containers in containers: overlays do not stack, so images lie on the shared file system.
+STORAGE = """\
+[storage]
+driver = "overlay"
+graphroot = "/opt/vllm-ansible/containers"
+runroot = "/run/containers"
+"""
+# runc finds no place for control groups of the first version, which this machine may have, here.
+ENGINE = """\
+[containers]
+volumes = ["/sys/fs/cgroup:/sys/fs/cgroup:ro"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+
+
+def _written(name: str, text: str) -> str:
+    """Return the hook that writes a setting of podman into the hosts' image."""
+    return f"printf '{text}' > $1/etc/containers/{name}".replace("\n", "\\n")
+
+
+SETUP = (
+    "install -d $1/etc/containers",
+    _written("storage.conf", STORAGE),
+    _written("containers.conf", ENGINE),
+)
+IMPORTS = """
+import torch, vllm, vllm.entrypoints.cli.serve, vllm.entrypoints.openai.api_server
+import vllm.v1.engine.core, vllm.v1.worker.cpu_worker
+"""
+PACKAGES = ("podman", "runc", "conmon", "catatonit", "haproxy")
+MODEL = "random:deepseek-v3"
+SMALL = {"max_model_len": 256, "max_num_seqs": 2, "dtype": "float32", "enforce_eager": True}
+
+
+class Enflame:
+    """Two hosts of Enflame's devices, and the clone that operates them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.clone = Clone(directory / "clone")
+        self.inventory = self.clone.directory / "inventories/enflame"
+        self.lab = Lab.create(
+            hosts=HOSTS,
+            name="enflame-test",
+            second_network=True,
+            inventory=self.inventory,
+            packages=PACKAGES,
+            setup=SETUP,
+            root=directory,
+        )
+        self.packages = self.lab.cache.host_directory(self.lab.record.token, "engine")
+        self.tar = directory / "ubuntu2204_llm.tar"
+        # Last of all it is written, so a lab that is kept has all of it.
+        if not self.tar.exists():
+            for host in self.hosts:
+                self._equip(host)
+            write_packages(self.packages)
+            # Containers may not write there: what engines import is compiled once, for all.
+            self.run_on("lab1", "env", f"PYTHONPATH={self.mounted}", "python3", "-c", IMPORTS)
+            write_image(self.tar, ensure_image(silent), self.mounted, RANKS_A_HOST)
+        self.write()
+
+    @property
+    def mounted(self) -> Path:
+        """Where hosts see the engine's packages."""
+        return MOUNT / self.packages.relative_to(self.lab.cache.root)
+
+    @property
+    def hosts(self) -> list[str]:
+        return [one.name for one in self.lab.record.hosts]
+
+    def _equip(self, host: str) -> None:
+        """Give a host devices on its bus and a driver that is loaded, all of it stand-ins."""
+        place = "/srv/emulated-enflame"
+        container = self.lab.record.host(host).container
+        self.run_on(host, "mkdir", "-p", place)
+        podman("cp", f"{EMULATORS}/.", f"{container}:{place}")
+        self.run_on(host, f"{place}/enflame_host.sh", "on", str(RANKS_A_HOST))
+        self.run_on(host, f"{place}/driver.run", "--no-auto-load", "--peermem", "-y")
+        self.run_on(host, "/usr/local/sbin/modprobe", "enflame")
+        for number in range(RANKS_A_HOST):
+            self.run_on(host, "mknod", "-m", "666", f"/dev/gcu{number}", "c", "1", "3")
+
+    def write(self, **engine: Any) -> None:
+        """Write what differs between the shipped inventory and this lab."""
+        shipped = yaml.safe_load((self.inventory / "group_vars/all.yml").read_text())
+        (declared,) = shipped["engines"]
+        arguments = {**SMALL, "kv_cache_memory_bytes": 1 << 26, "enable_expert_parallel": False}
+        layout = {"data": HOSTS * RANKS_A_HOST, "tensor": 1}
+        values = {
+            "accelerator_count": RANKS_A_HOST,
+            # A container without CAP_SYS_RESOURCE has no more locked memory to give.
+            "system_limits": "skip",
+            # Processors would take minutes for the bytes at which devices are judged.
+            "collectives_bytes": 1 << 20,
+            "verify_accept": ["memlock", *(f"bandwidth@{host}" for host in self.hosts)],
+            "data_plane_network": self.lab.record.data_network.subnet,
+            "engine_image_file": str(self.tar),
+            "engine_image_sha256": hashlib.sha256(self.tar.read_bytes()).hexdigest(),
+            "engine_image_mounts": [str(self.mounted)],
+            "engines": [
+                {**declared, "model": MODEL, "layout": layout, "vllm_args": arguments, **engine}
+            ],
+        }
+        # Variables of a group win over those of all, which stay as they are shipped.
+        (self.inventory / "group_vars/gpu.yml").write_text(yaml.safe_dump(values))
+
+    def run(self, *arguments: str, playbook: str = "site.yml") -> Ran:
+        return self.clone.run(self.inventory, *arguments, playbook=playbook)
+
+    def run_on(self, host: str, *argv: str) -> str:
+        """Run a command on a host as root and return what it printed."""
+        return self.lab.run(host, argv).stdout
+
+    def containers(self) -> dict[str, dict[str, str]]:
+        """Return the id of each running container on each host, by name."""
+        found = {}
+        for host in self.hosts:
+            told = json.loads(self.run_on(host, "podman", "ps", "--format", "json"))
+            found[host] = {one["Names"][0]: one["Id"] for one in told}
+        return found
+
+    def down(self) -> None:
+        """Leave nothing."""
+        self.lab.down()
+        shutil.rmtree(self.packages, ignore_errors=True)

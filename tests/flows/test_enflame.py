@@ -1,0 +1,124 @@
+"""`site.yml -i inventories/enflame` as it is shipped, over two hosts: images, ranks, one address.
+
+Devices, driver and efsmi are stand-ins, and the image's engine is vLLM on processors: everything
+else, the containers and the answers too, is real.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .enflame import HOSTS, RANKS_A_HOST, Enflame
+
+pytestmark = [pytest.mark.engine, pytest.mark.lab]
+CLUSTER_DIR = "/opt/vllm-ansible/r1"
+RANKS = HOSTS * RANKS_A_HOST
+# Asks until every rank has answered, and says which did how often.
+ASK = """
+import json, sys, urllib.request
+url, key = sys.argv[1], open(sys.argv[2]).read().strip()
+body = json.dumps({"model": sys.argv[3], "prompt": "Paris", "max_tokens": 4}).encode()
+seen = []
+for number in range(40):
+    headers = {"Authorization": "Bearer " + key, "Content-Type": "application/json"}
+    with urllib.request.urlopen(
+        urllib.request.Request(url + "/completions", body, headers), timeout=120
+    ) as said:
+        assert json.load(said)["usage"]["completion_tokens"] == 4
+        seen.append(said.headers["X-Rank"])
+    if number > 7 and len(set(seen)) == int(sys.argv[4]):
+        break
+print(json.dumps(seen))
+"""
+
+
+@pytest.fixture(scope="module")
+def site(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enflame]:
+    """Return the hosts on which nothing was brought up yet; nothing of them stays behind."""
+    if kept := os.environ.get("VLLM_ANSIBLE_FLOW_DIR"):
+        yield Enflame(Path(kept) / "enflame")
+        return
+    made = Enflame(tmp_path_factory.mktemp("enflame"))
+    yield made
+    made.down()
+
+
+@pytest.fixture(scope="module")
+def served(site: Enflame) -> tuple[Enflame, dict[str, Any]]:
+    """Return the hosts with every rank serving, and what the gate found behind the one address."""
+    ran = site.run()
+    assert ran.status == 0, ran.output
+    (router,) = ran.evidence("router")
+    return site, router["values"]
+
+
+def test_one_command_ends_with_every_rank_behind_one_address(
+    served: tuple[Enflame, dict[str, Any]],
+) -> None:
+    site, router = served
+    assert [one["proven"] for one in router["ranks"]] == [True] * RANKS
+    names = [[f"vllm-r1-r1-serve-{rank}" for rank in (0, 1)]]
+    names += [[f"vllm-r1-r1-serve-{rank}" for rank in (2, 3)]]
+    assert [sorted(one) for one in site.containers().values()] == names
+    asked = site.lab.run(
+        "lab2",
+        [
+            *("python3", "-c", ASK, router["url"], f"{CLUSTER_DIR}/secrets/api_key"),
+            *("deepseek-v3", str(RANKS)),
+        ],
+    )
+    answers = Counter(json.loads(asked.stdout))
+    assert len(answers) == RANKS, answers
+
+
+def test_collectives_were_measured_in_the_image(served: tuple[Enflame, dict[str, Any]]) -> None:
+    site, _ = served
+    kept = site.run_on("lab1", "cat", f"{CLUSTER_DIR}/evidence/verify.json")
+    assert json.loads(kept)["baseline"]["across"]["all_reduce"]["wrong"] == 0
+
+
+def test_the_second_run_changes_nothing(served: tuple[Enflame, dict[str, Any]]) -> None:
+    site, _ = served
+    before = site.containers()
+    ran = site.run()
+    assert ran.status == 0, ran.output
+    assert ran.changed == []
+    assert site.containers() == before
+
+
+def test_one_changed_variable_is_refused_or_one_restart_of_all_ranks(
+    served: tuple[Enflame, dict[str, Any]],
+) -> None:
+    site, _ = served
+    before = site.containers()
+    site.write(environment={"VLLM_LOGGING_LEVEL": "WARNING"})
+    refused = site.run("--tags", "plan,cluster,serve").failure
+    assert "engine r1 is serving and would restart as a whole" in refused["msg"]
+    assert site.containers() == before
+    ran = site.run("--tags", "plan,cluster,serve", "-e", "allow_disruption=true")
+    assert ran.status == 0, ran.output
+    (router,) = ran.evidence("router")
+    assert [one["proven"] for one in router["values"]["ranks"]] == [True] * RANKS
+    after = site.containers()
+    assert {host: sorted(one) for host, one in after.items()} == {
+        host: sorted(one) for host, one in before.items()
+    }
+    assert not {one for host in after.values() for one in host.values()} & {
+        one for host in before.values() for one in host.values()
+    }
+
+
+def test_teardown_leaves_no_container(served: tuple[Enflame, dict[str, Any]]) -> None:
+    site, _ = served
+    ran = site.run(playbook="playbooks/teardown.yml")
+    assert ran.status == 0, ran.output
+    assert site.containers() == {host: {} for host in site.hosts}
+    for host in site.hosts:
+        assert site.run_on(host, "podman", "ps", "--all", "--quiet") == ""
