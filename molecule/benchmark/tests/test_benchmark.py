@@ -47,7 +47,7 @@ def test_only_the_first_host_keeps_figures_and_nothing_measures_any_more(
     host: Host, name: str, cluster_dir: str
 ) -> None:
     assert host.file(f"{cluster_dir}/evidence/benchmark-chat.json").exists is (name == "lab1")
-    assert not host.file(f"{cluster_dir}/engines/chat/benchmark.json").exists
+    assert not host.file(f"{cluster_dir}/engines/chat/cache/benchmark.json").exists
     assert not [
         one for one in host.process.filter(user="vllm-molecule") if "bench serve" in one.args
     ]

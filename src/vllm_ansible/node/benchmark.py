@@ -11,11 +11,15 @@ from datetime import datetime, timezone
 from typing import Any, Optional
 
 from . import launcher, process
+from .image.command import another
 
 VERSION = 1
 # What the server was told about its tokenizer holds for the client, too.
 ABOUT_TOKENIZER = ("--tokenizer", "--tokenizer-mode")
 TRUST = "--trust-remote-code"
+# What the client needs beside the server's own variables. An image is handed each by its name.
+KEY, WITHOUT_PROXY = "OPENAI_API_KEY", ("NO_PROXY", "no_proxy")
+BESIDE = "-benchmark"
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,8 @@ def kept_path(cluster_dir: str, engine: str) -> str:
 
 
 def result_path(cluster_dir: str, engine: str) -> str:
-    """Return the file that the measurement writes, in a directory of the service's own."""
-    return os.path.join(cluster_dir, "engines", engine, "benchmark.json")
+    """Return the file that the measurement writes, where the engine may write in an image, too."""
+    return os.path.join(cluster_dir, "engines", engine, "cache", "benchmark.json")
 
 
 def look(
@@ -95,26 +99,42 @@ def look(
         "figures": kept.get("figures", {}) if before == fingerprint else {},
         "fingerprint": fingerprint,
         "seed": seed,
-        "argv": command(record["argv"], engine, settings, seed, result),
+        "argv": command(
+            record["argv"], engine, settings, seed, result, bool(record.get("cleanup"))
+        ),
         "environment": environment(record["environment"], engine.url),
         "result": result,
+        # Whoever starts a container is not who is in it.
+        "user": record.get("user") or "",
+        "cleanup": [*record["cleanup"][:-1], record["cleanup"][-1] + BESIDE]
+        if record.get("cleanup")
+        else [],
     }
 
 
 def command(
-    serve: Sequence[str], engine: Served, settings: Settings, seed: int, result: str
+    argv: Sequence[str],
+    engine: Served,
+    settings: Settings,
+    seed: int,
+    result: str,
+    contained: bool = False,
 ) -> list[str]:
-    """Return the measuring command that goes with a serving one: `<bin>/vllm serve <model> ...`."""
+    """Return the measuring command that goes with a serving one: `<bin>/vllm serve <model> ...`.
+
+    contained: what comes before `serve` starts a container, and the measurement needs its own.
+    """
+    program, serve = argv[: argv.index("serve")], argv[argv.index("serve") :]
     told = [word for name in ABOUT_TOKENIZER for word in _option(serve, name)]
     return [
-        serve[0],
+        *(another(program, BESIDE, (KEY, *WITHOUT_PROXY)) if contained else program),
         "bench",
         "serve",
         "--base-url",
         engine.url,
         "--model",
         engine.served_name,
-        *(told if "--tokenizer" in told else ["--tokenizer", serve[2], *told]),
+        *(told if "--tokenizer" in told else ["--tokenizer", serve[1], *told]),
         *([TRUST] if TRUST in serve else []),
         "--dataset-name",
         "random",
@@ -145,7 +165,7 @@ def _option(argv: Sequence[str], name: str) -> list[str]:
 def environment(serve: Mapping[str, str], url: str) -> dict[str, str]:
     """Return the server's own environment, without a proxy between the two."""
     host = url.split("://", 1)[-1].rsplit(":", 1)[0].strip("[]")
-    return {**serve, "NO_PROXY": host, "no_proxy": host}
+    return {**serve, **dict.fromkeys(WITHOUT_PROXY, host)}
 
 
 def keep(cluster_dir: str, engine: Served, seen: Mapping[str, Any], log: str) -> dict[str, Any]:

@@ -101,3 +101,28 @@ def test_another_seed_is_used_while_the_same_server_runs(tmp_path: Path) -> None
         seen = benchmark.look(str(tmp_path), ENGINE, found, settings)
         assert (seen["fresh"], seen["seed"]) == (instance == "i1", seed)
         assert seen["argv"][seen["argv"].index("--seed") + 1] == str(seed)
+
+
+def test_an_engine_in_an_image_is_measured_by_a_container_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "processes").mkdir()
+    tool = ["/usr/bin/podman", "run", "--rm", "--name=vllm-c-chat-serve", "--env=HF_HOME"]
+    record = {
+        "argv": [*tool, "--entrypoint=vllm", "0a1b", "serve", "/models/m", "--port", "1"],
+        "environment": {"HF_HOME": "/cache"},
+        "user": None,
+        "cleanup": ["/usr/bin/podman", "rm", "--force", "vllm-c-chat-serve"],
+    }
+    (tmp_path / "processes/chat-serve.json").write_text(json.dumps(record))
+    found = {"running": True, "instance": "i"}
+    seen = benchmark.look(str(tmp_path), ENGINE, found, benchmark.Settings(**SETTINGS))
+    argv = seen["argv"]
+    begin = ["/usr/bin/podman", "run", "--rm", "--name=vllm-c-chat-serve-benchmark"]
+    assert argv[: argv.index("bench")] == [
+        *(*begin, "--env=HF_HOME", "--entrypoint=vllm", "--env=OPENAI_API_KEY"),
+        *("--env=NO_PROXY", "--env=no_proxy", "0a1b"),
+    ]
+    assert argv[argv.index("--tokenizer") + 1] == "/models/m"
+    assert seen["cleanup"] == [*record["cleanup"][:-1], "vllm-c-chat-serve-benchmark"]
+    # Who may start containers does, and the engine's own user writes where it may in them.
+    assert seen["user"] == ""
+    assert seen["result"].startswith(f"{tmp_path}/engines/chat/cache/")

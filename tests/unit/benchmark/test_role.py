@@ -57,7 +57,7 @@ class Site:
             "engine": "chat",
         }
         port = free_port()
-        for name in ("secrets", "evidence", "engines/chat", "bin"):
+        for name in ("secrets", "evidence", "engines/chat/cache", "bin"):
             (self.cluster_dir / name).mkdir(parents=True)
         self.key_file.write_text(f"{KEY}\n")
         self.vllm = self.cluster_dir / "bin/vllm"

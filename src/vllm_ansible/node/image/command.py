@@ -89,6 +89,15 @@ def cleanup_command(image: Mapping[str, Any], name: str) -> list[str]:
     return [str(image["tool"]), "rm", *force, name]
 
 
+def another(command: Sequence[str], suffix: str, variables: Sequence[str]) -> list[str]:
+    """Return the command of one more container like one that runs, whose name has a suffix.
+
+    command is what `run_command` returned for that one; variables are handed on by name, too.
+    """
+    options = [f"{one}{suffix}" if one.startswith("--name=") else one for one in command[:-1]]
+    return [*options, *(f"--env={name}" for name in variables), command[-1]]
+
+
 def client_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what docker or podman gets itself, to hand on by name."""
     return {name: value for name, value in environment.items() if name not in STEERING}
