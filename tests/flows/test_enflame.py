@@ -17,7 +17,7 @@ import pytest
 
 from .enflame import HOSTS, RANKS_A_HOST, Enflame
 
-pytestmark = [pytest.mark.engine, pytest.mark.lab]
+pytestmark = [pytest.mark.engine, pytest.mark.lab, pytest.mark.soak]
 CLUSTER_DIR = "/opt/vllm-ansible/r1"
 RANKS = HOSTS * RANKS_A_HOST
 # Asks until every rank has answered, and says which did how often.

@@ -63,12 +63,14 @@ class Running:
         lockstep: bool = False,
         pump: bool = False,
         key: str = RANK_KEY,
+        quiet_seconds: float = 60,
     ) -> None:
         self.directory = directory
         self.port, self.watch_port, *self.rank_ports = free_ports(2 + ranks)
         self.names = [f"rank-{number}" for number in range(ranks)]
         self._pace = ["--step", str(step), "--slots", str(slots), "--key", key]
         self._lockstep, self._pump, self._key = lockstep, pump, key
+        self._quiet_seconds = quiet_seconds
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         # Unix sockets have short paths only.
         self.run_dir = Path(f"/tmp/rt{self.port}")  # noqa: S108
@@ -126,6 +128,7 @@ class Running:
             "ranks": ranks,
             "answer_seconds": ANSWER_SECONDS,
             "silence_seconds": 60,
+            "quiet_seconds": self._quiet_seconds,
             "agent_port": self.watch_port,
             "figures_socket": str(self.run_dir / "watch.sock"),
             "stats_socket": str(self.run_dir / "stats.sock"),

@@ -14,16 +14,19 @@ from agent import Agent
 from figures import Figures
 from probing import Probe
 from pump import Pump
+from traffic import Traffic
 
 
 def main(path: str) -> None:
     """Watch until somebody ends this process."""
     told = settings.read(path)
-    probes = {rank.name: Probe(told, rank) for rank in told.ranks}
+    traffic = Traffic(told.stats_socket, told.quiet_seconds)
+    probes = {rank.name: Probe(told, rank, traffic) for rank in told.ranks}
     pump = Pump(told, probes) if told.pump else None
     agent = Agent(told.agent_port, probes)
     page = Figures(told.figures_socket, probes, pump)
     with agent, page:
+        traffic.start()
         for probe in probes.values():
             probe.start()
         if pump is not None:

@@ -8,22 +8,26 @@ import time
 from asking import Question, Silence
 from settings import Rank, Settings
 from standing import Standing
+from traffic import Traffic
 
 EVERY_SECONDS = 1.0
 SOONER_SECONDS = 0.25
+# Where ranks step together, one question lets all of them compute, for nobody while nobody asks.
+SELDOM_SECONDS = 15.0
 PURPOSE = "router-probe"
 
 
 class Probe:
     """What is asked of one rank, in two threads: one asks and waits, the other looks and judges."""
 
-    def __init__(self, settings: Settings, rank: Rank) -> None:
+    def __init__(self, settings: Settings, rank: Rank, traffic: Traffic) -> None:
         self.rank = rank
         self.requests = 0
         self.tokens = 0
         self.down = ""
         self.known = False
         self._settings = settings
+        self._traffic = traffic
         self._standing = Standing()
         self._question: Question | None = None
         self._lock = threading.Lock()
@@ -57,8 +61,20 @@ class Probe:
                 with self._lock:
                     self._standing.answered()
             self._judge()
-            first = self._standing.refusals == 1
-            time.sleep(SOONER_SECONDS if first else EVERY_SECONDS)
+            self._rest()
+
+    def _rest(self) -> None:
+        """Wait until the next question is due, which the first client's request brings forward."""
+        began = time.monotonic()
+        while True:
+            well = not self.down and not self._standing.refusals
+            pause = SELDOM_SECONDS if well and self._traffic.quiet else EVERY_SECONDS
+            if self._standing.refusals == 1:
+                pause = SOONER_SECONDS
+            left = began + pause - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(left, SOONER_SECONDS))
 
     def _look(self) -> None:
         patience = self._settings.answer_seconds

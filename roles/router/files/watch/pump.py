@@ -43,7 +43,9 @@ class Pump:
         while True:
             counts = sessions(self._settings.stats_socket) or {}
             busy = frozenset(
-                name for name, probe in self._probes.items() if counts.get(name) or probe.waiting
+                name
+                for name, probe in self._probes.items()
+                if probe.waiting or (name in counts and counts[name].now)
             )
             with self._changed:
                 self._busy = busy

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import csv
 import socket
+from typing import NamedTuple
 
 
-def sessions(path: str, timeout: float = 1.0) -> dict[str, int] | None:
-    """Return the number by rank, or None where HAProxy does not answer."""
+class Sessions(NamedTuple):
+    """Requests that a rank has at this moment, and all that it ever got."""
+
+    now: int
+    ever: int
+
+
+def sessions(path: str, timeout: float = 1.0) -> dict[str, Sessions] | None:
+    """Return the numbers by rank, or None where HAProxy does not answer."""
     try:
         with socket.socket(socket.AF_UNIX) as asked:
             asked.settimeout(timeout)
@@ -20,4 +28,8 @@ def sessions(path: str, timeout: float = 1.0) -> dict[str, int] | None:
     except OSError:
         return None
     rows = csv.DictReader(b"".join(pieces).decode().lstrip("# ").splitlines())
-    return {row["svname"]: int(row["scur"] or 0) for row in rows if row["pxname"] == "ranks"}
+    return {
+        row["svname"]: Sessions(int(row["scur"] or 0), int(row["stot"] or 0))
+        for row in rows
+        if row["pxname"] == "ranks"
+    }

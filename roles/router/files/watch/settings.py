@@ -25,6 +25,8 @@ class Settings:
     ranks: tuple[Rank, ...]
     # A rank that computes nothing for so long while it is asked is down.
     answer_seconds: float
+    # When no client has asked for so long, ranks are asked seldom, too.
+    quiet_seconds: float
     # The longest that any answer may take.
     silence_seconds: float
     agent_port: int
