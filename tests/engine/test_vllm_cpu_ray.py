@@ -195,6 +195,7 @@ def test_the_plugin_exchanges_rows_between_data_ranks(engine: Path) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.soak
 def test_stock_vllm_dies_on_the_first_request_of_an_eager_pipeline(
     run_engine_python: Run, models_dir: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -119,8 +119,11 @@ class Enflame:
             "system_limits": "skip",
             # Processors would take minutes for the bytes at which devices are judged.
             "collectives_bytes": 1 << 20,
-            # Ranks that step together for the watch's questions alone would leave no core to others.
+            # Ranks that step for the questions of the watch alone would leave no core to others.
             "router_quiet_seconds": 3,
+            # Four ranks of a mixture of experts on two cores take a second for each step.
+            "benchmark_requests": 4,
+            "benchmark_output_tokens": 8,
             "verify_accept": ["memlock", *(f"bandwidth@{host}" for host in self.hosts)],
             "data_plane_network": self.lab.record.data_network.subnet,
             "engine_image_file": str(self.tar),

@@ -105,12 +105,19 @@ def test_the_sites_own_lines_run_first_and_a_bad_one_is_told(ann: Person) -> Non
             "Requested node configuration is not available",
             "no nodes of this partition have all that is asked for together",
         ),
-        (
+        # Half a minute each, and they differ in Slurm's words alone.
+        pytest.param(
             {"slurm_partition": "short", "slurm_time": "1-00:00:00"},
             "Requested time limit is invalid",
             "more than the partition allows",
+            marks=pytest.mark.soak,
         ),
-        ({"slurm_nodes": 9}, "Node count specification invalid", "so many nodes"),
+        pytest.param(
+            {"slurm_nodes": 9},
+            "Node count specification invalid",
+            "so many nodes",
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_a_refusal_is_told_in_slurms_words_with_its_cause(
@@ -146,6 +153,7 @@ def test_a_controller_killed_while_it_waits_leaves_one_job_that_the_next_run_tak
     assert [name for _, name, _ in ann.jobs("PENDING,RUNNING")] == ["vllm-r1"]
 
 
+@pytest.mark.soak
 def test_a_job_that_drained_is_put_back_into_the_queue_waited_for_and_told_of(
     ann: Person,
 ) -> None:

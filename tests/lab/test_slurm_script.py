@@ -97,6 +97,7 @@ def test_it_answers_and_its_end_leaves_logs_alone(script: Script) -> None:
     }
 
 
+@pytest.mark.soak
 def test_shared_memory_of_others_of_the_user_stays(script: Script) -> None:
     first = script.lab.computes[0]
     older, used = "/dev/shm/psm_older", "/dev/shm/psm_used"  # noqa: S108
@@ -129,6 +130,7 @@ def test_its_time_being_over_ends_it_in_order(script: Script) -> None:
     assert script.left() == []
 
 
+@pytest.mark.soak
 def test_put_back_into_the_queue_it_starts_anew(script: Script) -> None:
     script.submit()
     script.endpoint(120)
@@ -143,6 +145,7 @@ def test_put_back_into_the_queue_it_starts_anew(script: Script) -> None:
     assert "Paris" in script.ask(told)
 
 
+@pytest.mark.soak
 def test_devices_that_ray_does_not_count_are_told(script: Script) -> None:
     text = script.path.read_text()
     assert text.count("--num-gpus=1") == 2
@@ -156,6 +159,7 @@ def test_devices_that_ray_does_not_count_are_told(script: Script) -> None:
     assert "begins" in (script.directory / "logs" / f"{second}-chat-ray.log").read_text()
 
 
+@pytest.mark.soak
 def test_a_process_that_dies_ends_the_wait_with_the_end_of_its_log(
     script: Script, environment: Path
 ) -> None:
@@ -180,6 +184,7 @@ def test_a_server_that_dies_while_it_serves_ends_the_job(script: Script, environ
     assert script.left() == []
 
 
+@pytest.mark.soak
 def test_a_file_that_says_something_else_is_kept_unless_forced(script: Script) -> None:
     again = script.make()
     assert "nothing changed" in again.stdout
