@@ -70,7 +70,8 @@ RETURN = r"""
 engines:
   description:
     - By name, running and why not, fresh and the reason why not, figures, fingerprint, seed, and
-      argv, environment and result of the measuring command.
+      argv, environment, user and result of the measuring command.
+    - C(cleanup) is the command that removes its container, empty where it needs none.
   type: dict
   returned: when O(state) is V(look)
 stale:

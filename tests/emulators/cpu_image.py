@@ -70,6 +70,8 @@ def write_image(tar: Path, base: str, packages: Path, devices: int) -> None:
         (context / "Containerfile").write_text(text)
         podman("build", "--quiet", "--layers=false", f"--tag={name}", str(context))
     try:
-        podman("save", "--quiet", "--format", "docker-archive", "--output", str(tar), name)
+        partial = tar.with_suffix(".partial")
+        podman("save", "--quiet", "--format", "docker-archive", "--output", str(partial), name)
+        partial.rename(tar)
     finally:
         podman("rmi", "--force", name)

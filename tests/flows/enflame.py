@@ -76,10 +76,13 @@ class Enflame:
         )
         self.packages = self.lab.cache.host_directory(self.lab.record.token, "engine")
         self.tar = directory / "ubuntu2204_llm.tar"
+
+    def equip(self) -> None:
+        """Give the hosts devices and an image, and write the inventory."""
         # Last of all it is written, so a lab that is kept has all of it.
         if not self.tar.exists():
             for host in self.hosts:
-                self._equip(host)
+                self._show_devices(host)
             write_packages(self.packages)
             # Containers may not write there: what engines import is compiled once, for all.
             self.run_on("lab1", "env", f"PYTHONPATH={self.mounted}", "python3", "-c", IMPORTS)
@@ -95,7 +98,7 @@ class Enflame:
     def hosts(self) -> list[str]:
         return [one.name for one in self.lab.record.hosts]
 
-    def _equip(self, host: str) -> None:
+    def _show_devices(self, host: str) -> None:
         """Give a host devices on its bus and a driver that is loaded, all of it stand-ins."""
         place = "/srv/emulated-enflame"
         container = self.lab.record.host(host).container

@@ -43,11 +43,16 @@ print(json.dumps(seen))
 def site(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enflame]:
     """Return the hosts on which nothing was brought up yet; nothing of them stays behind."""
     if kept := os.environ.get("VLLM_ANSIBLE_FLOW_DIR"):
-        yield Enflame(Path(kept) / "enflame")
+        site = Enflame(Path(kept) / "enflame")
+        site.equip()
+        yield site
         return
-    made = Enflame(tmp_path_factory.mktemp("enflame"))
-    yield made
-    made.down()
+    site = Enflame(tmp_path_factory.mktemp("enflame"))
+    try:
+        site.equip()
+        yield site
+    finally:
+        site.down()
 
 
 @pytest.fixture(scope="module")

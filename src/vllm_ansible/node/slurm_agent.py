@@ -262,8 +262,9 @@ def main(job: str, end_seconds: float, run_dir: str, mark: str, drain_seconds: f
     # signal that is blocked stays so in all that is started from here.
     asked_to_end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
-    # By this one commands hear that nobody listens, and whoever started us may have ignored it.
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # By this one commands hear that nobody listens. Whoever started us may have ignored it, which
+    # they would inherit, as they do not a handler.
+    signal.signal(signal.SIGHUP, lambda *_: None)
     temporary = make_temporary(job, run_dir)
     adopt()
     server = listen(job)

@@ -94,13 +94,14 @@ def test_another_seed_is_used_while_the_same_server_runs(tmp_path: Path) -> None
     settings = benchmark.Settings(**SETTINGS)
     processes = tmp_path / "processes"
     processes.mkdir()
-    record = {"argv": ["/env/bin/vllm", "serve", "/models/m"], "environment": {}}
+    record = {"argv": ["/env/bin/vllm", "serve", "/models/m"], "environment": {}, "user": "svc"}
     (processes / "chat-serve.json").write_text(json.dumps(record))
     for instance, seed in (("i1", 2), ("i2", 0)):
         found = {"running": True, "instance": instance}
         seen = benchmark.look(str(tmp_path), ENGINE, found, settings)
         assert (seen["fresh"], seen["seed"]) == (instance == "i1", seed)
         assert seen["argv"][seen["argv"].index("--seed") + 1] == str(seed)
+        assert (seen["user"], seen["cleanup"]) == ("svc", [])
 
 
 def test_an_engine_in_an_image_is_measured_by_a_container_beside_it(tmp_path: Path) -> None:

@@ -168,7 +168,8 @@ class Running:
         assert HAPROXY is not None
         files = [self.directory / "keys.cfg", self.directory / "haproxy.cfg"]
         self._start("haproxy", HAPROXY, "-db", *[word for file in files for word in ("-f", file)])
-        wait_until(lambda: listens(self.port))
+        # It listens to clients before its own socket has its name.
+        wait_until(lambda: listens(self.port) and (self.run_dir / "admin.sock").exists())
 
     def signal(self, name: str, number: signal.Signals) -> None:
         self.processes[name].send_signal(number)

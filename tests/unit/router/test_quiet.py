@@ -23,9 +23,9 @@ def pause(seconds: float) -> None:
 
 
 def test_ranks_are_asked_seldom_until_a_client_asks(started: Callable[..., Running]) -> None:
-    running = started(ranks=2, quiet_seconds=1)
+    running = started(ranks=2, quiet_seconds=2)
     # What asks for these figures is no request to a rank.
-    pause(3.5)
+    pause(4.5)
     before = asked(running)
     pause(4)
     # Two ranks, every second: 8.

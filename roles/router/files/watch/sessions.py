@@ -15,7 +15,7 @@ class Sessions(NamedTuple):
 
 
 def sessions(path: str, timeout: float = 1.0) -> dict[str, Sessions] | None:
-    """Return the numbers by rank, or None where HAProxy does not answer."""
+    """Return the numbers by rank, or None where HAProxy gives no whole answer."""
     try:
         with socket.socket(socket.AF_UNIX) as asked:
             asked.settimeout(timeout)
@@ -27,9 +27,13 @@ def sessions(path: str, timeout: float = 1.0) -> dict[str, Sessions] | None:
                 pieces.append(piece)
     except OSError:
         return None
-    rows = csv.DictReader(b"".join(pieces).decode().lstrip("# ").splitlines())
-    return {
-        row["svname"]: Sessions(int(row["scur"] or 0), int(row["stot"] or 0))
-        for row in rows
-        if row["pxname"] == "ranks"
-    }
+    # HAProxy cuts what a rank has said in the middle of a character.
+    lines = b"".join(pieces).decode(errors="replace").lstrip("# ").splitlines()
+    try:
+        return {
+            row["svname"]: Sessions(int(row["scur"] or 0), int(row["stot"] or 0))
+            for row in csv.DictReader(lines)
+            if row["pxname"] == "ranks"
+        }
+    except (KeyError, TypeError, ValueError, csv.Error):
+        return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 
@@ -25,7 +25,7 @@ class Settings:
     ranks: tuple[Rank, ...]
     # A rank that computes nothing for so long while it is asked is down.
     answer_seconds: float
-    # When no client has asked for so long, ranks are asked seldom, too.
+    # When no client has asked for so long, ranks are asked seldom, too; 0: never.
     quiet_seconds: float
     # The longest that any answer may take.
     silence_seconds: float
@@ -43,4 +43,6 @@ def read(path: str) -> Settings:
     told = json.loads(Path(path).read_text())
     key = Path(told.pop("key_file")).read_text().strip()
     ranks = tuple(Rank(**one) for one in told.pop("ranks"))
-    return Settings(key=key, ranks=ranks, **told)
+    # A later release may have told more: this one was to be replaced, and was not allowed to be.
+    known = {one.name for one in fields(Settings)}
+    return Settings(key=key, ranks=ranks, **{name: told[name] for name in told if name in known})

@@ -23,8 +23,14 @@ class Traffic:
 
     @property
     def quiet(self) -> bool:
-        """Tell whether nobody has asked for long; nobody knows while HAProxy does not answer."""
-        return time.monotonic() - self._last > self._quiet_seconds
+        """Tell whether nobody has asked for long; nobody knows while HAProxy does not answer.
+
+        Never, where that time is 0.
+        """
+        if not self._quiet_seconds:
+            return False
+        # A look that finds a request renews this only as often as it looks.
+        return time.monotonic() - self._last > max(self._quiet_seconds, 2 * LOOK_SECONDS)
 
     def _look(self) -> None:
         before = None
