@@ -168,7 +168,10 @@ def test_a_shard_that_is_damaged_everywhere_comes_from_the_hub_again(
         spoil(os.path.join(node.shelf.final, bad), PIECE)
     nodes.gather(rehash=True)
     whole_on(nodes, tree)
-    assert sent(hub) == {name: size * (2 if name == bad else 1) for name, size in SHARDS.items()}
+    found = sent(hub)
+    # A piece that is still good on one of them may come from there.
+    assert SHARDS[bad] < found.pop(bad) <= 2 * SHARDS[bad]
+    assert found == {name: size for name, size in SHARDS.items() if name != bad}
 
 
 def test_files_that_somebody_copied_there_are_proven_and_kept(
