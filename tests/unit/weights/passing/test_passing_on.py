@@ -169,8 +169,8 @@ def test_a_shard_that_is_damaged_everywhere_comes_from_the_hub_again(
     nodes.gather(rehash=True)
     whole_on(nodes, tree)
     found = sent(hub)
-    # A piece that is still good on one of them may come from there.
-    assert SHARDS[bad] < found.pop(bad) <= 2 * SHARDS[bad]
+    # A piece that is good on one of them may come from there; who has waited long enough asks, too.
+    assert SHARDS[bad] < found.pop(bad) <= 3 * SHARDS[bad]
     assert found == {name: size for name, size in SHARDS.items() if name != bad}
 
 
