@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -43,6 +43,4 @@ def read(path: str) -> Settings:
     told = json.loads(Path(path).read_text())
     key = Path(told.pop("key_file")).read_text().strip()
     ranks = tuple(Rank(**one) for one in told.pop("ranks"))
-    # A later release may have told more: this one was to be replaced, and was not allowed to be.
-    known = {one.name for one in fields(Settings)}
-    return Settings(key=key, ranks=ranks, **{name: told[name] for name in told if name in known})
+    return Settings(key=key, ranks=ranks, **told)

@@ -160,7 +160,8 @@ def test_a_damaged_shard_comes_from_whoever_has_it_whatever_its_place_in_the_cha
 def test_a_shard_that_is_damaged_everywhere_comes_from_the_hub_again(
     make_nodes: Callable[..., Nodes], hub: Hub, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receiver, "BESIDE_SECONDS", 0.5)
+    # Long enough for both to have proven what they have, on a busy machine, too.
+    monkeypatch.setattr(receiver, "BESIDE_SECONDS", 4.0)
     nodes = make_nodes("a", "b")
     nodes.gather()
     bad = next(iter(SHARDS))
@@ -168,10 +169,7 @@ def test_a_shard_that_is_damaged_everywhere_comes_from_the_hub_again(
         spoil(os.path.join(node.shelf.final, bad), PIECE)
     nodes.gather(rehash=True)
     whole_on(nodes, tree)
-    found = sent(hub)
-    # A piece that is good on one of them may come from there; who has waited long enough asks, too.
-    assert SHARDS[bad] < found.pop(bad) <= 3 * SHARDS[bad]
-    assert found == {name: size for name, size in SHARDS.items() if name != bad}
+    assert sent(hub) == {name: size * (2 if name == bad else 1) for name, size in SHARDS.items()}
 
 
 def test_files_that_somebody_copied_there_are_proven_and_kept(
