@@ -22,6 +22,8 @@ import jinja2
 
 from tests.emulators.data_rank import KEY as RANK_KEY
 
+from .client import ask, listens
+
 ROOT = Path(__file__).parents[3]
 ROLE = ROOT / "roles/router"
 EMULATOR = ROOT / "tests/emulators/data_rank.py"
@@ -232,35 +234,6 @@ class Running:
             return ask(self.port, "POST", "/v1/completions", body, key, name)[0]
         except (OSError, http.client.HTTPException):
             return 0
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as tried:
-        tried.settimeout(1)
-        return tried.connect_ex(("127.0.0.1", port)) == 0
-
-
-def ask(
-    port: int,
-    method: str,
-    path: str,
-    body: Any = None,
-    key: str = "",
-    name: str = "",
-    timeout: float = 60,
-) -> tuple[int, str, dict[str, str]]:
-    """Return status, text and headers of one request."""
-    headers = {"Content-Type": "application/json", **({"X-Request-Id": name} if name else {})}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
-    try:
-        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        return answer.status, text, {key.lower(): value for key, value in answer.getheaders()}
-    finally:
-        connection.close()
 
 
 class Load:

@@ -18,7 +18,8 @@ from vllm_ansible.node.process import Files, read_json
 from vllm_ansible.node.supervisord import look
 from vllm_ansible.planner.routers import WATCH_PORT
 
-from .running import EMULATOR, HAPROXY, ROOT, ask, free_ports, listens, wait_until
+from .client import ask, listens
+from .running import EMULATOR, HAPROXY, ROOT, free_ports, wait_until
 
 KEY = "sk-never-to-be-seen-0815"
 PLAY = [

@@ -16,7 +16,8 @@ import pytest
 
 from tests.emulators.data_rank import KEY as RANK_KEY
 
-from .running import CLIENT_KEY, HAPROXY, Load, Running, ask, wait_until
+from .client import ask
+from .running import CLIENT_KEY, HAPROXY, Load, Running, wait_until
 
 STEP = 0.1
 

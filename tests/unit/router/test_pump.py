@@ -7,7 +7,8 @@ import signal
 import time
 from collections.abc import Callable
 
-from .running import Running, ask, wait_until
+from .client import ask
+from .running import Running, wait_until
 
 
 def pumped(running: Running) -> dict[str, float]:

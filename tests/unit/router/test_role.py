@@ -17,7 +17,8 @@ import pytest
 from vllm_ansible.node import router
 from vllm_ansible.planner.ports import ports_for
 
-from .running import EMULATOR, HAPROXY, ROOT, ask, listens, wait_until
+from .client import ask, listens
+from .running import EMULATOR, HAPROXY, ROOT, wait_until
 from .site import KEY, PLAY, Site
 
 # Ten plays; molecule/router plays the role once in every run of the tests.
