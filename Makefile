@@ -12,6 +12,10 @@ BIN := .venv/bin
 # Find-links of pip are not read by uv by itself.
 UV := $(if $(PIP_FIND_LINKS),UV_FIND_LINKS="$(PIP_FIND_LINKS)" ,)$(BIN)/uv
 LOCKED := $(UV) pip install --quiet --python $(BIN)/python --require-hashes
+# uv leaves compiling to the first import, and where Python may not write bytecode, as images often
+# say (PYTHONDONTWRITEBYTECODE), every process of a run would compile Ansible anew. Most files are
+# of collections that nothing here uses.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x /ansible_collections/ $(BIN)/../lib src *_plugins
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -25,10 +29,12 @@ help: ## Show what can be made
 .venv/controller: .venv/uv requirements/controller.txt pyproject.toml
 	@$(LOCKED) -r requirements/controller.txt
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@$(COMPILE)
 	@touch $@
 
 .venv/dev: .venv/controller requirements/dev.txt
 	@$(LOCKED) -r requirements/dev.txt
+	@$(COMPILE)
 	@touch $@
 
 setup: .venv/controller ## Install the controller into .venv
