@@ -26,10 +26,15 @@ from vllm_ansible.node.wheel import wheel_bytes
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
 OWN = ("vllm_cpu_ray", "vllm_name")
+# A process of vLLM looks for its worker's answer without a pause. Where ranks share two cores, and
+# wait for each other at each step, that leaves too little to those that compute.
 SERVE = """\
 #!/usr/bin/python3
 import sys
+import time
+from vllm.distributed.device_communicators import shm_broadcast
 from vllm.entrypoints.cli.main import main
+shm_broadcast.sched_yield = lambda: time.sleep(0.001)
 if __name__ == "__main__":  # vLLM spawns processes that import this file
     sys.exit(main())
 """

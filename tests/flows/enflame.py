@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from vllm_ansible.lab.lab import silent
 
 from .clone import REPOSITORY, Clone, Ran
 
-HOSTS, RANKS_A_HOST = 2, 2
+HOSTS = 2
 EMULATORS = REPOSITORY / "tests/emulators/enflame"
 # Containers in containers: overlays do not stack, so images lie on the shared file system.
 STORAGE = """\
@@ -51,18 +52,38 @@ SETUP = (
 )
 IMPORTS = """
 import torch, vllm, vllm.entrypoints.cli.serve, vllm.entrypoints.openai.api_server
-import vllm.v1.engine.core, vllm.v1.worker.cpu_worker
+import vllm.v1.engine.core, vllm.v1.worker.cpu_worker, vllm.v1.executor.multiproc_executor
+import vllm.model_executor.models.deepseek_v2, uvicorn, xgrammar
 """
 PACKAGES = ("podman", "runc", "conmon", "catatonit", "haproxy")
 MODEL = "random:deepseek-v3"
 SMALL = {"max_model_len": 256, "max_num_seqs": 2, "dtype": "float32", "enforce_eager": True}
+CLUSTER_DIR = "/opt/vllm-ansible/r1"
+# Asks until every rank has answered, and says which did how often.
+ASK = """
+import json, sys, urllib.request
+url, key = sys.argv[1], open(sys.argv[2]).read().strip()
+body = json.dumps({"model": sys.argv[3], "prompt": "Paris", "max_tokens": 4}).encode()
+seen = []
+for number in range(40):
+    headers = {"Authorization": "Bearer " + key, "Content-Type": "application/json"}
+    with urllib.request.urlopen(
+        urllib.request.Request(url + "/completions", body, headers), timeout=120
+    ) as said:
+        assert json.load(said)["usage"]["completion_tokens"] == 4
+        seen.append(said.headers["X-Rank"])
+    if number > 7 and len(set(seen)) == int(sys.argv[4]):
+        break
+print(json.dumps(seen))
+"""
 
 
 class Enflame:
     """Two hosts of Enflame's devices, and the clone that operates them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, ranks_a_host: int) -> None:
         self.directory = directory
+        self.ranks_a_host = ranks_a_host
         self.clone = Clone(directory / "clone")
         self.inventory = self.clone.directory / "inventories/enflame"
         self.lab = Lab.create(
@@ -86,8 +107,13 @@ class Enflame:
             write_packages(self.packages)
             # Containers may not write there: what engines import is compiled once, for all.
             self.run_on("lab1", "env", f"PYTHONPATH={self.mounted}", "python3", "-c", IMPORTS)
-            write_image(self.tar, ensure_image(silent), self.mounted, RANKS_A_HOST)
+            write_image(self.tar, ensure_image(silent), self.mounted, self.ranks_a_host)
         self.write()
+
+    @property
+    def ranks(self) -> int:
+        """How many there are on all hosts."""
+        return HOSTS * self.ranks_a_host
 
     @property
     def mounted(self) -> Path:
@@ -104,10 +130,10 @@ class Enflame:
         container = self.lab.record.host(host).container
         self.run_on(host, "mkdir", "-p", place)
         podman("cp", f"{EMULATORS}/.", f"{container}:{place}")
-        self.run_on(host, f"{place}/enflame_host.sh", "on", str(RANKS_A_HOST))
+        self.run_on(host, f"{place}/enflame_host.sh", "on", str(self.ranks_a_host))
         self.run_on(host, f"{place}/driver.run", "--no-auto-load", "--peermem", "-y")
         self.run_on(host, "/usr/local/sbin/modprobe", "enflame")
-        for number in range(RANKS_A_HOST):
+        for number in range(self.ranks_a_host):
             self.run_on(host, "mknod", "-m", "666", f"/dev/gcu{number}", "c", "1", "3")
 
     def write(self, **engine: Any) -> None:
@@ -115,9 +141,9 @@ class Enflame:
         shipped = yaml.safe_load((self.inventory / "group_vars/all.yml").read_text())
         (declared,) = shipped["engines"]
         arguments = {**SMALL, "kv_cache_memory_bytes": 1 << 26, "enable_expert_parallel": False}
-        layout = {"data": HOSTS * RANKS_A_HOST, "tensor": 1}
+        layout = {"data": self.ranks, "tensor": 1}
         values = {
-            "accelerator_count": RANKS_A_HOST,
+            "accelerator_count": self.ranks_a_host,
             # A container without CAP_SYS_RESOURCE has no more locked memory to give.
             "system_limits": "skip",
             # Processors would take minutes for the bytes at which devices are judged.
@@ -153,6 +179,12 @@ class Enflame:
             told = json.loads(self.run_on(host, "podman", "ps", "--format", "json"))
             found[host] = {one["Names"][0]: one["Id"] for one in told}
         return found
+
+    def answers(self, url: str) -> Counter[str]:
+        """Return how often each rank answered, by the name that the router gives it."""
+        key = f"{CLUSTER_DIR}/secrets/api_key"
+        argv = ["python3", "-c", ASK, url, key, "deepseek-v3", str(self.ranks)]
+        return Counter(json.loads(self.run_on("lab2", *argv)))
 
     def down(self) -> None:
         """Leave nothing."""

@@ -12,6 +12,7 @@ from typing import Any, Optional
 
 from . import launcher, process
 from .image.command import another
+from .refused_request import explain
 
 VERSION = 1
 # What the server was told about its tokenizer holds for the client, too.
@@ -189,6 +190,8 @@ def keep(cluster_dir: str, engine: Served, seen: Mapping[str, Any], log: str) ->
             command=shown,
         )
     settings = Settings(**seen["fingerprint"]["settings"])
+    if "router" in seen["fingerprint"]:
+        engine = replace(engine, url=seen["fingerprint"]["router"])
     judge(raw, engine, settings, cluster_dir, shown)
     measured = figures(raw, engine, settings)
     if "router" in seen["fingerprint"]:
@@ -215,7 +218,8 @@ def judge(
     if answered == settings.requests == raw["completed"]:
         return
     error = next((_last_line(one) for one in raw["errors"] if one), "an answer without tokens")
-    cause, fix = explain(error, engine, cluster_dir)
+    asked = engine.router if engine.url == engine.router_url else engine.process
+    cause, fix = explain(error, asked, cluster_dir)
     raise process.ProcessError(
         f"{engine.name} answered {answered} of {settings.requests} requests.",
         expected=f"{settings.requests} answers of {settings.output_tokens} tokens",
@@ -225,20 +229,6 @@ def judge(
         fix=fix,
         command=shown,
     )
-
-
-def explain(error: str, engine: Served, cluster_dir: str) -> tuple[str, str]:
-    """Return the likely cause of a failed request, and what mends it."""
-    log = process.Files(cluster_dir, engine.process).log
-    if error in ("Unauthorized", "Forbidden"):
-        key = os.path.join(cluster_dir, "secrets/api_key")
-        return (
-            f"the server was started with another key than the one in {key}",
-            "run the stages cluster and serve with allow_disruption=true: the server starts anew",
-        )
-    if "Connect" in error or "Disconnected" in error:
-        return f"{engine.process} ended or stopped listening", f"read {log}, run the stage serve"
-    return "the server refused or broke off", f"read {log}"
 
 
 def figures(raw: Mapping[str, Any], engine: Served, settings: Settings) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""What is made of results that vllm 0.32.0 wrote, with a server that answers, refuses, is gone."""
+"""What is made of results that vllm 0.32.0 wrote, with a server that answers, refuses, is gone.
+
+`unavailable` is `wrong-key` with the reason that a router without ranks gives.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ ENGINE = benchmark.Served("chat", "m", "http://127.0.0.1:18999", "plan1")
 SETTINGS = {"requests": 8, "concurrency": 2, "input_tokens": 64, "output_tokens": 32}
 
 
-def keep(tmp_path: Path, recorded: str) -> dict[str, Any]:
+def keep(
+    tmp_path: Path, recorded: str, engine: benchmark.Served = ENGINE, **asked: str
+) -> dict[str, Any]:
     result = Path(benchmark.result_path(str(tmp_path), "chat"))
     result.parent.mkdir(parents=True)
     shutil.copy(DATA / f"{recorded}.json", result)
@@ -27,9 +32,9 @@ def keep(tmp_path: Path, recorded: str) -> dict[str, Any]:
         "argv": ["vllm", "bench", "serve"],
         "result": str(result),
         "seed": 1,
-        "fingerprint": {"plan": "plan1", "instance": "i1", "settings": SETTINGS},
+        "fingerprint": {"plan": "plan1", "instance": "i1", "settings": SETTINGS, **asked},
     }
-    return benchmark.keep(str(tmp_path), ENGINE, seen, "task.log")
+    return benchmark.keep(str(tmp_path), engine, seen, "task.log")
 
 
 def test_figures_are_kept_with_what_they_hold_for(tmp_path: Path) -> None:
@@ -70,6 +75,45 @@ def test_a_refused_measurement_says_what_came_back(
     assert "Traceback" not in raised.value.details["found"]
     assert cause in raised.value.details["cause"]
     assert not Path(benchmark.kept_path(str(tmp_path), "chat")).exists()
+
+
+# Of HAProxy 2.6, cut at their ends.
+DOWN = """\
+Server ranks/rank-2 is DOWN, reason: Layer7 wrong status, code: 0, info: "via agent : \
+down (no token for 2.8 s)", check duration: 0ms. 2 active
+Server ranks/rank-0 is UP, reason: Layer7 check passed, code: 0, info: "via agent : up", check
+Server ranks/rank-1 is DOWN, reason: Layer4 connection problem, info: "Connection refused", check
+Server ranks/rank-2 is DOWN, reason: Layer7 wrong status, code: 0, info: "via agent : \
+down (no token for 3.1 s)", check duration: 1ms. 0 active
+"""
+
+
+@pytest.mark.parametrize(
+    ("logged", "cause", "fix"),
+    [
+        (
+            DOWN,
+            "no rank that computes: rank-1: Connection refused, rank-2: no token for 3.1 s",
+            "raise router_answer_seconds",
+        ),
+        (None, "refused or broke off", "read"),
+    ],
+)
+def test_what_a_router_refused_is_told_with_its_ranks(
+    tmp_path: Path, logged: str | None, cause: str, fix: str
+) -> None:
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs/chat-router.log"
+    if logged:
+        log.write_text(logged)
+    router = "http://10.0.0.1:9"
+    engine = replace(ENGINE, router="chat-router", router_url=router)
+    with pytest.raises(ProcessError, match="answered 0 of 8") as raised:
+        keep(tmp_path, "unavailable", engine, router=router)
+    details = raised.value.details
+    assert (details["where"], cause in details["cause"]) == (router, True), details
+    assert fix in details["fix"]
+    assert str(log) in details["fix"]
 
 
 def test_what_a_router_answers_for_is_measured_there_and_again_when_it_comes(
