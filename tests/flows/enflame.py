@@ -150,7 +150,9 @@ class Enflame:
             "collectives_bytes": 1 << 20,
             # Ranks that step for the questions of the watch alone would leave no core to others.
             "router_quiet_seconds": 3,
-            # Four ranks of a mixture of experts on two cores take a second for each step.
+            # What the role takes where engines compute on processors, as these do.
+            "router_answer_seconds": 30,
+            # Ranks of a mixture of experts on two cores take long for each step.
             "benchmark_requests": 4,
             "benchmark_output_tokens": 8,
             "verify_accept": ["memlock", *(f"bandwidth@{host}" for host in self.hosts)],
