@@ -8,8 +8,9 @@ type: aggregate
 short_description: Load filters and tests before the first task
 description:
   - Ansible forks a worker for every task of every host, and a worker loads the filters and tests
-    of all directories when it renders its first template, of which nothing outlives it.
-  - What is loaded before is there in every worker.
+    of all directories when it first looks one up, of which nothing outlives it.
+  - What is loaded before is there in every worker. A role that brings filters or tests of its own
+    ends that, since Ansible forgets what it has loaded where a directory is added.
 """
 
 from ansible.plugins.callback import CallbackBase

@@ -34,6 +34,7 @@ import sys
 import time
 from vllm.distributed.device_communicators import shm_broadcast
 from vllm.entrypoints.cli.main import main
+assert shm_broadcast.sched_yield
 shm_broadcast.sched_yield = lambda: time.sleep(0.001)
 if __name__ == "__main__":  # vLLM spawns processes that import this file
     sys.exit(main())

@@ -8,10 +8,12 @@ import re
 from . import process
 
 # As HAProxy logs it; what the watch has judged comes as `info: "via agent : down (no token ...)"`.
-EJECTED = re.compile(
-    r'Server ranks/(\S+) is DOWN, reason: ([^,\n]+)(?:[^\n]*?, info: "([^"\n]*)")?'
+TURN = re.compile(
+    r'Server ranks/(\S+) is (UP|DOWN), reason: ([^,\n]+)(?:[^\n]*?, info: "([^"\n]*)")?'
 )
 JUDGED = re.compile(r"via agent : down \((.*)\)")
+# What HAProxy itself answers: no rank is up, one broke off, one said nothing for too long.
+ROUTER_ANSWERS = ("Service Unavailable", "Bad Gateway", "Gateway Time-out")
 TAIL_BYTES = 1 << 16
 
 
@@ -20,7 +22,7 @@ def explain(error: str, asked: str, cluster_dir: str) -> tuple[str, str]:
 
     asked is the process that was to answer: a server, or the router before several.
     """
-    log = process.Files(cluster_dir, asked).log
+    files = process.Files(cluster_dir, asked)
     if error in ("Unauthorized", "Forbidden"):
         key = os.path.join(cluster_dir, "secrets/api_key")
         return (
@@ -28,23 +30,34 @@ def explain(error: str, asked: str, cluster_dir: str) -> tuple[str, str]:
             "run the stages cluster and serve with allow_disruption=true: the server starts anew",
         )
     if "Connect" in error or "Disconnected" in error:
-        return f"{asked} ended or stopped listening", f"read {log}, run the stage serve"
-    if error == "Service Unavailable" and (why := _ejected(log)):
+        return f"{asked} ended or stopped listening", f"read {files.log}, run the stage serve"
+    if error in ROUTER_ANSWERS and (ejected := _ejected(files)):
         return (
-            f"the router had no rank that computes: {why}",
-            f"read {log}; where ranks are slow and not dead, raise router_answer_seconds above "
-            "their longest step",
+            f"the router answered in place of a rank; it has ejected {ejected}",
+            f"read {files.log}; where a rank is slow and not dead, raise router_answer_seconds "
+            "above its longest step",
         )
-    return "the server refused or broke off", f"read {log}"
+    return "the server refused or broke off", f"read {files.log}"
 
 
-def _ejected(log: str) -> str:
-    """Return why each rank was ejected last, empty where none was or nobody may read that."""
+def _ejected(files: process.Files) -> str:
+    """Return why each rank was ejected last by the router that runs; empty where none was."""
+    started = (process.read_json(files.record) or {}).get("log_offset", 0)
     try:
-        with open(log, "rb") as lines:
-            lines.seek(max(0, os.path.getsize(log) - TAIL_BYTES))
+        with open(files.log, "rb") as lines:
+            lines.seek(max(started, os.path.getsize(files.log) - TAIL_BYTES))
             text = lines.read().decode(errors="replace")
     except OSError:
         return ""
-    found = {one[1]: JUDGED.sub(r"\1", one[3] or one[2]) for one in EJECTED.finditer(text)}
-    return ", ".join(f"{rank}: {why}" for rank, why in sorted(found.items()))
+    found: dict[str, str] = {}
+    back = set()
+    for rank, turn, reason, info in TURN.findall(text):
+        if turn == "UP":
+            back.add(rank)
+        else:
+            found[rank] = JUDGED.sub(r"\1", info or reason)
+            back.discard(rank)
+    return ", ".join(
+        f"{rank} ({why}{'; up again since' if rank in back else ''})"
+        for rank, why in sorted(found.items())
+    )

@@ -78,42 +78,53 @@ def test_a_refused_measurement_says_what_came_back(
 
 
 # Of HAProxy 2.6, cut at their ends.
-DOWN = """\
-Server ranks/rank-2 is DOWN, reason: Layer7 wrong status, code: 0, info: "via agent : \
-down (no token for 2.8 s)", check duration: 0ms. 2 active
-Server ranks/rank-0 is UP, reason: Layer7 check passed, code: 0, info: "via agent : up", check
-Server ranks/rank-1 is DOWN, reason: Layer4 connection problem, info: "Connection refused", check
-Server ranks/rank-2 is DOWN, reason: Layer7 wrong status, code: 0, info: "via agent : \
-down (no token for 3.1 s)", check duration: 1ms. 0 active
-"""
+SLOW = (
+    "Server ranks/rank-2 is DOWN, reason: Layer7 wrong status, code: 0, info: "
+    '"via agent : down (no token for 2.8 s)", check duration: 0ms. 2 active\n'
+)
+REFUSED = (
+    "Server ranks/rank-1 is DOWN, reason: Layer4 connection problem, info: "
+    '"Connection refused", check duration: 0ms. 1 active\n'
+)
+BACK = (
+    "Server ranks/rank-1 is UP, reason: Layer7 check passed, code: 0, info: "
+    '"via agent : up", check duration: 0ms. 2 active\n'
+)
+SLOW_ALONE = "a rank; it has ejected rank-2 (no token for 2.8 s)"
 
 
 @pytest.mark.parametrize(
-    ("logged", "cause", "fix"),
+    ("before", "logged", "cause"),
     [
+        ("", SLOW, SLOW_ALONE),
+        (REFUSED, SLOW, SLOW_ALONE),
         (
-            DOWN,
-            "no rank that computes: rank-1: Connection refused, rank-2: no token for 3.1 s",
-            "raise router_answer_seconds",
+            "",
+            REFUSED + SLOW + BACK,
+            "rank-1 (Connection refused; up again since), rank-2 (no token for 2.8 s)",
         ),
-        (None, "refused or broke off", "read"),
+        ("", BACK, "refused or broke off"),
+        (REFUSED, "", "refused or broke off"),
     ],
 )
-def test_what_a_router_refused_is_told_with_its_ranks(
-    tmp_path: Path, logged: str | None, cause: str, fix: str
+def test_what_a_router_refused_is_told_with_the_ranks_it_ejected_since_its_start(
+    tmp_path: Path, before: str, logged: str, cause: str
 ) -> None:
-    (tmp_path / "logs").mkdir()
+    for name in ("logs", "processes"):
+        (tmp_path / name).mkdir()
     log = tmp_path / "logs/chat-router.log"
-    if logged:
-        log.write_text(logged)
+    log.write_text(before + logged)
+    record = {"log_offset": len(before)}
+    (tmp_path / "processes/chat-router.json").write_text(json.dumps(record))
     router = "http://10.0.0.1:9"
     engine = replace(ENGINE, router="chat-router", router_url=router)
     with pytest.raises(ProcessError, match="answered 0 of 8") as raised:
         keep(tmp_path, "unavailable", engine, router=router)
     details = raised.value.details
-    assert (details["where"], cause in details["cause"]) == (router, True), details
-    assert fix in details["fix"]
+    assert details["where"] == router
+    assert details["cause"].endswith(cause), details
     assert str(log) in details["fix"]
+    assert ("router_answer_seconds" in details["fix"]) == ("ejected" in cause or "rank-" in cause)
 
 
 def test_what_a_router_answers_for_is_measured_there_and_again_when_it_comes(

@@ -42,3 +42,8 @@ def test_runs_of_this_project_do_so() -> None:
     settings = configparser.ConfigParser()
     settings.read(REPOSITORY / "ansible.cfg")
     assert "preload" in settings["defaults"]["callbacks_enabled"].split(", ")
+    # What a role adds lets Ansible forget what was loaded.
+    assert not [
+        *REPOSITORY.glob("roles/*/filter_plugins"),
+        *REPOSITORY.glob("roles/*/test_plugins"),
+    ]
