@@ -202,7 +202,9 @@ def _wrong(option: Option, value: Any, accepts: Accepts) -> Problem | None:
         hint = close_match(str(value), [str(choice) for choice in choices])
         return _not(option, value, f"one of {', '.join(map(str, choices))}", hint)
     if not _holds(option.type, value) or not accepts(option, value):
-        return _not(option, value, WORDS.get(option.type, option.type), "")
+        number = option.type == "str" and isinstance(value, (int, float))
+        fix = "write it in quotes, else YAML reads no text" if number else ""
+        return _not(option, value, WORDS.get(option.type, option.type), fix)
     return _pattern(option, value)
 
 
@@ -216,7 +218,7 @@ def _pattern(option: Option, value: Any) -> Problem | None:
             ipaddress.IPv4Network(str(value))
         except ValueError:
             return _not(option, value, "a network such as 10.0.0.0/24", "write its network address")
-    if option.type == "int" and int(value) < 0:
+    if option.type in ("int", "float") and float(value) < 0:
         return _not(option, value, "zero or more", "")
     return None
 

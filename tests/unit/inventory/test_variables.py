@@ -57,6 +57,8 @@ def test_a_misspelt_name_is_told_with_the_one_that_was_meant(variable: str, mean
         ("accelerator_count", "two", "a whole number"),
         ("accelerator_count", True, "a whole number"),
         ("accelerator_count", -1, "zero or more"),
+        ("router_answer_seconds", -0.5, "zero or more"),
+        ("router_answer_seconds", "auto", "a number"),
         ("allow_disruption", "maybe", "yes or no"),
         ("cluster_dir", "opt/x", "an absolute path"),
         ("cluster_name", "R1", "a small letter"),
@@ -81,6 +83,11 @@ def test_a_value_of_the_wrong_type_is_told_with_what_was_expected(
     assert told.startswith(f"{name} must be {expected}")
     assert f"not {value!r}" in told
     assert f"(file of {name})" in told
+
+
+def test_a_number_in_place_of_a_text_is_told_to_be_put_in_quotes() -> None:
+    (told,) = sentences(judge({"engine_python": 3.1}))
+    assert "write it in quotes" in told
 
 
 @pytest.mark.parametrize(

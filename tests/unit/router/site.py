@@ -122,7 +122,7 @@ class Site:
             },
             "router_haproxy": HAPROXY,
             # More than a busy machine takes for one token, and less than the gate waits.
-            "router_answer_seconds": "4",
+            "router_answer_seconds": 4,
             **variables,
         }
         extra = self.directory / "extra.json"
