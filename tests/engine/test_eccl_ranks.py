@@ -76,6 +76,7 @@ def test_every_operation_is_measured_over_eccl(measure: Measure) -> None:
 
 
 def test_a_device_that_is_not_there_ends_the_measurement_with_its_rank(measure: Measure) -> None:
-    with pytest.raises(CollectiveError) as error:
-        measure(2, seconds=20.0, GCU_COUNT="1")
-    assert "n1" in error.value.details["where"]
+    with pytest.raises(CollectiveError, match="rank 1 of n1 failed to begin") as error:
+        measure(2, GCU_COUNT="1")
+    assert error.value.details["where"] == "n1"
+    assert "topsErrorInvalidDevice" in error.value.details["found"]

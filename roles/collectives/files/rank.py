@@ -83,6 +83,11 @@ def reach(options: argparse.Namespace) -> Channel:
             time.sleep(0.2)
 
 
+def who(options: argparse.Namespace) -> dict[str, Any]:
+    """Return by what the coordinator knows a rank."""
+    return {"host": options.host, "local_rank": options.local_rank}
+
+
 class Rank:
     """The state of one rank: its device and its groups."""
 
@@ -110,8 +115,7 @@ class Rank:
         """Return who this is."""
         torch = self.torch
         return {
-            "host": self.options.host,
-            "local_rank": self.options.local_rank,
+            **who(self.options),
             "pid": os.getpid(),
             "torch": torch.__version__,
             "nccl": ".".join(map(str, torch.cuda.nccl.version())) if self.nccl else "",
@@ -272,8 +276,12 @@ def main() -> int:
     warnings.simplefilter("ignore", FutureWarning)
     if options.local_rank is None:
         return start_all(options.ranks)
-    # PyTorch takes seconds to load: only then does the coordinator hear of this rank.
-    rank = Rank(options)
+    try:
+        # PyTorch takes seconds to load: only then does the coordinator hear of this rank.
+        rank = Rank(options)
+    except Exception as error:  # whatever it is, nobody has to wait for this rank
+        reach(options).send({**who(options), "error": f"{type(error).__name__}: {error}"})
+        raise
     serve(rank, reach(options))
     return 0
 

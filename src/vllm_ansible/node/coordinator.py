@@ -46,7 +46,10 @@ class Coordinator:
         seconds: float,
         told: Callable[[int, int], None] = lambda done, of: None,
     ) -> None:
-        """Accept all ranks; raise CollectiveError that names the missing ones after so long."""
+        """Accept all ranks; raise CollectiveError that names the missing ones after so long.
+
+        One that says that it cannot begin is an error at once.
+        """
         deadline = time.monotonic() + seconds
         refused: list[str] = []
         while len(self.channels) < len(self.places):
@@ -64,6 +67,8 @@ class Coordinator:
                 connection.close()
                 continue
             self.channels[rank], self.hellos[rank] = channel, hello
+            if "error" in hello:
+                self._failed(rank, "begin", hello)
             told(len(self.channels), len(self.places))
 
     def _missing(self, refused: Sequence[str], seconds: float) -> NoReturn:
@@ -118,15 +123,18 @@ class Coordinator:
         if answer is None:
             self._died(rank, doing)
         if "error" in answer:
-            host, local = self.places[rank]
-            raise CollectiveError(
-                f"rank {local} of {host} failed to {doing}: {answer['error']}",
-                expected=f"every rank does its part of {doing}",
-                found=answer["error"],
-                where=host,
-                fix="see the causes named; the ranks' logs say more",
-            )
+            self._failed(rank, doing, answer)
         return answer
+
+    def _failed(self, rank: int, doing: str, answer: Message) -> NoReturn:
+        host, local = self.places[rank]
+        raise CollectiveError(
+            f"rank {local} of {host} failed to {doing}: {answer['error']}",
+            expected=f"every rank does its part of {doing}",
+            found=answer["error"],
+            where=host,
+            fix="see the causes named; the ranks' logs say more",
+        )
 
     def _died(self, rank: int, doing: str) -> NoReturn:
         host, local = self.places[rank]

@@ -127,6 +127,17 @@ def test_missing_ranks_are_named(listener: socket.socket) -> None:
     lead.close()
 
 
+def test_a_rank_that_cannot_begin_ends_the_wait_with_its_words(listener: socket.socket) -> None:
+    lead = Coordinator({"gh-01": 1, "gh-02": 1})
+    rank = Rank(listener, "gh-02")
+    rank.hello["error"] = "ModuleNotFoundError: No module named 'torch_gcu'"
+    rank.come()
+    with pytest.raises(CollectiveError, match="rank 0 of gh-02 failed to begin: Module") as caught:
+        lead.gather(listener, KEY, 60)
+    assert caught.value.details["where"] == "gh-02"
+    lead.close()
+
+
 def test_a_rank_that_dies_is_named(listener: socket.socket) -> None:
     lead, ranks = gathered(listener)
     assert ranks[1].channel

@@ -208,16 +208,37 @@ def load(wanted: Mapping[str, Any], tool: Tool, report: Report) -> dict[str, Any
 
 
 def pull(wanted: Mapping[str, Any], tool: Tool, report: Report) -> dict[str, Any]:
-    """Pull an image from its registry."""
+    """Pull an image from its registry; raise BuildError with what mends it."""
     expect_room(wanted, tool)
     # Not quiet: what it prints, into no log, is how a long one is known to move.
     command = [tool.path, "pull", wanted["name"]]
     said = f"the image {wanted['name']} could not be pulled"
-    _run(command, tool, working(f"{tool.kind} pulls {wanted['name']}", report), said)
+    try:
+        _run(command, tool, working(f"{tool.kind} pulls {wanted['name']}", report), said)
+    except BuildError as error:
+        mend = {
+            "where": "the registry of engine_image",
+            "fix": unpulled(wanted["name"], tool, error),
+        }
+        raise BuildError(said, **{**error.details, **mend}) from error
     found = tool.image(wanted["name"])
     if found is None:
         raise BuildError(said, expected=wanted["name"], found="pulled, and not there", where="here")
     return found
+
+
+def unpulled(name: str, tool: Tool, error: BuildError) -> str:
+    """Return what mends a pull that failed with these words of the tool."""
+    words = str(error).lower()
+    registry = name.partition("/")[0]
+    if any(word in words for word in ("unauthorized", "authentication required", "denied")):
+        return f"log in on each host, as who runs this: {tool.kind} login {registry}"
+    if "manifest unknown" in words or "not found" in words:
+        return "correct engine_image: the registry has no image of this name and tag or digest"
+    return (
+        f"let each host reach {registry} (sources_environment holds a proxy), or bring the image "
+        "as a tar (engine_image_file)"
+    )
 
 
 def derive(
