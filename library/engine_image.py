@@ -78,6 +78,11 @@ options:
     description: Run containers with every privilege of the host.
     type: bool
     default: false
+  ipc:
+    description: Whether containers share the host's memory files and queues, or each has its own.
+    type: str
+    choices: [host, private]
+    default: private
   environment:
     description: Environment of what fetches, such as proxies and mirrors.
     type: dict
@@ -158,6 +163,7 @@ def main() -> None:
             "writable": {"type": "list", "elements": "path", "default": []},
             "mounts": {"type": "list", "elements": "path", "default": []},
             "privileged": {"type": "bool", "default": False},
+            "ipc": {"choices": ["host", "private"], "default": "private"},
             "environment": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
@@ -180,7 +186,7 @@ def answer(module: AnsibleModule) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if complete or (wanted["state"] == "present" and not module.check_mode):
         settings = tool.settings(found_tool, wanted["user"])
-        settings |= {"mounts": wanted["mounts"], "privileged": wanted["privileged"]}
+        settings |= {name: wanted[name] for name in ("mounts", "privileged", "ipc")}
     image = {**settings, **found["manifest"].get("image", {})} if complete else {}
     there = complete or install.present(wanted, found_tool) is not None
     changed = not complete and wanted["state"] == "present"

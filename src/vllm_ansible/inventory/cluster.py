@@ -26,6 +26,7 @@ EQUAL = (
     "engine_build",
     "engine_image",
     "engine_image_file",
+    "engine_image_ipc",
     "engine_image_mounts",
     "engine_image_packages",
     "engine_image_privileged",

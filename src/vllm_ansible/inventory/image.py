@@ -19,6 +19,7 @@ OF_IMAGES = (
     "engine_image_packages",
     "engine_image_mounts",
     "engine_image_privileged",
+    "engine_image_ipc",
 )
 OF_ENVIRONMENTS = (
     "engine_build",

@@ -68,7 +68,12 @@ def rank_environment(
     """Return the whole environment of one rank."""
     more: dict[str, str] = {}
     if room.host["accelerator"] == "enflame":
-        more = {"TORCH_ECCL_AVOID_RECORD_STREAMS": "1", **_exchange(room.engine, model)}
+        more = {
+            # As the measurement of links: a library left to itself may take another network.
+            "ECCL_SOCKET_IFNAME": str(room.host["interface"]),
+            "TORCH_ECCL_AVOID_RECORD_STREAMS": "1",
+            **_exchange(room.engine, model),
+        }
     if joined(model) and _pinned(room):
         more |= _first_engine(room.engine, first, server)
     return {**node_environment(room, server.devices, more), "ENGINE_KEY_FILE": room.key_file}

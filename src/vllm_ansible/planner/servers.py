@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-# The release that the vendor's plugin for Enflame is bound to.
-PINNED = ("enflame", "0.9.2")
+# The release that the vendor's plugin for Enflame is bound to, by whatever name of a build.
+PINNED = re.compile(r"0\.9\.2(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -94,4 +95,4 @@ def pinned(accelerator: str, engine_version: str) -> bool:
 
     It still has the first engine of vLLM (V0), in which no rank steps by itself.
     """
-    return (accelerator, engine_version.partition("+")[0]) == PINNED
+    return accelerator == "enflame" and PINNED.match(engine_version) is not None

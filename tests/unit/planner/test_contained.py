@@ -21,6 +21,7 @@ IMAGE: dict[str, Any] = {
     **{"tool": "/usr/bin/podman", "kind": "podman", "id": "abc", "user": "990:991"},
     **{"rootless": False, "init": True, "limits": ["core=0:0"], "devices": ["/dev/gcu0"]},
     **{"packages": "/e/packages", "python_path": "", "privileged": False, "mounts": []},
+    "ipc": "private",
 }
 
 

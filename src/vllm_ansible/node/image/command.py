@@ -3,7 +3,7 @@
 `image` is what the stage install learns of an image on a host: `tool` and its `kind` (docker or
 podman), `id`, `user` (numbers), `rootless`, `init`, `limits`, `devices` (files of the accelerator
 and of RDMA cards), `packages` (our own, on PYTHONPATH), `python_path` (the image's own),
-`privileged`, `mounts`.
+`privileged`, `mounts`, `ipc` (host or private: whether memory is shared with other containers).
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def run_command(image: Mapping[str, Any], inside: Inside) -> list[str]:
         "--pids-limit=-1",
         "--read-only",
         f"--tmpfs={TEMPORARY}:rw,exec,nosuid,nodev,mode=1777,size={TEMPORARY_GIB}g",
-        f"--shm-size={inside.shared_memory_gib}g",
+        # That of the host has its own size.
+        "--ipc=host" if image["ipc"] == "host" else f"--shm-size={inside.shared_memory_gib}g",
         *(f"--ulimit={limit}" for limit in image["limits"]),
         *(["--interactive"] if inside.interactive else []),
         *(["--init"] if image["init"] else []),

@@ -11,6 +11,7 @@ IMAGE: dict[str, Any] = {
     **{"tool": "/usr/bin/podman", "kind": "podman", "id": "abc", "user": "990:991"},
     **{"rootless": False, "init": True, "limits": ["core=0:0"], "devices": ["/dev/infiniband"]},
     **{"packages": "/e/packages", "python_path": "", "privileged": False, "mounts": ["/t.jinja"]},
+    "ipc": "private",
 }
 DOCKER = {**IMAGE, "tool": "/usr/bin/docker", "kind": "docker"}
 INSIDE = Inside(
@@ -58,6 +59,14 @@ def test_every_privilege_is_given_only_where_it_was_asked_for() -> None:
     assert "--privileged" in asked
     assert "--cap-drop=all" not in asked
     assert "--privileged" not in run_command(IMAGE, INSIDE)
+
+
+def test_memory_files_are_the_hosts_only_where_it_was_asked_for() -> None:
+    asked = run_command({**IMAGE, "ipc": "host"}, INSIDE)
+    assert "--ipc=host" in asked
+    # podman refuses a size for what has one already.
+    assert not [word for word in asked if word.startswith("--shm-size")]
+    assert "--ipc=host" not in run_command(IMAGE, INSIDE)
 
 
 def test_a_value_stays_out_of_the_command_unless_it_steers_the_client() -> None:

@@ -25,6 +25,7 @@ class Site:
             **{"engine_source": "image", "engine_image_file": str(directory / "engine.tar")},
             **{"engine_image": "", "engine_image_sha256": sha256, "engine_image_packages": []},
             **{"engine_image_mounts": [], "engine_image_privileged": False},
+            **{"engine_image_ipc": "", "engines": []},
             **{"container_tool": KIND, "sources_environment": {}, "port_base": 27000},
         }
         (directory / "engine.tar").symlink_to(archive)
@@ -97,6 +98,20 @@ def test_a_tar_goes_from_host_to_host_and_a_second_run_changes_nothing(
     second = site.run()
     assert changes(second) == []
     assert not (tmp_path / "h1/images").exists()
+
+
+@pytest.mark.parametrize(
+    ("engine", "shared"),
+    [({"layout": {"data": 2, "tensor": 1}}, True), ({"layout": {"tensor": 2}}, False), ({}, False)],
+)
+def test_containers_of_data_ranks_share_the_memory_files_of_their_host(
+    engine: dict[str, Any], shared: bool, site: Site, tmp_path: Path
+) -> None:
+    site.hosts.pop("h2")
+    played = site.run(engines=[{"name": "chat", "model": "a/b"}, {"name": "r1", **engine}])
+    assert failures(played) == {}
+    (written,) = (tmp_path / "h1/environments").glob("*/bin/python")
+    assert ("--ipc=host" in written.read_text()) == shared
 
 
 def test_hosts_with_other_packages_are_told_apart(site: Site, tmp_path: Path) -> None:
