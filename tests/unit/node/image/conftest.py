@@ -64,7 +64,12 @@ def wanted(tool: Tool, archive: Path, tmp_path: Path) -> dict[str, Any]:
         "digest": "0123456789abcdef",
         "packages": [],
         "own": own,
-        "settings": {**settings(tool, "nobody"), "mounts": [], "privileged": False, "ipc": "private"},
+        "settings": {
+            **settings(tool, "nobody"),
+            "mounts": [],
+            "privileged": False,
+            "ipc": "private",
+        },
         "accelerator": "cpu",
         "writable": [str(tmp_path)],
         "sources": [],
