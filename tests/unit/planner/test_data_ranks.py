@@ -14,7 +14,7 @@ from vllm_ansible.planner.plan import Plan, make_plan
 from vllm_ansible.planner.planned_engine import PlannedEngine
 from vllm_ansible.planner.problem import PlanError
 from vllm_ansible.planner.processes import ProcessSpec, wanted_processes
-from vllm_ansible.planner.servers import listed, pinned
+from vllm_ansible.planner.servers import listed
 from vllm_ansible.planner.sizes import Layout
 
 from .test_processes import site_host, value
@@ -294,17 +294,6 @@ def test_the_ports_of_ranks_are_looked_at_before_they_start() -> None:
         "20020": "a-serve-0 (api)",
         "20021": "a-serve-1 (api)",
     }
-
-
-@pytest.mark.parametrize(
-    ("version", "steps_together"),
-    [
-        *((one, True) for one in ("0.9.2", "0.9.2+gcu", "0.9.2rc2", "0.9.2.dev0+g1a2b3c")),
-        *((one, False) for one in ("0.9.20", "0.9.1", "0.32.0", "")),
-    ],
-)
-def test_every_build_of_the_vendors_release_is_known(version: str, steps_together: bool) -> None:
-    assert pinned("enflame", version) == steps_together
 
 
 def test_ranks_that_do_not_step_by_themselves_are_asked_with_all_others_busy() -> None:
