@@ -135,7 +135,7 @@ class Running:
             "figures_socket": str(self.run_dir / "watch.sock"),
             "stats_socket": str(self.run_dir / "stats.sock"),
             "pump": self._pump,
-            "pump_tokens": 4,
+            "pump_tokens": 8,
         }
         (self.directory / "watch.json").write_text(json.dumps(told))
 
