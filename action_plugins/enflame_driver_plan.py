@@ -38,6 +38,7 @@ class ActionModule(ActionBase):
                 "mode": {"type": "str", "choices": ["manage", "check"], "required": True},
                 "arguments": {"type": "list", "elements": "str", "default": []},
                 "peer_memory": {"type": "bool", "default": True},
+                "devices": {"type": "int", "default": 0},
                 **{name: {"type": "str", "default": ""} for name in TEXTS},
             }
         )
@@ -72,6 +73,7 @@ def _wanted(said: dict[str, Any]) -> Wanted:
         sha256=said["sha256"],
         arguments=tuple(options),
         peer_memory=said["peer_memory"],
+        devices=said["devices"],
     )
 
 

@@ -83,6 +83,7 @@ class ActionModule(ActionBase):
                 site[host]["accelerator"],
                 int(site[host]["accelerator_count"]),
                 _device(site[host], own),
+                tuple(site[host].get("accelerator_indices") or ()),
             )
             for host in hosts
         ]

@@ -11,6 +11,7 @@ from typing import Any
 # Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.inventory.look import HostLook
@@ -43,7 +44,8 @@ class ActionModule(ActionBase):
             )
             defaults = {name: option.default for name, option in load_options(ROLES).items()}
             wishes = {host: _wishes(variables["hostvars"][host], defaults) for host in raw}
-            resolved = resolve_hosts(looks, wishes, local)
+            follows = boolean(self._task.args.get("driver_follows", False))
+            resolved = resolve_hosts(looks, wishes, local, follows)
         except PlanError as error:
             return {"failed": True, **as_result(error.problems)}
         # Other roles also read what was looked at and needs no decision, such as missing libraries.

@@ -45,6 +45,10 @@ options:
     description: Whether network cards must reach device memory where there are RDMA devices.
     type: bool
     default: true
+  devices:
+    description: How many devices must answer; 0 is all that the bus shows.
+    type: int
+    default: 0
 """
 
 EXAMPLES = r"""
@@ -68,6 +72,11 @@ steps:
   returned: success
 measurements:
   description: The differences as M(gate) takes them.
+  type: list
+  elements: dict
+  returned: success
+unmended:
+  description: Those of them that only a person can do something about.
   type: list
   elements: dict
   returned: success

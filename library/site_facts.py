@@ -22,6 +22,12 @@ options:
     description: By name, the answer of M(host_info) for hosts that C(--limit) leaves out.
     type: dict
     default: {}
+  driver_follows:
+    description:
+      - Whether the play is still to judge the drivers. Enflame devices that are on the bus and do
+        not answer are then left to that, unless C(enflame_driver_mode) is V(skip).
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""

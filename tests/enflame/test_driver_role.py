@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -130,3 +132,46 @@ def test_install_says_that_no_environment_is_locked_for_these_devices(machine: M
     failure = machine.play("install.yml")["failure"]
     assert (failure["found"], failure["where"]) == ("enflame", "n1")
     assert "engine_source to image" in failure["fix"] and "cpu or nvidia" in failure["expected"]
+
+
+def one_card_down(machine: Machine) -> None:
+    """Let device 3 be on the bus alone."""
+    installed(machine)
+    state = json.dumps({"devices": [{"index": number} for number in range(8) if number != 3]})
+    machine.sh(f"echo '{state}' > /srv/emulated-enflame/state.json")
+
+
+def test_what_a_driver_lacks_is_said_by_its_role_where_the_stage_is_played(
+    machine: Machine,
+) -> None:
+    # In check mode: what comes before the driver would change the machine around this one.
+    said = {"accelerator": "enflame", "accelerator_count": 8}
+    prepare = partial(machine.play, "playbooks/prepare.yml", check=True, cluster_dir="/srv/c")
+    fresh = prepare(**said)
+    assert list(fresh["tasks"])[-1] == JUDGED
+    assert fresh["failure"]["missed"][0]["what"].endswith("(driver-missing)"), fresh["failure"]
+    assert fresh["failure"]["found"] == "none, and 8 device(s) on the bus"
+
+    one_card_down(machine)
+    down = prepare(**said)
+    assert list(down["tasks"])[-1] == JUDGED
+    (missed,) = down["failure"]["missed"]
+    assert missed["what"] == "every device answers (silent)"
+    assert missed["found"] == "7 that efsmi lists, 1 silent"
+    assert "set accelerator_count: 7 for n1" in missed["fix"]
+
+
+def test_who_judges_no_driver_is_told_by_the_site_and_a_card_less_can_be_declared(
+    machine: Machine,
+) -> None:
+    one_card_down(machine)
+    prepare = partial(machine.play, "playbooks/prepare.yml", check=True, cluster_dir="/srv/c")
+    skipped = prepare(accelerator_count=8, enflame_driver_mode="skip")
+    assert JUDGED not in skipped["tasks"]
+    assert "7 usable enflame accelerators; 1 of 8 on the PCI bus" in skipped["failure"]["msg"]
+
+    without = prepare(accelerator_count=7)
+    judged = without["tasks"][JUDGED]
+    assert "7 device(s) answer and 1 on the bus not" in judged["evidence"]["summary"]
+    kept = without["tasks"]["site : Keep what each host is"]["ansible_facts"]["site_host"]
+    assert kept["accelerator_indices"] == [0, 1, 2, 4, 5, 6, 7]

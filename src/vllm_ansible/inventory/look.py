@@ -42,6 +42,8 @@ class HostLook:
     addresses: tuple[Address, ...]
     accelerator_name: str = ""
     accelerator_memory_bytes: int = 0
+    # Those that answer, by numbers that stay when one falls silent; none of CUDA, which renumbers.
+    accelerator_indices: tuple[int, ...] = ()
 
     @classmethod
     def read(cls, name: str, look: Mapping[str, Any]) -> HostLook:
@@ -73,4 +75,9 @@ class HostLook:
             accelerator_name=str(devices[0].get("name") or ""),
             # A layout is planned for the least of them.
             accelerator_memory_bytes=min(int(one.get("memory_bytes") or 0) for one in devices),
+            accelerator_indices=(
+                tuple(sorted(one["index"] for one in devices if "index" in one))
+                if found["kind"] == "enflame"
+                else ()
+            ),
         )

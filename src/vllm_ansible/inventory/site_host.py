@@ -70,13 +70,23 @@ class SiteHost:
     cores: int
     accelerator_name: str = ""
     accelerator_memory_bytes: int = 0
+    # Empty where they are 0 and on.
+    accelerator_indices: tuple[int, ...] = ()
 
 
 def resolve_hosts(
-    looks: Sequence[HostLook], wishes: Mapping[str, Wishes], local: bool
+    looks: Sequence[HostLook],
+    wishes: Mapping[str, Wishes],
+    local: bool,
+    driver_follows: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Return site_host of every host, or refuse with all that is wrong with any of them."""
-    problems = [problem for look in looks for problem in _problems(look, wishes[look.name])]
+    """Return site_host of every host, or refuse with all that is wrong with any of them.
+
+    driver_follows: this run is still to judge the drivers, which tells more of a silent device.
+    """
+    problems = [
+        problem for look in looks for problem in _problems(look, wishes[look.name], driver_follows)
+    ]
     addresses: dict[str, Address] = {}
     networks = {wish.data_plane_network for wish in wishes.values()} - {""}
     interfaces = {look.name: wishes[look.name].data_plane_interface for look in looks}
@@ -128,6 +138,7 @@ def _resolve(look: HostLook, wish: Wishes, address: Address) -> SiteHost:
         accelerator_memory_bytes=(
             look.accelerator_memory_bytes if accelerator == look.accelerator else 0
         ),
+        accelerator_indices=look.accelerator_indices if accelerator == look.accelerator else (),
     )
 
 
@@ -164,10 +175,11 @@ def _expand(path: str, home: str) -> str:
     return f"{home}{path[1:]}" if path == "~" or path.startswith("~/") else path
 
 
-def _problems(look: HostLook, wish: Wishes) -> list[Problem]:
+def _problems(look: HostLook, wish: Wishes, driver_follows: bool) -> list[Problem]:
     """Return what makes a host unfit, or contradicts its inventory."""
-    checks = (_system, _rights, _supervisor, _accelerators, _socket_room)
-    found = (check(look, wish) for check in checks)
+    checks = (_system, _rights, _supervisor, _socket_room)
+    found = [check(look, wish) for check in checks]
+    found.append(_accelerators(look, wish, driver_follows))
     return [problem for problem in found if problem]
 
 
@@ -219,7 +231,7 @@ def _supervisor(look: HostLook, wish: Wishes) -> Problem | None:
     )
 
 
-def _accelerators(look: HostLook, wish: Wishes) -> Problem | None:
+def _accelerators(look: HostLook, wish: Wishes, driver_follows: bool) -> Problem | None:
     """Refuse accelerators that are declared but not there, or there but silent."""
     wanted = look.accelerator if wish.accelerator == "auto" else wish.accelerator
     if wanted == "cpu":
@@ -228,29 +240,35 @@ def _accelerators(look: HostLook, wish: Wishes) -> Problem | None:
     if found and found >= wish.accelerator_count:
         return None
     on_bus = look.accelerators_on_the_bus if look.accelerator == wanted else 0
-    silent = f"; {on_bus} on the PCI bus do not answer" if on_bus > found else ""
-    if silent and _mends(wish, wanted):
-        # Installing the driver is what this run is for.
+    silent = max(0, on_bus - found)
+    if silent and _comes(wish, wanted, driver_follows):
+        # Installing the driver, or saying what ails it, is what this run is for.
         return None
+    told = f"; {silent} of {on_bus} on the PCI bus do not answer" if silent else ""
+    fix = "correct accelerator or accelerator_count"
+    if silent and not found:
+        fix = f"install the driver, or set {wanted}_driver_mode: manage"
+    elif silent:
+        fix = (
+            "read `dmesg` of the host and mend the silent device, or go on without it: "
+            f"set accelerator_count: {found} for {look.name}"
+        )
     return Problem(
-        f"{look.name} has {found} usable {wanted} accelerators{silent}",
+        f"{look.name} has {found} usable {wanted} accelerators{told}",
         expected=f"at least {wish.accelerator_count or 1} {wanted}",
         found=f"{found} usable, {on_bus} on the PCI bus",
         where=f"{look.name} accelerator",
-        fix=f"install the driver, or set {wanted}_driver_mode: manage"
-        if silent
-        else "correct accelerator or accelerator_count",
+        fix=fix,
     )
 
 
-def _mends(wish: Wishes, accelerator: str) -> bool:
-    """Tell whether this run is still to bring the driver of these accelerators."""
-    modes = {
-        "nvidia": (wish.nvidia_driver_mode, wish.nvidia_driver_mended),
-        "enflame": (wish.enflame_driver_mode, wish.enflame_driver_mended),
-    }
-    mode, mended = modes[accelerator]
-    return mode == "manage" and not mended
+def _comes(wish: Wishes, accelerator: str, driver_follows: bool) -> bool:
+    """Tell whether this run is still to bring the driver of these accelerators, or to judge it."""
+    if accelerator == "nvidia":
+        return wish.nvidia_driver_mode == "manage" and not wish.nvidia_driver_mended
+    mode = wish.enflame_driver_mode
+    judged = driver_follows and mode != "skip"
+    return (mode == "manage" or judged) and not wish.enflame_driver_mended
 
 
 def _socket_room(look: HostLook, wish: Wishes) -> Problem | None:

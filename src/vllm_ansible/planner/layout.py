@@ -26,10 +26,19 @@ class Capacity:
 
     @classmethod
     def whole(
-        cls, host: str, accelerator: str, count: int, device: Accelerator | None = None
+        cls,
+        host: str,
+        accelerator: str,
+        count: int,
+        device: Accelerator | None = None,
+        indices: Sequence[int] = (),
     ) -> Capacity:
-        """Return a host on which nothing is planned yet."""
-        return cls(host, accelerator, count, tuple(range(count)), device)
+        """Return a host on which nothing is planned yet.
+
+        indices: the numbers of the devices that answer, where they are known; else 0 and on.
+        """
+        answering = indices if len(indices) >= count else range(count)
+        return cls(host, accelerator, count, tuple(answering[:count]), device)
 
     def without(self, devices: set[int]) -> Capacity:
         """Return the host with these devices taken."""

@@ -221,7 +221,7 @@ def _staying(
     port_base: int,
 ) -> dict[str, PlannedEngine]:
     """Return the kept engines that are asked for unchanged and whose devices are still there."""
-    counts = {capacity.host: capacity.count for capacity in capacities}
+    there = {capacity.host: capacity.free for capacity in capacities}
     stays = {}
     for engine in engines:
         before = kept.engine(engine.name) if kept else None
@@ -229,7 +229,7 @@ def _staying(
             before
             and before.request == digest(plain(engine))
             and base_of(before.ports, before.index) == port_base
-            and all(rank.device < counts.get(rank.host, 0) for rank in before.ranks)
+            and all(rank.device in there.get(rank.host, ()) for rank in before.ranks)
         ):
             stays[engine.name] = before
     return stays

@@ -119,6 +119,29 @@ def test_a_host_without_a_device_is_passed_by() -> None:
     assert decision["commands"] == [] and "does not apply" in decision["summary"]
 
 
+@pytest.mark.parametrize(
+    ("declared", "answering", "missed"),
+    [(0, 7, True), (8, 7, True), (7, 7, False), (7, 6, True), (9, 8, False), (7, 8, False)],
+)
+def test_a_site_may_go_on_without_a_card(declared: int, answering: int, missed: bool) -> None:
+    decision = decide("n1", look(answering=answering), wanted(devices=declared))
+    assert decision["differences"] == (["silent"] if missed else [])
+    silent = f"{answering} device(s) answer and 1 on the bus not"
+    assert (silent in decision["summary"]) is (answering == 7)
+    if missed:
+        (one,) = decision["measurements"]
+        assert one["found"] == f"{answering} that efsmi lists, {8 - answering} silent"
+        assert f"set accelerator_count: {answering} for n1" in one["fix"]
+
+
+def test_what_no_run_mends_is_told_apart() -> None:
+    both = look(answering=7, peer_memory=False, holders=[], references=0)
+    decision = decide("n1", both, wanted())
+    assert decision["differences"] == ["silent", "peer-memory"] and decision["steps"]["now"]
+    assert decision["unmended"] == decision["measurements"][:1]
+    assert decide("n1", look(**FRESH), wanted())["unmended"] == []
+
+
 def test_a_newer_driver_and_one_of_any_version_are_left_alone() -> None:
     newer = dict.fromkeys(("loaded", "installed", "tool"), "1.10.25")
     assert found(**newer) == []

@@ -100,7 +100,7 @@ def test_this_machine_alone_needs_no_network() -> None:
                 ),
             ),
             {},
-            "2 on the PCI bus do not answer",
+            "2 of 2 on the PCI bus do not answer",
         ),
     ],
 )
@@ -204,14 +204,54 @@ def test_the_disk_that_counts_is_the_one_that_will_hold_the_cluster() -> None:
     assert facts["cluster_dir"].startswith("/opt/") and facts["disk_free_bytes"] == 2**33
 
 
+def refusal(host: HostLook, wish: Wishes, driver_follows: bool = False) -> Any:
+    with pytest.raises(PlanError) as refused:
+        resolve_hosts((host,), {"n1": wish}, False, driver_follows)
+    (problem,) = refused.value.problems
+    return problem
+
+
 @pytest.mark.parametrize("kind", ["nvidia", "enflame"])
 def test_a_silent_device_waits_for_a_driver_that_is_to_be_managed(kind: str) -> None:
     silent = {"kind": kind, "count": 0, "pci": ["a", "b"]}
-    hosts = (look("n1", address("10.0.0.1"), accelerators=silent),)
-    with pytest.raises(PlanError, match=f"set {kind}_driver_mode: manage"):
-        resolve_hosts(hosts, {"n1": Wishes("demo")}, False)
+    host = look("n1", address("10.0.0.1"), accelerators=silent)
+    assert f"set {kind}_driver_mode: manage" in refusal(host, Wishes("demo")).fix
     wish = replace(Wishes("demo"), **{f"{kind}_driver_mode": "manage"})
-    assert resolve_hosts(hosts, {"n1": wish}, False)["n1"]["accelerator"] == kind
+    assert resolve_hosts((host,), {"n1": wish}, False)["n1"]["accelerator"] == kind
     mended = replace(wish, **{f"{kind}_driver_mended": "True"})
-    with pytest.raises(PlanError, match="2 on the PCI bus do not answer"):
-        resolve_hosts(hosts, {"n1": mended}, False)
+    assert "2 of 2 on the PCI bus do not answer" in refusal(host, mended, True).sentence()
+
+
+@pytest.mark.parametrize("kind", ["auto", "enflame"])
+@pytest.mark.parametrize("count", [0, 7])
+def test_a_silent_enflame_device_waits_for_the_role_that_judges_its_driver(
+    kind: str, count: int
+) -> None:
+    silent = {"kind": "enflame", "count": count, "pci": list("abcdefgh")}
+    host = look("n1", address("10.0.0.1"), accelerators=silent)
+    for mode in ("auto", "check", "manage"):
+        wish = Wishes("demo", kind, 8, enflame_driver_mode=mode)
+        assert resolve_hosts((host,), {"n1": wish}, False, True)["n1"]["accelerator"] == "enflame"
+        refusal(host, replace(wish, enflame_driver_mended="True"), True)
+    # Nothing would judge it later: the mode says so, or the stage that is played.
+    for problem in (
+        refusal(host, Wishes("demo", kind, 8, enflame_driver_mode="skip"), True),
+        refusal(host, Wishes("demo", kind, 8)),
+    ):
+        told = f"{count} usable enflame accelerators; {8 - count} of 8 on the PCI bus do not answer"
+        assert told in problem.sentence()
+        assert ("accelerator_count: 7 for n1" in problem.fix) is (count == 7)
+        assert ("install the driver" in problem.fix) is (count == 0)
+    # A card that fell off the bus is nothing that the role would see.
+    gone = look("n1", address("10.0.0.1"), accelerators={**silent, "pci": ["a"] * count})
+    assert "correct accelerator" in refusal(gone, Wishes("demo", "enflame", 8), True).fix
+
+
+def test_the_numbers_of_enflame_devices_are_kept_as_they_answer() -> None:
+    numbers = [0, 1, 2, 4, 5, 6, 7]
+    found = {"count": 7, "pci": ["a"] * 8, "devices": [{"index": one} for one in numbers]}
+    kinds = {"enflame": tuple(numbers), "nvidia": ()}
+    for kind, expected in kinds.items():
+        host = look("n1", address("10.0.0.1"), accelerators={"kind": kind, **found})
+        facts = resolve(host, accelerator_count=7)["n1"]
+        assert facts["accelerator_indices"] == expected

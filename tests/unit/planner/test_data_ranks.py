@@ -195,6 +195,16 @@ def test_two_ranks_of_a_host_have_their_own_devices() -> None:
     assert seen == ["0,1", "2,3"]
 
 
+def test_one_card_down_of_four_hosts_leaves_seven_ranks_without_it() -> None:
+    seven = Capacity.whole("n2", "enflame", 7, indices=(0, 1, 2, 4, 5, 6, 7))
+    four = [*hosts(8, 8, 8, 8, kind="enflame")]
+    four[1] = seven
+    made = plan({**GUIDE, "layout": {"data": 7, "tensor": 4}}, on=four)
+    on_n2 = processes(made, accelerator="enflame")["n2"]
+    assert [one.environment["TOPS_VISIBLE_DEVICES"] for one in on_n2] == ["0,1,2,4"]
+    assert len(first(made).servers()) == 7
+
+
 def test_ranks_of_a_dense_model_are_not_told_of_each_other() -> None:
     made = plan({"name": "a", "layout": {"data": 2}}, on=hosts(2))
     for spec in specs(made, DENSE, accelerator="cpu"):

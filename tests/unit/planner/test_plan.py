@@ -139,6 +139,26 @@ def test_an_engine_moves_when_its_device_is_gone() -> None:
     assert places(after, "a") == [("n2", 0), ("n2", 1)]
 
 
+def test_ranks_go_to_the_devices_that_answer() -> None:
+    def host(count: int, *indices: int) -> list[Capacity]:
+        return [Capacity.whole("n1", "enflame", count, None, indices)]
+
+    asked = [{"name": "a", "model": "o/m", "layout": {"tensor": 4}}]
+    answering = (0, 1, 2, 4, 5, 6, 7)
+    made = plan(asked, host(7, *answering))
+    assert places(made, "a") == [("n1", 0), ("n1", 1), ("n1", 2), ("n1", 4)]
+    assert plan(asked, host(7, *answering), made).digest == made.digest
+    # A host on which all answer is planned as one whose devices nobody has seen.
+    before = plan(asked, host(8))
+    assert plan(asked, host(8, *range(8))).digest == before.digest
+    assert plan(asked, host(8, *range(8)), before).digest == before.digest
+    # Its device 3 is gone, though as many are left as it needs; without numbers none is known so.
+    assert plan(asked, host(7, *answering), before).digest == made.digest
+    assert plan(asked, host(7), before).digest == before.digest
+    # Fewer than are declared, as before a driver is mended: nobody knows which there will be.
+    assert places(plan(asked, host(4, 5, 6)), "a")[-1] == ("n1", 3)
+
+
 def test_a_plan_survives_its_file() -> None:
     engine = {"name": "a", "layout": {"pipeline": 2}, "vllm_args": {"max_model_len": 64}}
     made = plan([engine], hosts(1, 1))

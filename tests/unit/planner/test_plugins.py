@@ -15,7 +15,10 @@ ROOT = Path(__file__).parents[3]
 PLAYBOOK = Path(sys.executable).parent / "ansible-playbook"
 
 
-def look(number: int) -> dict[str, Any]:
+CPU = {"kind": "cpu", "count": 1, "pci": [], "driver_version": ""}
+
+
+def look(number: int, accelerators: dict[str, Any]) -> dict[str, Any]:
     address = {"interface": "eth0", "address": f"10.0.0.{number}", "prefix": 24}
     return {
         "host": {
@@ -33,17 +36,17 @@ def look(number: int) -> dict[str, Any]:
             "disk_free": {"root": 2**33, "none": 2**30},
             "boot_id": "b",
             "missing_libraries": ["numa"],
-            "accelerators": {"kind": "cpu", "count": 1, "pci": [], "driver_version": ""},
+            "accelerators": accelerators,
             "addresses": [{**address, "network": "10.0.0.0/24", "kind": "physical"}],
         }
     }
 
 
-def play(directory: Path, **variables: Any) -> dict[str, Any]:
+def play(directory: Path, found: dict[str, Any] = CPU, **variables: Any) -> dict[str, Any]:
     """Play all three plugins and return what each answered."""
     hosts = {
         f"n{number}": {
-            "__site_look": look(number),
+            "__site_look": look(number, found),
             "environment_installed": {"directory": "/e/abc", "fingerprint": "f"},
             "weights_models": {"a": {"path": "/m", "fingerprint": "w"}},
             "looked": {"processes": {}},
@@ -121,6 +124,21 @@ def test_from_looks_to_steps(tmp_path: Path) -> None:
     }
     assert answers["decision"]["engines"]["a"]["action"] == "start"
     assert steps["n1"]["start_serve"][0]["depends"] == {"environment": "f", "weights": "w"}
+
+
+def test_a_device_that_does_not_answer_is_planned_around(tmp_path: Path) -> None:
+    devices = [{"index": one, "name": "S60", "memory_bytes": 1 << 35} for one in (0, 1, 2, 4)]
+    found = {"kind": "enflame", "count": 4, "pci": ["a"] * 5, "driver_version": "1.7.2.14"}
+    engine = {"name": "a", "model": "o/m", "layout": {"tensor": 4}, "hosts": ["n2"]}
+    answers = play(
+        tmp_path,
+        {**found, "devices": devices},
+        cluster_name="r1",
+        accelerator_count=4,
+        engines=[engine],
+    )
+    (planned,) = answers["layout"]["plan"]["engines"]
+    assert [one["device"] for one in planned["ranks"]] == [0, 1, 2, 4]
 
 
 def test_a_host_that_no_engine_uses_is_named(tmp_path: Path) -> None:

@@ -17,12 +17,14 @@ def decide(name: str, look: Look, wanted: Wanted) -> dict[str, Any]:
     found = differences(look, wanted)
     mend = together(one.mend for one in found)
     steps: dict[str, Any] = {"unload": [], "install": False, "load": []}
+    told = [_measurement(name, look, wanted, one) for one in found]
     if look["present"]:
         steps = {**modules(look, wanted, mend), "install": mend.install}
     return {
         "differences": [one.identifier for one in found],
         "steps": {**steps, "now": bool(mend)},
-        "measurements": [_measurement(name, look, wanted, one) for one in found],
+        "measurements": told,
+        "unmended": [said for said, one in zip(told, found, strict=True) if not one.mend],
         "summary": summary(name, look),
         "values": values(look),
         "commands": commands(steps, wanted, look),
@@ -63,7 +65,10 @@ def summary(name: str, look: Look) -> str:
         return f"{name} has no Enflame device on its bus; the driver does not apply"
     peers = ", network cards reach device memory" if look["peer_memory"] else ""
     count = look["answering"]
-    return f"{name}: Enflame driver {look['loaded'] or 'none'}, {count} device(s) answer{peers}"
+    silent = len(look["devices"]) - count
+    rest = f" and {silent} on the bus not" if silent > 0 else ""
+    driver = look["loaded"] or "none"
+    return f"{name}: Enflame driver {driver}, {count} device(s) answer{rest}{peers}"
 
 
 def values(look: Look) -> dict[str, Any]:

@@ -22,6 +22,8 @@ class Wanted:
     # What the file is started with.
     arguments: tuple[str, ...] = ()
     peer_memory: bool = True
+    # How many must answer; 0 is all that the bus shows.
+    devices: int = 0
 
     @property
     def brings_peer_memory(self) -> bool:

@@ -125,17 +125,23 @@ def _other_loaded(look: Look, wanted: Wanted) -> Difference | None:
 
 
 def _silent(look: Look, wanted: Wanted) -> Difference | None:
-    del wanted
-    if look["answering"] >= len(look["devices"]):
+    on_bus, answering = len(look["devices"]), look["answering"]
+    if answering >= (min(wanted.devices, on_bus) or on_bus):
         return None
+    # A reset ends whatever computes: only a person asks for it.
+    fix = (
+        "read `dmesg`; then, with nothing running: ansible-playbook "
+        "playbooks/reset_devices.yml --limit HOST"
+    )
+    if answering:
+        fix += f"; or go on without what is silent: set accelerator_count: {answering} for HOST"
+    listed = f"{answering} that efsmi lists, {on_bus - answering} silent"
     return Difference(
         "silent",
         "every device answers",
-        f"{len(look['devices'])} devices, as the bus shows",
-        f"{look['answering']} that efsmi lists" if look["tool"] else "efsmi does not answer",
-        # A reset ends whatever computes: only a person asks for it.
-        fix="read `dmesg`; then, with nothing running: ansible-playbook "
-        "playbooks/reset_devices.yml --limit HOST",
+        f"{on_bus} devices, as the bus shows",
+        listed if look["tool"] else "efsmi does not answer",
+        fix=fix,
     )
 
 
