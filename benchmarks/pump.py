@@ -62,7 +62,9 @@ def measure(ranks: int, pump: bool, idle: float, answers: int) -> list[str]:
             seconds = time.monotonic() - began
             count = added(running) - pumped
             each = count / work / (ranks - 1) if work else 0.0
-            told = f"{each:.1f} an answer and idle rank" if work else f"{count / seconds:.1f} a second"
+            told = (
+                f"{each:.1f} an answer and idle rank" if work else f"{count / seconds:.1f} a second"
+            )
             rows.append(line(f"{way}: {what}", running, seconds, before, told))
     return rows
 

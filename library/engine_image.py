@@ -107,6 +107,10 @@ tar_bytes:
   description: Length of O(file) on this host, 0 where there is none.
   type: int
   returned: success
+room_bytes:
+  description: How much of the tool's storage the image in O(file) takes, about. 0 without a file.
+  type: int
+  returned: success
 loaded:
   description: Whether the tool has the image already, so that no tar is needed.
   type: bool
@@ -140,7 +144,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node import background, environment
 from ansible.module_utils.vllm_ansible.node.failure import Failure
-from ansible.module_utils.vllm_ansible.node.image import install, recipe, tool
+from ansible.module_utils.vllm_ansible.node.image import archive, install, recipe, tool
 
 TASK = "image"
 
@@ -205,12 +209,14 @@ def answer(module: AnsibleModule) -> dict[str, Any]:
             digest=wanted["digest"],
             again=True,
         )
+    tar = os.path.isfile(wanted["file"])
     known = environment.summary(place, found["manifest"]) | {"image": image} if complete else {}
     return {
         "changed": changed,
         "complete": complete,
         "loaded": there,
-        "tar_bytes": os.path.getsize(wanted["file"]) if os.path.isfile(wanted["file"]) else 0,
+        "tar_bytes": os.path.getsize(wanted["file"]) if tar else 0,
+        "room_bytes": archive.room(wanted["file"]) if tar else 0,
         "directory": str(place),
         "environment": known,
         "manifest": found["manifest"] if complete else {},

@@ -76,6 +76,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node import background
 from ansible.module_utils.vllm_ansible.node.cluster_key import derived
 from ansible.module_utils.vllm_ansible.node.failure import Failure
+from ansible.module_utils.vllm_ansible.node.store.disk_failure import Kept
 from ansible.module_utils.vllm_ansible.node.store.gathering import Gathering, Part
 from ansible.module_utils.vllm_ansible.node.store.manifest import parse
 from ansible.module_utils.vllm_ansible.node.store.receiver import Peer, way_of
@@ -83,6 +84,13 @@ from ansible.module_utils.vllm_ansible.node.store.shelf import Shelf
 from ansible.module_utils.vllm_ansible.node.store.signing import DOMAIN
 
 TASK = "image-tar"
+KEPT = Kept(
+    name="the tar of the engine's image",
+    arriving="the tar of the engine's image arrives",
+    room_for="the tar and the image that it brings",
+    variable="cluster_dir",
+    besides="a host that has the tar under engine_image_file takes none",
+)
 STREAMS = 1
 
 
@@ -97,7 +105,7 @@ def work(wanted: dict[str, Any]) -> background.Work:
         os.makedirs(shelf.final, exist_ok=True)
         if not os.path.exists(place):
             os.symlink(wanted["source"], place)
-    part = Part(parse(slug, told["model"], told), shelf, peers)
+    part = Part(parse(slug, told["model"], told), shelf, peers, KEPT)
     gathering = Gathering(
         [part], derived(wanted["key_file"], DOMAIN), wanted["address"], None, STREAMS
     )

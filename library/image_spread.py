@@ -9,6 +9,8 @@ short_description: Decide which hosts need the tar of the engine's image, and fr
 description:
   - Reads, on the controller, what M(engine_image) saw on each host as C(__environment_look). A host
     that has the image, or the tar under its path, needs nothing.
+  - Before anything is copied it compares the room that M(engine_image_room_info) saw, as
+    C(__environment_room), and the checksum of the file that the controller is to copy.
   - Run it once.
 author: The vllm-ansible authors
 options:

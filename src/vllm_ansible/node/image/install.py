@@ -27,6 +27,7 @@ from . import archive, recipe
 from .beside import write_packages, write_python
 from .command import TEMPORARY, Inside, client_environment, run_command
 from .inner import python_script
+from .room import existing_parent
 from .tool import Tool
 
 PIECE = 1 << 24
@@ -92,7 +93,7 @@ def loaded(known: Mapping[str, Any], tool: Tool) -> Optional[dict[str, Any]]:
 def expect_room(wanted: Mapping[str, Any], tool: Tool) -> None:
     """Raise BuildError where the tool's storage has no room for what is to be loaded."""
     storage = tool.storage()
-    free = shutil.disk_usage(environment_parent(storage)).free
+    free = shutil.disk_usage(existing_parent(storage)).free
     need = archive.room(wanted["file"]) if wanted["sha256"] else GIB
     if free < need:
         raise BuildError(
@@ -104,13 +105,6 @@ def expect_room(wanted: Mapping[str, Any], tool: Tool) -> None:
             fix=f"remove images that nothing uses (`{tool.kind} image prune`), or move the "
             "storage to a larger disk",
         )
-
-
-def environment_parent(path: str) -> str:
-    """Return the path, or its nearest parent that exists."""
-    while not os.path.exists(path):
-        path = os.path.dirname(path) or "/"
-    return path
 
 
 def expect_checksum(path: str, sha256: str, report: Report) -> None:

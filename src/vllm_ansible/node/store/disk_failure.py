@@ -7,9 +7,23 @@ import os
 import pwd
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from ..failure import Failure
 
+
+@dataclass(frozen=True)
+class Kept:
+    """What a directory is to take, in the words of errors, and the variable that sets it."""
+
+    name: str = "weights"
+    arriving: str = "weights arrive"
+    room_for: str = "every file of the models"
+    variable: str = "models_dir"
+    besides: str = "a model that is whole there can be served as a directory: model: /path"
+
+
+WEIGHTS = Kept()
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -25,51 +39,50 @@ def disk_errors_told(where: str) -> Iterator[None]:
         raise
 
 
-def disk_failure(error: OSError, where: str) -> Failure:
+def disk_failure(error: OSError, where: str, kept: Kept = WEIGHTS) -> Failure:
     """Return an error of the disk in words that a person can act on."""
     place = str(error.filename or where)
     if error.errno in FULL:
         return Failure(
-            "the disk is full while weights arrive",
-            expected="room for every file of the models",
+            f"the disk is full while {kept.arriving}",
+            expected=f"room for {kept.room_for}",
             found=str(error),
             where=place,
-            fix="free some space, or set models_dir to a larger disk; what is there is kept",
+            fix=f"free some space, or set {kept.variable} to a larger disk; what is there is kept",
         )
     if error.errno in (errno.EACCES, errno.EPERM):
-        return _refused(error, place, where)
+        return _refused(error, place, where, kept)
     if error.errno == errno.EROFS:
         return Failure(
-            f"weights cannot be written: {where} is mounted read-only",
+            f"{kept.name} cannot be written: {where} is mounted read-only",
             expected="a directory that this host may write to",
             found=str(error),
             where=place,
-            fix="mount it for writing, or set models_dir elsewhere; a model that is whole there "
-            "can be served as a directory: model: /path",
+            fix=f"mount it for writing, or set {kept.variable} elsewhere; {kept.besides}",
         )
     return Failure(
-        f"weights cannot be written: {error.strerror or error}",
+        f"{kept.name} cannot be written: {error.strerror or error}",
         expected="a directory that can be written to",
         found=str(error),
         where=place,
-        fix="look after that disk, or set models_dir to another one",
+        fix=f"look after that disk, or set {kept.variable} to another one",
     )
 
 
-def _refused(error: OSError, place: str, where: str) -> Failure:
+def _refused(error: OSError, place: str, where: str, kept: Kept) -> Failure:
     """Return what to say where the permissions are wrong: whose it is, and who came."""
     us = _name(os.geteuid())
     if os.geteuid() == 0:
         return Failure(
-            f"root may not write weights to {where}",
+            f"root may not write {kept.name} to {where}",
             expected="a directory that root of this host may write to",
             found=f"{error}: a shared disk that makes nobody of root (root_squash)?",
             where=place,
-            fix="export it to this host with no_root_squash, or set models_dir elsewhere",
+            fix=f"export it to this host with no_root_squash, or set {kept.variable} elsewhere",
         )
     owner = _owner(place)
     return Failure(
-        f"{us} may not write weights to {where}",
+        f"{us} may not write {kept.name} to {where}",
         expected=f"a directory of {us}",
         found=f"{error}; it belongs to {owner}" if owner else str(error),
         where=place,

@@ -11,7 +11,7 @@ from typing import Callable, Optional
 
 from ..failure import Failure
 from . import hub as the_hub
-from .disk_failure import disk_failure
+from .disk_failure import WEIGHTS, Kept, disk_failure
 from .follower import adopt
 from .hub import Hub
 from .incoming import DiskError, Incoming
@@ -32,6 +32,7 @@ class Part:
     manifest: Manifest
     shelf: Shelf
     peers: Mapping[str, Sequence[Peer]]
+    kept: Kept = WEIGHTS
 
 
 class Gathering:
@@ -188,4 +189,6 @@ def _told_of(error: Exception, parts: Sequence[Part]) -> Exception:
     """Return an error in words that a person can act on."""
     if isinstance(error, DiskError):
         error = error.args[0]
-    return disk_failure(error, parts[0].shelf.place) if isinstance(error, OSError) else error
+    if isinstance(error, OSError):
+        return disk_failure(error, parts[0].shelf.place, parts[0].kept)
+    return error

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_image_tar import KEPT
 
 from tests.emulators.hub import Hub
 from vllm_ansible.node import hub_manifest, models, weights
@@ -98,6 +99,18 @@ def test_root_that_is_refused_hears_of_root_squash(monkeypatch: pytest.MonkeyPat
 def test_a_disk_that_is_mounted_read_only_is_told() -> None:
     refused = disk_failure(OSError(errno.EROFS, "Read-only file system", "/m/a"), "/m")
     assert str(refused) == "weights cannot be written: /m is mounted read-only"
+
+
+def test_the_tar_of_an_image_is_not_told_as_weights() -> None:
+    for number in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO):
+        refused = disk_failure(OSError(number, os.strerror(number), "/c/images/a"), "/c", KEPT)
+        told = f"{refused} {refused.details}"
+        assert "the tar of the engine's image" in str(refused)
+        assert not any(word in told for word in ("weights", "models", "model:"))
+    full = disk_failure(OSError(errno.ENOSPC, "No space left on device", "/c/images/a"), "/c", KEPT)
+    assert str(full) == "the disk is full while the tar of the engine's image arrives"
+    assert full.details["where"] == "/c/images/a"
+    assert "set cluster_dir to a larger disk" in full.details["fix"]
 
 
 def test_what_is_no_error_of_the_disk_stays_what_it_is() -> None:
