@@ -68,7 +68,7 @@ class Coordinator:
                 continue
             self.channels[rank], self.hellos[rank] = channel, hello
             if "error" in hello:
-                self._failed(rank, "begin", hello)
+                self._failed(rank, "begin", "every rank opens its device", hello)
             told(len(self.channels), len(self.places))
 
     def _missing(self, refused: Sequence[str], seconds: float) -> NoReturn:
@@ -123,14 +123,14 @@ class Coordinator:
         if answer is None:
             self._died(rank, doing)
         if "error" in answer:
-            self._failed(rank, doing, answer)
+            self._failed(rank, doing, f"every rank does its part of {doing}", answer)
         return answer
 
-    def _failed(self, rank: int, doing: str, answer: Message) -> NoReturn:
+    def _failed(self, rank: int, doing: str, expected: str, answer: Message) -> NoReturn:
         host, local = self.places[rank]
         raise CollectiveError(
             f"rank {local} of {host} failed to {doing}: {answer['error']}",
-            expected=f"every rank does its part of {doing}",
+            expected=expected,
             found=answer["error"],
             where=host,
             fix="see the causes named; the ranks' logs say more",
