@@ -74,7 +74,7 @@ def inside_host(host: str, found: Mapping[str, Any]) -> Row:
         what,
         expected,
         f"{cards}: {rate(least)}; slow pairs {slow}",
-        "see `nvidia-smi nvlink -s` and `nvidia-smi topo -m` there; a card with failed links needs "
+        "see `nvidia-smi nvlink -s` and `nvidia-smi topo -m`, or `efsmi -q`; a failed link needs "
         "a reset or another host",
     )
 
