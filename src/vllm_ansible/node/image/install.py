@@ -29,6 +29,7 @@ from .command import TEMPORARY, Inside, client_environment, run_command
 from .inner import python_script
 from .room import existing_parent
 from .tool import Tool
+from .unpulled import unpulled
 
 PIECE = 1 << 24
 GIB = 1 << 30
@@ -219,20 +220,6 @@ def pull(wanted: Mapping[str, Any], tool: Tool, report: Report) -> dict[str, Any
     if found is None:
         raise BuildError(said, expected=wanted["name"], found="pulled, and not there", where="here")
     return found
-
-
-def unpulled(name: str, tool: Tool, error: BuildError) -> str:
-    """Return what mends a pull that failed with these words of the tool."""
-    words = str(error).lower()
-    registry = name.partition("/")[0]
-    if any(word in words for word in ("unauthorized", "authentication required", "denied")):
-        return f"log in on each host, as who runs this: {tool.kind} login {registry}"
-    if "manifest unknown" in words or "not found" in words:
-        return "correct engine_image: the registry has no image of this name and tag or digest"
-    return (
-        f"let each host reach {registry} (sources_environment holds a proxy), or bring the image "
-        "as a tar (engine_image_file)"
-    )
 
 
 def derive(
