@@ -8,21 +8,47 @@ from typing import Any
 
 from vllm_ansible.accelerators.machines import Machines, Node, usual_fabric
 from vllm_ansible.layouts.arguments import max_model_len
-from vllm_ansible.layouts.candidate import Candidate, candidates, room
-from vllm_ansible.layouts.choice import choose, why_not
+from vllm_ansible.layouts.candidate import room
+from vllm_ansible.layouts.choice import why_not
 from vllm_ansible.layouts.evaluate import Judge
 from vllm_ansible.layouts.request import Request, check
 from vllm_ansible.layouts.verdict import GIB, Verdict
 from vllm_ansible.models.model import Model
 from vllm_ansible.planner.engines import Engine
 from vllm_ansible.planner.frozen import frozen
-from vllm_ansible.planner.layout import Capacity, allowed, host_counts
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.planner.layout import Capacity, allowed
+from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.planner.sizes import Layout
+from vllm_ansible.planner.splits import best_of, candidate_of, data_ranks, devices_of, served
+from vllm_ansible.planner.unfit import (
+    cannot_run,
+    far_slower,
+    given_arguments,
+    nothing_runs,
+    refuse_length,
+    surely_not,
+)
 
 CONCURRENCY = 64
+# Tiny models, of random numbers: that they fit is known before they are made.
+MADE = "random"
 TOLD = 3
-HOPELESS = "no layout is expected to run"
+
+
+@frozen
+class Terms:
+    """What is known beside the devices, and how strict a plan is to be.
+
+    `models` are those whose configuration could be read, `unread` says of the others why not, both
+    by engine. `measured` is bytes per second of bus bandwidth over all hosts. `settled`: nothing
+    more will be known, and an engine that leaves its layout to the planner needs a plan.
+    """
+
+    models: Mapping[str, Model] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
+    measured: float | None = None
+    settled: bool = False
+    allow_unfit: bool = False
 
 
 @frozen
@@ -30,6 +56,7 @@ class Advice:
     """The layout of one engine, None for what it is without advice.
 
     `chosen` tells that the planner chose it, `arguments` what vLLM needs to be told with it.
+    `unchecked` is why nobody knows whether it fits.
     """
 
     layout: Layout | None
@@ -37,33 +64,71 @@ class Advice:
     reasons: tuple[str, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
     estimate: Mapping[str, Any] = field(default_factory=dict)
+    unchecked: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 def advise(
     engine: Engine,
     capacities: Sequence[Capacity],
     waiting: Sequence[Engine],
-    models: Mapping[str, Model],
-    measured: float | None = None,
+    terms: Terms,
+    alone: bool = False,
 ) -> Advice:
     """Return the layout that one engine is to have on the devices that are free.
 
     waiting: the engines still to be placed, this one among them; each that leaves its layout to the
-    planner gets the part of the devices that its weights are of all their weights. measured: bytes
-    per second of bus bandwidth that an all-reduce over all hosts was seen to have.
+    planner gets the part of the devices that its weights are of all their weights. alone: it is the
+    only one of its list. Raises PlanError for what cannot run.
     """
-    nothing = Advice(engine.layout)
-    there = _machines(engine, capacities, measured)
-    model = models.get(engine.name)
+    if _on_processors(engine, capacities) or (engine.model_source == MADE and not terms.settled):
+        return Advice(engine.layout)
+    there = _machines(engine, capacities, terms.measured)
+    model = terms.models.get(engine.name)
+    if model is not None:
+        refuse_length(engine, model)
     if there is None or model is None:
-        return nothing
+        return _unchecked(engine, _unknown(engine, capacities, there, terms), terms)
     try:
         judge = Judge(check(_request(engine, model, there)))
-        if engine.layout is not None:
-            return _asked(engine.layout, judge)
-        return _chosen(engine, judge, _allowance(engine, capacities, waiting, models))
     except PlanError as error:
-        return replace(nothing, reasons=(f"nothing is estimated: {error}",))
+        return _unchecked(engine, f"nothing is estimated: {error}", terms)
+    if engine.layout is not None:
+        return _asked(engine, engine.layout, judge, terms.allow_unfit)
+    return _chosen(engine, judge, _allowance(engine, capacities, waiting, terms.models), alone)
+
+
+def _on_processors(engine: Engine, capacities: Sequence[Capacity]) -> bool:
+    """Tell whether an engine runs where nobody plans memory."""
+    return all(host.accelerator == "cpu" for host in allowed(engine, capacities))
+
+
+def _unknown(
+    engine: Engine, capacities: Sequence[Capacity], there: Machines | None, terms: Terms
+) -> str:
+    """Return what nobody knows."""
+    if there is None:
+        kinds = {host.accelerator for host in allowed(engine, capacities)} - {"cpu", "auto"}
+        which = f" ({', '.join(sorted(kinds))})" if kinds else ""
+        return f"the hosts' accelerators{which} are not known"
+    why = terms.unread.get(engine.name)
+    return f"its config.json cannot be read: {why}" if why else "its config.json was not read"
+
+
+def _unchecked(engine: Engine, why: str, terms: Terms) -> Advice:
+    """Return no advice, or refuse where an engine has no layout without it."""
+    if engine.layout is None and terms.settled:
+        raise PlanError(
+            Problem(
+                f"engine {engine.name} has layout: auto, and nothing can be planned: {why}",
+                expected="a config.json of the model and accelerators that are known",
+                found=why,
+                where=f"engines {engine.name}.layout",
+                fix="write layout: {tensor: N, pipeline: M}; or make both known: accelerator_model "
+                "of hosts that nobody has looked at, and a config.json in reach",
+            )
+        )
+    return Advice(engine.layout, unchecked=why)
 
 
 def _machines(
@@ -87,11 +152,16 @@ def _machines(
 
 def _request(engine: Engine, model: Model, there: Machines) -> Request:
     """Return the question that the engine's own arguments make more precise."""
-    given = {str(key).replace("-", "_"): value for key, value in engine.vllm_args.items()}
+    given = given_arguments(engine)
     length = given.get("max_model_len")
-    context = length if isinstance(length, int) and not isinstance(length, bool) else None
+    sound = isinstance(length, int) and not isinstance(length, bool) and length > 0
+    context = length if sound else None
+    if context and context > model.max_context:
+        # Positions are scaled, or the user insists.
+        model = replace(model, max_context=context)
     longest = min(context or model.max_context, model.max_context)
-    share = given.get("gpu_memory_utilization")
+    # A cache of a given size is taken whatever the share.
+    share = 1.0 if _cache_given(engine) else given.get("gpu_memory_utilization")
     seats = given.get("max_num_seqs")
     return Request(
         model=model,
@@ -107,37 +177,53 @@ def _request(engine: Engine, model: Model, there: Machines) -> Request:
     )
 
 
-def _asked(layout: Layout, judge: Judge) -> Advice:
-    """Return the estimate of a layout that the user chose; a doubt is told, and no more."""
-    expert = layout.data > 1 and judge.facts.experts > 0
-    verdict = judge.verdict(Candidate(layout.tensor, layout.pipeline, layout.data, expert))
-    words = (
-        f"the planner expects that it does not run: {verdict.refusal}"
-        if verdict.refusal
-        else _expected(verdict)
-    )
-    return Advice(layout, False, (words,), {}, estimate(verdict, judge.request))
+def _cache_given(engine: Engine) -> bool:
+    """Tell whether the user says how large the cache is."""
+    given = given_arguments(engine)
+    return any(given.get(name) for name in ("kv_cache_memory_bytes", "num_gpu_blocks_override"))
 
 
-def _chosen(engine: Engine, judge: Judge, allowance: int) -> Advice:
-    """Return the best layout within the allowance, or else the smallest that runs at all."""
+def _kept(engine: Engine, verdict: Verdict, request: Request) -> dict[str, Any]:
+    """Return the estimate as it is kept; of a cache whose size was given nothing is expected."""
+    found = estimate(verdict, request)
+    return {**found, "kv_tokens": []} if found and _cache_given(engine) else found
+
+
+def _asked(engine: Engine, layout: Layout, judge: Judge, allow_unfit: bool) -> Advice:
+    """Return the estimate of a layout that the user chose; one that cannot run is refused.
+
+    A doubt within the band is told, and no more.
+    """
+    verdict = judge.verdict(candidate_of(layout, judge.facts.experts > 0))
+    if verdict.refusal:
+        doubt = f"the planner expects that it does not run: {verdict.refusal}"
+        if surely_not(verdict, judge.request) and not allow_unfit:
+            raise PlanError(cannot_run(engine, layout, verdict, judge))
+        warning = f"engine {engine.name} with {layout.name}: {doubt}"
+        return Advice(layout, False, (doubt,), warnings=(warning,))
+    slow = far_slower(engine, layout, verdict, judge)
+    words = (_expected(verdict), *slow, *judge.request.machines.nodes[0].accelerator.assumed)
+    told = tuple(f"engine {engine.name}: {one}" for one in slow)
+    return Advice(layout, False, words, {}, _kept(engine, verdict, judge.request), warnings=told)
+
+
+def _chosen(engine: Engine, judge: Judge, allowance: int, alone: bool) -> Advice:
+    """Return the best layout within the allowance, or else the smallest that runs at all.
+
+    alone: no other engine is to have devices, so that this one may have data ranks on all of them.
+    """
     there = judge.request.machines
-    devices = there.nodes[0].devices
-    able = [
-        verdict
-        for candidate in candidates(
-            there, judge.facts.layers, judge.facts.experts if engine.executor == "dp" else 0
-        )
-        if _servable(candidate, engine, len(there.nodes), devices)
-        for verdict in [judge.verdict(replace(candidate, replicas=1))]
-    ]
-    within = [one for one in able if one.candidate.ranks <= allowance]
-    best = choose(within, judge.request)
+    data = engine.executor == "dp" or (alone and not engine.executor_given)
+    able = served(engine, judge, data)
+    within = [one for one in able if devices_of(one.candidate) <= allowance]
+    best = best_of(within, allowance, judge.request)
     if best is None:
-        smallest = sorted(able, key=lambda one: one.candidate.ranks)
+        smallest = sorted(able, key=lambda one: devices_of(one.candidate))
         best = next((one for one in smallest if one.accepted), None)
     if best is None:
-        return Advice(None, reasons=_hopeless(able))
+        if engine.executor == "dp" and not able:
+            return Advice(None)
+        raise PlanError(nothing_runs(engine, able, judge))
     one = best.candidate
     length = max_model_len(best, judge.request)
     rest = sorted((other for other in within if other is not best), key=lambda v: -v.output_rate)
@@ -146,28 +232,16 @@ def _chosen(engine: Engine, judge: Judge, allowance: int) -> Advice:
         f"not {other.candidate.name}: {why_not(other, best, judge.request)}"
         for other in rest[:TOLD]
     ]
-    more = room(one, len(there.nodes), devices) - 1
+    more = room(replace(one, replicas=1), len(there.nodes), there.nodes[0].devices) - one.replicas
     if more > 0:
         reasons.append(f"{more} more such engine{'s' if more > 1 else ''} would fit beside it")
+    reasons += there.nodes[0].accelerator.assumed
     return Advice(
-        Layout(one.tensor, one.pipeline, one.data),
+        Layout(one.tensor, one.pipeline, data_ranks(one)),
         True,
         tuple(reasons),
         {"max_model_len": length} if length else {},
-        estimate(best, judge.request),
-    )
-
-
-def _servable(candidate: Candidate, engine: Engine, nodes: int, devices: int) -> bool:
-    """Tell whether this project serves the split: even on hosts, data ranks for that executor."""
-    if engine.executor == "dp":
-        return candidate.data > 1 and candidate.tensor <= devices
-    if candidate.data > 1 or candidate.expert:
-        return False
-    layout = Layout(candidate.tensor, candidate.pipeline)
-    return any(
-        count <= nodes and layout.world_size // count <= devices
-        for count in host_counts(layout, engine.nodes)
+        _kept(engine, best, judge.request),
     )
 
 
@@ -194,20 +268,13 @@ def _expected(verdict: Verdict) -> str:
     load, held = verdict.load, verdict.budget
     if load is None or held is None:
         return "nothing is known of its speed"
+    rate = load.output_rate.times(verdict.candidate.replicas)
     return (
         f"{verdict.rank_bytes / GIB:.1f} GiB of weights a rank, {held.kv_tokens[1]:,} KV tokens "
-        f"({held.kv_tokens[0]:,} to {held.kv_tokens[2]:,}) and {load.output_rate.middle:,.0f} "
-        f"tokens/s ({load.output_rate.low:,.0f} to {load.output_rate.high:,.0f}) at "
-        f"{load.concurrency:.0f} requests are expected"
+        f"({held.kv_tokens[0]:,} to {held.kv_tokens[2]:,}) and {rate.middle:,.0f} "
+        f"tokens/s ({rate.low:,.0f} to {rate.high:,.0f}) at "
+        f"{load.concurrency * verdict.candidate.replicas:.0f} requests are expected"
     )
-
-
-def _hopeless(able: Sequence[Verdict]) -> tuple[str, ...]:
-    """Return why no layout of the free devices is expected to run."""
-    if not able:
-        return ()
-    nearest = max(able, key=lambda one: (one.budget is not None, one.candidate.ranks))
-    return (f"{HOPELESS}; {nearest.candidate.name}: {nearest.refusal}",)
 
 
 def estimate(verdict: Verdict, request: Request) -> dict[str, Any]:
@@ -215,7 +282,8 @@ def estimate(verdict: Verdict, request: Request) -> dict[str, Any]:
     held, load = verdict.budget, verdict.load
     if held is None or load is None:
         return {}
-    node = request.machines.nodes[0]
+    node, replicas = request.machines.nodes[0], verdict.candidate.replicas
+    rates = load.output_rate.times(replicas)
     return {
         "accelerator": node.accelerator.name,
         "stages": [
@@ -234,11 +302,10 @@ def estimate(verdict: Verdict, request: Request) -> dict[str, Any]:
             for stage in held.stages
         ],
         "kv_tokens": list(held.kv_tokens),
-        "concurrency": load.concurrency,
+        "concurrency": load.concurrency * replicas,
         "input_tokens": request.input_tokens,
         "output_tokens": request.output_tokens,
         "output_tokens_per_second": [
-            round(rate, 1)
-            for rate in (load.output_rate.low, load.output_rate.middle, load.output_rate.high)
+            round(rate, 1) for rate in (rates.low, rates.middle, rates.high)
         ],
     }

@@ -31,12 +31,16 @@ KEYS = (
     "probe",
     "served_name",
 )
+PARIS = "Paris"
 SECRET = re.compile(r"(^|_)(api_?key|token|password|secret)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Probe:
     """The question whose answer proves an engine, and a text the answer must hold.
+
+    Unless something is expected by name, the default question expects Paris of every model whose
+    weights are not random; an empty text expects an answer, whatever it says.
 
     reasoning: it must have thought first, and its parser must have told that from the answer.
     """
@@ -63,6 +67,8 @@ class Engine:
     vllm_args: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     probe: Probe = Probe()
+    # Whether the user chose the executor; else layout: auto may choose data ranks.
+    executor_given: bool = False
 
 
 def parse_engines(value: object) -> tuple[Engine, ...]:
@@ -84,6 +90,14 @@ def parse_engines(value: object) -> tuple[Engine, ...]:
     if problems:
         raise PlanError(problems)
     return tuple(engines)
+
+
+def has_random_weights(engine: Mapping[str, Any]) -> bool:
+    """Tell whether an engine, as asked for, computes with numbers that nobody trained."""
+    arguments = engine.get("vllm_args")
+    given = arguments.items() if isinstance(arguments, Mapping) else ()
+    dummy = any(str(k).replace("-", "_") == "load_format" and v == "dummy" for k, v in given)
+    return dummy or str(engine.get("model", "")).startswith("random:")
 
 
 def served_as(source: str, model: str) -> str:
@@ -147,6 +161,7 @@ class _Reader:
             vllm_args=self._vllm_args(),
             environment=self._environment(),
             probe=self._probe(),
+            executor_given=self.item.get("executor") is not None,
         )
 
     def _refuse(self, key: str, expected: str, found: object, fix: str) -> None:
@@ -260,7 +275,7 @@ class _Reader:
                     key,
                     "use vllm_api_key_file or huggingface_token_file",
                 )
-        return {str(key): _environment_text(text) for key, text in value.items()}
+        return {str(key): environment_text(text) for key, text in value.items()}
 
     def _probe(self) -> Probe:
         value = self.item.get("probe") or {}
@@ -277,9 +292,12 @@ class _Reader:
             given and str(name).replace("-", "_") == "reasoning_parser"
             for name, given in arguments.items()
         )
-        return Probe(**{"reasoning": parses, **value})
+        # The default question has its answer; whoever writes another one knows what to expect.
+        asks_default = value.get("prompt", Probe.prompt) == Probe.prompt
+        known = asks_default and not has_random_weights(self.item)
+        return Probe(**{"reasoning": parses, "expect": PARIS if known else "", **value})
 
 
-def _environment_text(value: object) -> str:
+def environment_text(value: object) -> str:
     """Return a value as programs read it from an environment: yes is 1, no is 0."""
     return str(int(value)) if isinstance(value, bool) else str(value)

@@ -46,6 +46,8 @@ KEPT_ON_THEIR_HOST = (
     "XDG_CONFIG_HOME",
 )
 VISIBLE_DEVICES = {"nvidia": "CUDA_VISIBLE_DEVICES", "enflame": "TOPS_VISIBLE_DEVICES"}
+# What fetches refuses it before a name is looked up.
+RAY_REPORTS_NOWHERE = "none:"
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,8 @@ def ray_environment(room: Room) -> dict[str, str]:
         "RAY_DEDUP_LOGS": "0",
         "RAY_TMPDIR": room.temporary_dir,
         "RAY_USAGE_STATS_ENABLED": "0",
+        # That they are disabled is reported, too, unless there is no such place.
+        "RAY_USAGE_STATS_REPORT_URL": RAY_REPORTS_NOWHERE,
     }
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vllm_ansible.models.model import Model
-from vllm_ansible.planner.advice import Advice, advise
+from vllm_ansible.planner.advice import Advice, Terms, advise
 from vllm_ansible.planner.arguments import command_line, with_defaults
 from vllm_ansible.planner.clashes import clashes
 from vllm_ansible.planner.data_placing import no_data_layout, place_data
@@ -30,10 +29,16 @@ KEPT_PLACE = "plan.json in the cluster's directory on the first host"
 
 @dataclass(frozen=True)
 class Plan:
-    """What a cluster is to run."""
+    """What a cluster is to run.
+
+    Of this planning alone: `unchecked` says by engine why nobody knows whether it fits, `warnings`
+    what a person should know.
+    """
 
     cluster: str
     engines: tuple[PlannedEngine, ...]
+    unchecked: Mapping[str, str] = field(default_factory=dict, compare=False)
+    warnings: tuple[str, ...] = field(default=(), compare=False)
 
     def engine(self, name: str) -> PlannedEngine | None:
         """Return the engine of this name, if it is planned."""
@@ -123,16 +128,16 @@ def make_plan(
     capacities: Sequence[Capacity],
     kept: Plan | None = None,
     port_base: int = INTERNAL_BASE,
-    models: Mapping[str, Model] | None = None,
-    measured: float | None = None,
+    terms: Terms | None = None,
 ) -> Plan:
     """Return the plan of a cluster, or refuse with every engine that cannot be placed.
 
     An engine that is asked for as before stays where the kept plan put it, with its ports, whatever
-    was measured since; one that changed goes back to its hosts as far as they have room. models: by
-    engine, those whose configuration could be read. measured: bytes per second of bus bandwidth
-    over all hosts, None before any was measured.
+    was measured since; one that changed goes back to its hosts as far as they have room.
     """
+    known = terms or Terms()
+    unchecked: dict[str, str] = {}
+    warnings: list[str] = []
     stays = _staying(engines, capacities, kept, port_base)
     free = [_left_free(capacity, stays.values()) for capacity in capacities]
     had = {engine.name: engine.index for engine in kept.engines} if kept else {}
@@ -147,18 +152,21 @@ def make_plan(
         before = kept.engine(engine.name) if kept else None
         hosts = before.hosts if before else ()
         try:
-            advice = advise(engine, free, waiting, models or {}, measured)
+            advice = advise(engine, free, waiting, known, len(engines) == 1)
             waiting = waiting[1:]
             new = _place_engine(engine, indices[engine.name], free, port_base, advice, hosts)
         except PlanError as error:
             problems += error.problems
             continue
         planned.append(new)
+        warnings += advice.warnings
+        if advice.unchecked:
+            unchecked[engine.name] = advice.unchecked
         free = [_left_free(capacity, [new]) for capacity in free]
     problems += clashes(planned, port_base)
     if problems:
         raise PlanError(problems)
-    return Plan(cluster, tuple(planned))
+    return Plan(cluster, tuple(planned), unchecked, tuple(warnings))
 
 
 def _place_engine(
@@ -171,9 +179,11 @@ def _place_engine(
 ) -> PlannedEngine:
     """Place one engine and write down all that follows from its place."""
     layout = advice.layout
-    if engine.executor == "dp" and (layout is None or layout.data == 1):
+    executor = engine.executor
+    if executor == "dp" and (layout is None or layout.data == 1):
         raise PlanError(no_data_layout(engine, advice.reasons))
     if layout and layout.data > 1:
+        executor = "dp"
         placement = place_data(engine, layout, free, before)
     else:
         placement = place(replace(engine, layout=layout), free, before)
@@ -187,7 +197,7 @@ def _place_engine(
         model=engine.model,
         served_name=engine.served_name,
         model_source=engine.model_source,
-        executor=engine.executor,
+        executor=executor,
         role=engine.role,
         layout=placement.layout,
         hosts=placement.hosts,
@@ -227,12 +237,23 @@ def _staying(
         before = kept.engine(engine.name) if kept else None
         if (
             before
-            and before.request == digest(plain(engine))
+            and (now := as_before(engine, before))
             and base_of(before.ports, before.index) == port_base
+            and (before.executor == engine.executor or not engine.executor_given)
             and all(rank.device in there.get(rank.host, ()) for rank in before.ranks)
         ):
-            stays[engine.name] = before
+            stays[engine.name] = now
     return stays
+
+
+def as_before(engine: Engine, before: PlannedEngine) -> PlannedEngine | None:
+    """Return a planned engine with the question that is asked of it now, None if more changed.
+
+    No process knows the question: another one, or another default of it, moves no engine.
+    """
+    if before.request != digest(plain(replace(engine, probe=before.probe))):
+        return None
+    return replace(before, probe=engine.probe, request=digest(plain(engine)))
 
 
 def _left_free(capacity: Capacity, engines: Any) -> Capacity:

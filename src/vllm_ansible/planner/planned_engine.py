@@ -17,9 +17,10 @@ def plain(engine: Any) -> dict[str, Any]:
     """Return an engine, planned or asked for, as its digest takes it.
 
     Where there is one data rank nothing is said of data: it was so before there were several, and
-    engines that run keep their digests.
+    engines that run keep their digests. Whether the executor was written down is no part of it.
     """
     value = asdict(engine)
+    value.pop("executor_given", None)
     if value["layout"] and value["layout"]["data"] == 1:
         del value["layout"]["data"]
     return value

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vllm_ansible.planner.problem import PlanError, Problem
-from vllm_ansible.planner.servers import listed
+from vllm_ansible.planner.servers import listed, random_weights
 
 ROUTER, WATCH = "router", "watch"
 # Of the engine's own block, before its ranks and behind MOVED_API; on loopback alone.
@@ -81,6 +81,7 @@ def _told(
         "index": int(engine["index"]),
         "served_name": str(engine["served_name"]),
         "probe": dict(engine["probe"]),
+        "random": random_weights(engine),
         "url": url_of(engine, str(first["address"])),
         "port": int(engine["ports"]["api"]),
         "watch_port": int(engine["ports"]["gcs"]) + WATCH_PORT,

@@ -80,6 +80,8 @@ def listed(
                     "of": len(ranks),
                     "served_name": engine["served_name"],
                     "probe": engine["probe"],
+                    "random": random_weights(engine),
+                    "unasked": unasked(engine, pinned(kind, engine_version)),
                     "alongside": [
                         f"http://{by_name[other.host]['address']}:{other.port}"
                         for other in others
@@ -88,6 +90,23 @@ def listed(
                 }
             )
     return found
+
+
+def unasked(engine: Mapping[str, Any], first_engine: bool = False) -> str:
+    """Return why a server must not be asked for numbers of a prompt, empty where it may."""
+    if any(
+        str(word).startswith("--kv-sharing-fast-prefill") for word in engine.get("arguments", ())
+    ):
+        # vLLM ends on it: an assertion in its loop.
+        return "kv_sharing_fast_prefill has no right numbers of prompts"
+    return "vLLM 0.9.2 was never measured with prompt_logprobs" if first_engine else ""
+
+
+def random_weights(engine: Mapping[str, Any]) -> bool:
+    """Tell whether a planned engine computes with numbers that nobody trained."""
+    words = " ".join(str(word) for word in engine.get("arguments", ()))
+    dummy = re.search(r"--load-format[= ]dummy\b", words) is not None
+    return dummy or engine.get("model_source") == "random"
 
 
 def pinned(accelerator: str, engine_version: str) -> bool:

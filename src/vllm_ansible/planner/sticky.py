@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from vllm_ansible.planner.engines import Engine
-from vllm_ansible.planner.plan import Plan, digest
-from vllm_ansible.planner.planned_engine import plain
+from vllm_ansible.planner.plan import Plan, as_before
 from vllm_ansible.planner.problem import PlanError, Problem
 
 
@@ -23,9 +23,13 @@ def plan_of_some_hosts(engines: Sequence[Engine], kept: Plan | None, hosts: Sequ
                 fix="run without --limit",
             )
         )
-    wanted = {engine.name: digest(plain(engine)) for engine in engines}
-    planned = {engine.name: engine.request for engine in kept.engines}
-    changed = sorted(name for name in wanted | planned if wanted.get(name) != planned.get(name))
+    wanted = {engine.name: engine for engine in engines}
+    planned = {engine.name: engine for engine in kept.engines}
+    stays = {
+        name: as_before(wanted[name], before) if name in wanted else None
+        for name, before in planned.items()
+    }
+    changed = sorted(name for name in wanted | planned if not stays.get(name))
     if changed:
         raise PlanError(
             Problem(
@@ -36,4 +40,4 @@ def plan_of_some_hosts(engines: Sequence[Engine], kept: Plan | None, hosts: Sequ
                 fix="run without --limit",
             )
         )
-    return kept
+    return replace(kept, engines=tuple(one for one in stays.values() if one))

@@ -11,7 +11,8 @@ TOLD = ("endpoint", "question", "answer", "reasoning", "seconds")
 
 
 def gathered(results: Iterable[Wait]) -> dict[str, Any]:
-    """Return `ready` and `unready`, a verdict by engine, and the names of the `silent` ones.
+    """Return `ready` and `unready`, a verdict by engine, and the names of the `silent` and the
+    `wrong` ones.
 
     results: of looped waits; `item` is an engine, or a server with its `engine`, `rank` and the
     number `of` ranks. Those that did not wait are no results.
@@ -28,8 +29,10 @@ def gathered(results: Iterable[Wait]) -> dict[str, Any]:
             unready[engine] = _unready(missing)
         else:
             ready[engine] = _ready(waits)
+    # They serve, and must not.
+    wrong = [engine for engine, waits in found.items() if any(one.get("wrong") for one in waits)]
     silent = [engine for engine, waits in found.items() if any(one.get("silent") for one in waits)]
-    return {"ready": ready, "unready": unready, "silent": silent}
+    return {"ready": ready, "unready": unready, "silent": silent, "wrong": wrong}
 
 
 def ranks_asked(engine: Mapping[str, Any], verdict: Wait) -> list[str]:

@@ -27,10 +27,24 @@ PORTS_OF = {
     "serve": ("api",),
 }
 
+# In the home of an engine, as a directory. Where such a file is not found, Ray's head asks the
+# metadata services of three clouds where it runs, even where usage statistics are disabled
+# (get_cluster_config_to_report in ray/_common/usage/usage_lib.py, 2.60).
+RAY_CLUSTER_FILE = "ray_bootstrap_config.yaml"
+
 
 def engines_on(engines: Iterable[Planned], host: str) -> list[Planned]:
     """Return the engines that have a rank on a host."""
     return [engine for engine in engines if host in engine["hosts"]]
+
+
+def read_by(engines: Iterable[Mapping[str, Any]], host: str, hosts: Sequence[str]) -> list[Any]:
+    """Return the engines whose models a host reads for all: it is the first of theirs."""
+    found = []
+    for engine in engines:
+        theirs = [one for one in hosts if one in (engine.get("hosts") or hosts)]
+        found += [engine] if theirs[:1] == [host] else []
+    return found
 
 
 def members(engine: Planned, hosts: Iterable[Host]) -> dict[str, dict[str, Any]]:
@@ -57,6 +71,7 @@ def directories(engines: Iterable[Planned], host: Host) -> list[str]:
     for engine in engines_on(engines, host["name"]):
         own = f"{host['cluster_dir']}/engines/{engine['name']}"
         found += [own, f"{own}/config", f"{own}/cache", f"{host['run_dir']}/t{engine['index']}"]
+        found += [f"{own}/cache/{RAY_CLUSTER_FILE}"] if engine["executor"] == "ray" else []
     return found
 
 

@@ -26,7 +26,7 @@ def test_an_engine_needs_a_name_and_a_model_only() -> None:
         None,
         "ray",
         "serve",
-        Probe(),
+        Probe(expect="Paris"),
     )
 
 
@@ -147,3 +147,25 @@ def test_whatever_stands_for_an_engine_is_read_or_refused_in_words(engine: dict[
         assert all(problem.sentence().endswith((".", "?")) for problem in refusal.problems)
     else:
         assert engine["name"] == read.name
+
+
+@pytest.mark.parametrize(
+    ("given", "expect"),
+    [
+        ({}, "Paris"),
+        ({"probe": {"prompt": Probe.prompt}}, "Paris"),
+        ({"probe": {"reasoning": False}}, "Paris"),
+        # Said by name: whatever it answers, as for a base model.
+        ({"probe": {"expect": ""}}, ""),
+        ({"probe": {"prompt": "Which river?"}}, ""),
+        ({"probe": {"prompt": "Which river?", "expect": "Seine"}}, "Seine"),
+        ({"model": "random:llama"}, ""),
+        ({"vllm_args": {"load-format": "dummy"}}, ""),
+        ({"model": "random:llama", "probe": {"expect": "x"}}, "x"),
+    ],
+)
+def test_the_default_question_expects_paris_of_every_trained_model(
+    given: dict[str, Any], expect: str
+) -> None:
+    (engine,) = parse_engines([{**GOOD, **given}])
+    assert engine.probe.expect == expect

@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from ..layouts.conftest import R1
+
 ROOT = Path(__file__).parents[3]
 PLAYBOOK = Path(sys.executable).parent / "ansible-playbook"
 
@@ -106,7 +108,8 @@ def test_from_looks_to_steps(tmp_path: Path) -> None:
     assert facts["n2"]["driver_version"] == ""
 
     layout = answers["layout"]
-    assert layout["differs"]
+    # What is refused later has changed nothing.
+    assert layout["differs"] and not layout["changed"]
     assert layout["evidence"]["summary"] == "a: TP1 PP2 on n1, n2 (ray, port 8000)"
     assert layout["evidence"]["values"]["idle_hosts"] == []
     assert not layout.get("warnings")
@@ -146,3 +149,109 @@ def test_a_host_that_no_engine_uses_is_named(tmp_path: Path) -> None:
     (warning,) = layout["layout"]["warnings"]
     assert warning.startswith("no engine uses n2: ")
     assert layout["layout"]["evidence"]["values"]["idle_hosts"] == ["n2"]
+
+
+def h100s(
+    directory: Path,
+    engine: dict[str, Any],
+    tasks_from: str,
+    name: str = "NVIDIA H100 80GB HBM3",
+) -> tuple[int, dict[str, Any]]:
+    """Play the role plan, as far as it needs no engine, over two hosts of eight H100."""
+    one = {"name": name, "memory_bytes": 81559 << 20}
+    devices = [{"index": index, **one} for index in range(8)]
+    found = {"kind": "nvidia", "count": 8, "pci": ["a"] * 8, "driver_version": "580.1"}
+    hosts = {f"n{number}": {"__site_look": look(number, {**found, "devices": devices})}
+             for number in (1, 2)}  # fmt: skip
+    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    known = {
+        "cluster_name": "r1",
+        "engines": [{"name": "r1", **engine}],
+        "port_base": 20000,
+        "accelerators": {},
+        "models_dir": str(directory / "models"),
+    }
+    group = {"hosts": hosts, "vars": {**here, **known}}
+    (directory / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": {"gpu": group}}}))
+    tasks: list[dict[str, Any]] = [
+        {"site_facts": {}, "register": "facts", "run_once": True},
+        {
+            "set_fact": {
+                "site_host": "{{ facts.hosts[inventory_hostname] }}",
+                "site_hosts": "{{ facts.hosts.values() | list }}",
+            }
+        },
+        {"include_role": {"name": "plan", "tasks_from": tasks_from}},
+        {
+            "plan_layout": {
+                "cluster": "r1",
+                "engines": "{{ engines }}",
+                "hosts": "{{ site_hosts }}",
+            },
+            "run_once": True,
+        },
+    ]
+    book = [{"hosts": "gpu", "gather_facts": False, "tasks": tasks}]
+    (directory / "play.yml").write_text(yaml.safe_dump(book))
+    done = subprocess.run(
+        [PLAYBOOK, "-i", directory / "hosts.yml", directory / "play.yml"],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
+            "VLLM_ANSIBLE_RUNS_DIR": str(directory / "runs"),
+            "XDG_CACHE_HOME": str(directory),
+            "HF_ENDPOINT": "http://127.0.0.1:9",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = json.loads(done.stdout[done.stdout.index("{") :])
+    last = told["plays"][-1]["tasks"][-1]
+    return done.returncode, {**last["hosts"]["n1"], "task": last["task"]["name"]}
+
+
+def test_weights_in_a_directory_of_the_hosts_are_planned_for(tmp_path: Path) -> None:
+    place = tmp_path / "data/DeepSeek-R1"
+    place.mkdir(parents=True)
+    (place / "config.json").write_text(json.dumps(R1))
+    status, answer = h100s(tmp_path, {"model": str(place)}, "read")
+    assert status == 0, answer
+    assert answer["evidence"]["summary"] == "r1: TP8 PP2 on n1, n2 (ray, port 8000)"
+    assert answer["evidence"]["values"]["idle_devices"] == {}
+
+
+def test_weights_that_no_host_has_are_refused_and_never_one_rank(tmp_path: Path) -> None:
+    status, answer = h100s(tmp_path, {"model": "/data/DeepSeek-R1"}, "read")
+    assert status != 0
+    assert "engine r1 has layout: auto, and nothing can be planned" in answer["msg"]
+    assert "/data/DeepSeek-R1/config.json: No such file or directory" in answer["msg"]
+
+
+def test_what_cannot_run_is_refused_before_packages_and_weights_travel(tmp_path: Path) -> None:
+    place = tmp_path / "data/DeepSeek-R1"
+    place.mkdir(parents=True)
+    (place / "config.json").write_text(json.dumps(R1))
+    engine = {"model": str(place), "layout": {"tensor": 8}}
+    status, answer = h100s(tmp_path, engine, "early")
+    assert status != 0
+    assert answer["task"] == "plan : Refuse what cannot run"
+    assert "layout TP8 PP1 cannot run on 2x8 H100-80: has no room for a KV cache" in answer["msg"]
+    assert answer["fix"].startswith("write layout: {tensor: 8, pipeline: 2} or auto")
+
+
+def test_an_accelerator_that_nobody_described_is_planned_by_its_memory_and_idle_ones_are_told(
+    tmp_path: Path,
+) -> None:
+    engine = {"model": "package:smollm2-135m-instruct", "executor": "mp"}
+    status, answer = h100s(tmp_path, engine, "read", "NVIDIA X9000")
+    assert status == 0, answer
+    (planned,) = answer["plan"]["engines"]
+    assert any(words.startswith("NVIDIA X9000 is not a known") for words in planned["reasons"])
+    assert planned["estimate"]["stages"][0]["memory_bytes"] == 81559 << 20
+    idle = answer["evidence"]["values"]["idle_devices"]
+    assert sum(idle.values()) == 16 - len(planned["ranks"]) > 0
+    (warning,) = answer["warnings"]
+    told = ", ".join(f"{host} {free} of 8" for host, free in idle.items())
+    assert warning.startswith(f"{sum(idle.values())} of 16 accelerators stay idle: {told}; ")

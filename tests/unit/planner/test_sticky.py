@@ -13,7 +13,16 @@ KEPT = make_plan("c", ENGINES, [Capacity.whole("n1", "cpu", 1)])
 
 
 def test_some_hosts_go_on_with_the_kept_plan() -> None:
-    assert plan_of_some_hosts(ENGINES, KEPT, ["n1"]) is KEPT
+    assert plan_of_some_hosts(ENGINES, KEPT, ["n1"]) == KEPT
+
+
+def test_another_question_moves_no_engine() -> None:
+    asked = parse_engines([{"name": "a", "model": "o/m", "probe": {"prompt": "2 + 2?"}}])
+    some = plan_of_some_hosts(asked, KEPT, ["n1"])
+    every = make_plan("c", asked, [Capacity.whole("n1", "cpu", 1)], KEPT)
+    assert some == every
+    assert every.engines[0].probe.prompt == "2 + 2?"
+    assert every.engines[0].ranks == KEPT.engines[0].ranks
 
 
 def test_some_hosts_cannot_make_a_first_plan() -> None:

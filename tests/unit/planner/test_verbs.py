@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.planner.verbs import status_rows, stop_steps
+from vllm_ansible.planner.verbs import closing_steps, died_engines, status_rows, stop_steps
 
 NOW = 1_000_000.0
 
@@ -41,8 +41,14 @@ def names(servers: bool) -> list[str]:
 
 
 def test_servers_stop_apart_from_what_they_run_on() -> None:
-    assert names(servers=True) == ["a-ray-serve", "a-serve", "b-serve", "page"]
+    assert names(servers=True) == ["page", "a-ray-serve", "a-serve", "b-serve"]
     assert names(servers=False) == ["a-ray"]
+
+
+def test_the_servers_of_engines_are_stopped_and_nothing_beneath_or_beside_them() -> None:
+    steps = closing_steps(PROCESSES, ["a"])
+    assert steps == [{"name": "a-serve", "engine": "a", "state": "stopped"}]
+    assert closing_steps(PROCESSES, []) == []
 
 
 @pytest.mark.parametrize(("forget", "state"), [(False, "stopped"), (True, "absent")])
@@ -74,7 +80,8 @@ def test_a_server_that_runs_says_where_it_answers() -> None:
         ({"exit_status": 1}, "ended with exit status 1"),
         ({"exit_status": 137}, "was killed by signal 9 (SIGKILL)"),
         ({"exit_status": 255}, "ended with exit status 255"),
-        ({"exit_status": 0}, "ended with exit status 0"),
+        ({"exit_status": 0}, "ended with exit status 0, and nobody stopped it"),
+        ({"exit_status": 0, "why": "it was stopped"}, "stopped"),
         ({"why": "it was killed"}, "not running: it was killed"),
         ({}, "not running"),
     ],
@@ -97,3 +104,35 @@ def test_what_does_not_run_says_why_and_no_address(record_says: dict[str, Any], 
 )
 def test_an_age_is_told_in_its_two_largest_units(seconds: float, age: str) -> None:
     assert row("a-ray", started_at=NOW - seconds) == f"a-ray: running for {age}, process 7"
+
+
+def gone(engine: str, why: str, **more: Any) -> dict[str, Any]:
+    return record(engine, running=False, pid=None, why=why, **more)
+
+
+def test_what_died_is_told_by_engine_and_what_ended_first_comes_first() -> None:
+    looks = {
+        "n1": {
+            "a-serve": gone("a", "it ended with exit status 0", exit_status=0, ended_at=NOW + 4),
+            "b-serve": record("b"),
+            "c-serve": gone("c", "it was stopped", exit_status=0),
+            "load-page": gone("", "it was killed"),
+        },
+        "n2": {"a-ray": gone("a", "it was killed by signal 9 (SIGKILL)", ended_at=NOW)},
+    }
+    found = died_engines(looks, ENGINES)
+    assert list(found) == ["a", "load-page"]
+    assert found["a"]["found"] == (
+        "on n2: a-ray was killed by signal 9 (SIGKILL); on n1: a-serve ended with exit status 0"
+    )
+    assert found["a"]["where"] == "n2"
+    assert all(found["a"][name] for name in ("expected", "fix"))
+
+
+def test_a_host_that_does_not_answer_is_named_before_what_followed_from_it() -> None:
+    looks = {"n1": {"a-serve": gone("a", "it ended with exit status 0", exit_status=0)}}
+    engines = [{"name": "a", "hosts": ["n1", "n2"], "ports": {"api": 8000}}]
+    (verdict,) = died_engines(looks, engines, lost=["n2", "n3"]).values()
+    assert verdict["found"].startswith("no answer from n2; on n1: a-serve ended")
+    assert verdict["where"] == "n2"
+    assert died_engines({"n1": PROCESSES}, engines, lost=["n2"]) == {}

@@ -66,6 +66,7 @@ def test_directories_are_those_of_the_hosts_engines_parents_first() -> None:
         "/opt/c/engines/a/config",
         "/opt/c/engines/a/cache",
         "/run/vllm-c/t0",
+        "/opt/c/engines/a/cache/ray_bootstrap_config.yaml",  # keeps Ray from asking clouds
     ]
     assert "/opt/c/engines/b/config" in views.directories(ENGINES, TWO)
 

@@ -1,0 +1,93 @@
+"""`playbooks/status.yml` over records of processes that ended: what died fails it, and says why."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.flows.clone import Clone
+
+ROOT = Path(__file__).parents[3]
+LOG = """\
+(APIServer pid=71) INFO 11-23 10:00:00 [launcher.py:58] Route: /health, Methods: GET
+(APIServer pid=71) ERROR 11-23 10:00:09 [core_client.py:600] Engine core proc EngineCore_DP0 died \
+unexpectedly, shutting down client.
+(APIServer pid=71) ERROR 11-23 10:00:09 [async_llm.py:700] AsyncLLM output_handler failed.
+(APIServer pid=71) INFO:     Application shutdown complete.
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    """Return the directory of a cluster whose server ended with status 0, as vLLM's does."""
+    directory = tmp_path / "c1"
+    (directory / "processes").mkdir(parents=True)
+    (directory / "logs").mkdir()
+    log = directory / "logs/chat-serve.log"
+    log.write_text(LOG)
+    record = {
+        **{"name": "chat-serve", "engine": "chat", "cluster": "c1", "supervisor": "supervisord"},
+        **{"digest": "d", "argv": ["vllm"], "log": str(log), "log_offset": 0},
+        "state_path": str(directory / "processes/chat-serve.state.json"),
+    }
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    gone = {"pid": None, "start_time": None}
+    state = {"instance": "i", "boot_id": boot, "launcher": gone, "process": gone}
+    state |= {"started_at": 1.0, "ended_at": 9.0, "exit_status": 0}
+    (directory / "processes/chat-serve.json").write_text(json.dumps(record))
+    (directory / "processes/chat-serve.state.json").write_text(json.dumps(state))
+    return directory
+
+
+def test_what_died_is_told_with_its_first_cause_until_it_is_stopped(
+    cluster: Path, tmp_path: Path
+) -> None:
+    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    variables = {"cluster_name": "c1", "cluster_dir": str(cluster), "privileges": "none"}
+    groups = {"gpu": {"hosts": {"h-01": host}, "vars": variables}}
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text(yaml.safe_dump({"all": {"children": groups}}))
+    clone = Clone(tmp_path / "clone")
+    ran = clone.run(inventory, playbook="playbooks/status.yml")
+    assert ran.status == 2, ran.output
+    failure = ran.failure
+    assert failure["msg"] == ("chat does not run: on h-01: chat-serve ended with exit status 0")
+    assert failure["found"] == (
+        "Engine core proc EngineCore_DP0 died unexpectedly, shutting down client."
+    )
+    assert failure["where"] == "h-01 chat-serve (APIServer), line 2 of its log"
+    record = cluster / "processes/chat-serve.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "stopped": True}))
+    ran = clone.run(inventory, playbook="playbooks/status.yml")
+    assert ran.status == 0, ran.output
+    assert "chat-serve: stopped" in ran.evidence("status")[0]["summary"]
+
+
+def test_the_next_run_says_of_what_it_died_before_it_is_started_again(
+    cluster: Path, play: Any
+) -> None:
+    tasks = yaml.safe_load((ROOT / "roles/ray/tasks/change.yml").read_text())
+    before = tasks[0]
+    assert tasks[1]["name"] == "Stop servers", "it comes before any change"
+    look = {
+        "name": "Look",
+        "processes_info": {"cluster": "c1", "cluster_dir": str(cluster)},
+        "register": "__ray_processes",
+    }
+    site = {"name": "h-01", "cluster_dir": str(cluster), "run_dir": str(cluster)}
+    plan = {"engines": [{"name": "chat", "hosts": ["h-01"], "executor": "mp", "index": 0}]}
+    host = {"cluster_name": "c1", "site_host": site, "site_plan": plan}
+    played = play([look, before], {"h-01": host})
+    whole = played["Warn of what had died, with its first cause"]
+    (told,), (warning,) = whole["results"], whole["warnings"]
+    assert not told["failed"]
+    assert told["found"].endswith("EngineCore_DP0 died unexpectedly, shutting down client.")
+    # As console and report show it.
+    words = "chat had died and is started again: on h-01: chat-serve ended with exit status 0"
+    assert str(warning).startswith(words)
+    assert "h-01 chat-serve (APIServer), line 2 of its log" in str(warning)
