@@ -28,6 +28,8 @@ class Inventory:
     selected: Sequence[str]
     # Every variable that connections and Ansible itself read.
     connection: Sequence[str] = ()
+    # Of the hosts of the group gpu that have one: at which address and port each is reached.
+    addresses: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,18 @@ class Verdict:
             for engine in (self.plan.engines if self.plan else ())
             if engine.estimate
         ]
-        return "; ".join([f"{self.cluster}: {engines} on {hosts}", *planned])
+        reasons: dict[str, list[str]] = {}
+        for name, why in self.unchecked.items():
+            reasons.setdefault(why, []).append(name)
+        unknown = [
+            f"fit of {', '.join(names)} not checked: {why}" for why, names in reasons.items()
+        ]
+        return "; ".join([f"{self.cluster}: {engines} on {hosts}", *planned, *unknown])
+
+    @property
+    def unchecked(self) -> Mapping[str, str]:
+        """Return by engine why nobody knows yet whether it fits."""
+        return self.plan.unchecked if self.plan else {}
 
 
 def check(
@@ -70,6 +83,8 @@ def check(
     problems += cluster.disagreements(gpu, defaults, where)
     first = {**defaults, **next(iter(gpu.values()), next(iter(everyone.values()), {}))}
     problems += missing_secrets(first, where)
+    problems += cluster.doubled_addresses(inventory.addresses, where)
+    problems += cluster.unsaid_engines(gpu, defaults.get("engines"), "group_vars/all.yml")
     name, wanted = str(first.get("cluster_name")), first.get("engines")
     if any(problem.message.startswith("engines ") for problem in mistyped):
         wanted = variables.Unresolved("refused already")

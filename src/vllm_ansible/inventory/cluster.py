@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from vllm_ansible.accelerators.accelerator import Accelerator, accelerator
+from vllm_ansible.inventory.readable import Readings
 from vllm_ansible.inventory.variables import Unresolved, Where
-from vllm_ansible.models.model import Model
 from vllm_ansible.node.models import PACKAGES, RANDOM, model_of
 from vllm_ansible.node.safetensors import WeightsError
-from vllm_ansible.planner.advice import HOPELESS
+from vllm_ansible.planner.advice import Terms
 from vllm_ansible.planner.engines import Engine, parse_engines
 from vllm_ansible.planner.layout import Capacity
 from vllm_ansible.planner.plan import Plan, make_plan
@@ -47,7 +47,7 @@ EQUAL = (
 UNDECLARED = 1024
 
 # Reads the configurations of the engines' models, those that can be read, by engine.
-ReadModels = Callable[[Sequence[Engine]], Mapping[str, Model]]
+ReadModels = Callable[[Sequence[Engine]], Readings]
 
 
 def disagreements(
@@ -109,16 +109,59 @@ def missing_hosts(gpu: Sequence[str], groups: Mapping[str, Sequence[str]]) -> li
     ]
 
 
+def doubled_addresses(addresses: Mapping[str, str], where: Where) -> list[Problem]:
+    """Return one problem for each address of several hosts: one machine, counted twice.
+
+    addresses: of each host, at which it is reached, with its port.
+    """
+    owners: dict[str, list[str]] = {}
+    for host, address in addresses.items():
+        owners.setdefault(address, []).append(host)
+    return [
+        Problem(
+            f"{', '.join(hosts)} are one machine: each has the address {address}",
+            expected="an address of its own for every host",
+            found=f"{address} for {', '.join(hosts)}",
+            where=where("ansible_host", hosts[1:]) or "the inventory",
+            fix="correct ansible_host, or take the host out that is listed twice",
+        )
+        for address, hosts in owners.items()
+        if len(hosts) > 1
+    ]
+
+
+def unsaid_engines(
+    hosts: Mapping[str, Mapping[str, Any]], default: Any, where: str
+) -> list[Problem]:
+    """Refuse to serve the default model, which fits this machine, where machines cost."""
+    givers = {str(one.get("provision_provider") or "") for one in hosts.values()} - {""}
+    if not givers or any("engines" in variables for variables in hosts.values()):
+        return []
+    model = default[0]["model"] if default else "nothing"
+    which = "allocated" if "slurm" in givers else "rented"
+    return [
+        Problem(
+            f"engines is not set, and {len(hosts)} machines would be {which} to serve {model}",
+            expected=f"engines, the models that {which} machines are to serve",
+            found="none; the default is for trying the project on one machine",
+            where=where,
+            fix="add engines: [{name: chat, model: org/name}], also to serve the default model",
+        )
+    ]
+
+
 def estimate(
     cluster: str,
     engines: object,
     hosts: Mapping[str, Mapping[str, Any]],
     port_base: int = INTERNAL_BASE,
     read_models: ReadModels | None = None,
+    settled: bool = False,
 ) -> tuple[tuple[Engine, ...], Plan | None, list[Problem]]:
     """Return the engines and the plan as far as it can be known without looking at a host.
 
-    read_models is asked only where the inventory says what the accelerators will be.
+    read_models is asked only where the inventory says what the accelerators will be. settled: see
+    planner.advice.Terms.
     """
     if isinstance(engines, Unresolved):
         return (), None, []
@@ -132,26 +175,23 @@ def estimate(
     try:
         capacities = declared(hosts)
         known = any(capacity.device for capacity in capacities)
-        models = read_models(typed) if read_models and known else {}
-        plan = make_plan(cluster, typed, capacities, port_base=port_base, models=models)
+        found = read_models(typed) if read_models and known else Readings()
+        first = next(iter(hosts.values()))
+        terms = Terms(
+            found.models,
+            found.unread,
+            settled=settled,
+            allow_unfit=is_true(first.get("plan_allow_unfit")),
+        )
+        plan = make_plan(cluster, typed, capacities, port_base=port_base, terms=terms)
     except PlanError as error:
         return typed, None, list(error.problems)
-    return typed, plan, _hopeless(plan)
+    return typed, plan, []
 
 
-def _hopeless(plan: Plan) -> list[Problem]:
-    """Return one problem for each engine that fits nowhere on the declared accelerators."""
-    return [
-        Problem(
-            f"engine {engine.name} with {engine.model}: {reason}",
-            expected="accelerators that hold the model and a cache",
-            found=reason,
-            fix="declare more or larger machines, or give the engine a layout to try it",
-        )
-        for engine in plan.engines
-        for reason in engine.reasons
-        if reason.startswith(HOPELESS)
-    ]
+def is_true(value: object) -> bool:
+    """Return what Ansible takes a switch for, also one that -e gave as text."""
+    return str(value).strip().lower() in ("true", "yes", "on", "1", "y", "t")
 
 
 def _unknown_models(engines: Sequence[Engine]) -> list[Problem]:
@@ -239,3 +279,20 @@ def split_engines(plan: Plan | None, selected: Sequence[str]) -> list[Problem]:
                 )
             )
     return problems
+
+
+def nothing_to_serve(plan: Plan, selected: Sequence[str]) -> list[Problem]:
+    """Return the refusal of a --limit to hosts on which no engine runs."""
+    if any(set(engine.hosts) & set(selected) for engine in plan.engines):
+        return []
+    placed = "; ".join(f"{engine.name} on {', '.join(engine.hosts)}" for engine in plan.engines)
+    return [
+        Problem(
+            "--limit leaves no host of any engine",
+            expected=f"hosts of an engine: {placed}",
+            found=f"--limit leaves {', '.join(selected)}",
+            where="--limit",
+            fix="add the hosts of an engine to --limit, or run without it; "
+            "--tags prepare,install readies a host that has none",
+        )
+    ]

@@ -54,7 +54,7 @@ class HostLook:
             name=name,
             accelerator=found["kind"],
             accelerator_count=found["count"],
-            accelerators_on_the_bus=len(found.get("pci") or ()),
+            accelerators_on_the_bus=len(found.get("pci") or ()) - int(found.get("withheld") or 0),
             addresses=tuple(
                 Address(item["interface"], item["address"], item["network"], item["kind"])
                 for item in look["addresses"]

@@ -79,14 +79,17 @@ def resolve_hosts(
     wishes: Mapping[str, Wishes],
     local: bool,
     driver_follows: bool = False,
+    accelerators_judged: bool = True,
 ) -> dict[str, dict[str, Any]]:
     """Return site_host of every host, or refuse with all that is wrong with any of them.
 
     driver_follows: this run is still to judge the drivers, which tells more of a silent device.
+    accelerators_judged: false where nothing is to be started, as for those who stop and look.
     """
-    problems = [
-        problem for look in looks for problem in _problems(look, wishes[look.name], driver_follows)
-    ]
+    problems = [problem for look in looks for problem in _problems(look, wishes[look.name])]
+    if accelerators_judged:
+        found = [_accelerators(look, wishes[look.name], driver_follows) for look in looks]
+        problems += [problem for problem in found if problem]
     addresses: dict[str, Address] = {}
     networks = {wish.data_plane_network for wish in wishes.values()} - {""}
     interfaces = {look.name: wishes[look.name].data_plane_interface for look in looks}
@@ -162,6 +165,15 @@ def unprivileged_run_dir(cluster: str, uid: int) -> str:
     return f"/tmp/vllm-{cluster}-{uid}"  # noqa: S108 the reason is above
 
 
+def supervisor_dir(host: Mapping[str, Any]) -> str:
+    """Return the directory of supervisord's socket, whose owner is the user who runs it.
+
+    With root, run_dir belongs to the service, and root must not trust what lies in it.
+    """
+    run_dir = str(host["run_dir"])
+    return f"{run_dir}-supervisord" if host["privileges"] == "root" else run_dir
+
+
 def _count(look: HostLook, wish: Wishes, accelerator: str) -> int:
     """Return how many accelerators, or ranks on a CPU, this host offers."""
     if accelerator == "cpu":
@@ -175,11 +187,10 @@ def _expand(path: str, home: str) -> str:
     return f"{home}{path[1:]}" if path == "~" or path.startswith("~/") else path
 
 
-def _problems(look: HostLook, wish: Wishes, driver_follows: bool) -> list[Problem]:
+def _problems(look: HostLook, wish: Wishes) -> list[Problem]:
     """Return what makes a host unfit, or contradicts its inventory."""
     checks = (_system, _rights, _supervisor, _socket_room)
     found = [check(look, wish) for check in checks]
-    found.append(_accelerators(look, wish, driver_follows))
     return [problem for problem in found if problem]
 
 
@@ -232,15 +243,18 @@ def _supervisor(look: HostLook, wish: Wishes) -> Problem | None:
 
 
 def _accelerators(look: HostLook, wish: Wishes, driver_follows: bool) -> Problem | None:
-    """Refuse accelerators that are declared but not there, or there but silent."""
+    """Refuse accelerators that are declared but not there, or there but silent.
+
+    A declared count that answers accepts that the others are silent.
+    """
     wanted = look.accelerator if wish.accelerator == "auto" else wish.accelerator
     if wanted == "cpu":
         return None
     found = look.accelerator_count if look.accelerator == wanted else 0
-    if found and found >= wish.accelerator_count:
-        return None
     on_bus = look.accelerators_on_the_bus if look.accelerator == wanted else 0
     silent = max(0, on_bus - found)
+    if found and found >= (wish.accelerator_count or found + silent):
+        return None
     if silent and _comes(wish, wanted, driver_follows):
         # Installing the driver, or saying what ails it, is what this run is for.
         return None
@@ -250,12 +264,12 @@ def _accelerators(look: HostLook, wish: Wishes, driver_follows: bool) -> Problem
         fix = f"install the driver, or set {wanted}_driver_mode: manage"
     elif silent:
         fix = (
-            "read `dmesg` of the host and mend the silent device, or go on without it: "
+            "read `dmesg` of the host and bring the silent device back, or go on without it: "
             f"set accelerator_count: {found} for {look.name}"
         )
     return Problem(
         f"{look.name} has {found} usable {wanted} accelerators{told}",
-        expected=f"at least {wish.accelerator_count or 1} {wanted}",
+        expected=f"at least {wish.accelerator_count or on_bus or 1} {wanted}",
         found=f"{found} usable, {on_bus} on the PCI bus",
         where=f"{look.name} accelerator",
         fix=fix,

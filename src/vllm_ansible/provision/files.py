@@ -14,8 +14,13 @@ def write(path: Path, text: str) -> None:
     # Of this process alone: the one that watches the limits writes too.
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as handle:
-        handle.write(text)
-        handle.flush()
-        os.fsync(handle.fileno())
-    partial.replace(path)
+    try:
+        with os.fdopen(descriptor, "w") as handle:
+            handle.write(text)
+            handle.flush()
+            os.fsync(handle.fileno())
+        partial.replace(path)
+    except OSError:
+        # A disk that is full is not filled further by what failed.
+        partial.unlink(missing_ok=True)
+        raise

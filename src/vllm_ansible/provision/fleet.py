@@ -55,19 +55,23 @@ class Machine:
     address: str = ""
     private_address: str = ""
     owner: str = ""
+    # Of the controller's state/ that launched it; a machine of before that has none.
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
     """A launch that was sent, or was about to be, and that no list shows yet.
 
-    `machine` is the id that the provider answered with; empty while no answer has come.
+    `machine` is an id that the provider answered with; empty while no answer has come. `count` is
+    how many machines it starts, `slot` the slot of the first.
     """
 
     slot: int
     launch: str
     at: float
     machine: str = ""
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +86,16 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the inventory asks for; prices in US cents an hour, times in seconds."""
+    """What the inventory asks for; prices in US cents an hour, times in seconds.
+
+    `together` says that the provider starts several machines at once, all of them or none.
+    """
 
     count: int
     spares: int = 0
     max_cents_per_hour: int | None = None
     boot_seconds: float = 1800.0
+    together: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +108,9 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Launch a machine for this slot."""
+    """Launch a machine for each of these slots, all of them or none."""
 
-    slot: int
+    slots: tuple[int, ...]
     offer: Offer
 
 
@@ -184,8 +192,8 @@ def next_step(
 
 
 def is_known(pending: Pending, machines: Collection[Machine]) -> bool:
-    """Tell whether a launch is listed: then it was carried out, and is no longer pending."""
-    return any(one.launch == pending.launch for one in machines)
+    """Tell whether all of a launch is listed: then it was carried out, and is no longer pending."""
+    return sum(one.launch == pending.launch for one in machines) >= pending.count
 
 
 def is_settled(pending: Pending, machines: Collection[Machine], now: float) -> bool:
@@ -218,6 +226,13 @@ def _ready_spare(by_slot: Mapping[int, Machine], slots: range) -> Machine | None
     )
 
 
+def _at_once(wish: Wish, missing: Sequence[int]) -> tuple[int, ...]:
+    """Return the slots of one launch: spares by another one, which keeps nobody waiting."""
+    if not wish.together:
+        return (missing[0],)
+    return tuple(one for one in missing if one < wish.count) or tuple(missing)
+
+
 def _launch(
     wish: Wish, missing: Sequence[int], living: Sequence[Machine], offers: Sequence[Offer]
 ) -> Launch | Wait | TooDear:
@@ -234,5 +249,5 @@ def _launch(
     limit = wish.max_cents_per_hour
     for offer, cost in zip(available, costs, strict=True):
         if limit is None or cost <= limit:
-            return Launch(missing[0], offer)
+            return Launch(_at_once(wish, missing), offer)
     return TooDear(len(living) + len(missing), min(costs), limit or 0)

@@ -7,6 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,8 @@ from .lambda_surroundings import Surroundings
 # The key is refused: no other request is answered either.
 DENIED = (401, 403)
 # Tags of an instance; keys match ^[a-z][a-z0-9-:]+$.
-CLUSTER, SLOT, LAUNCH, SINCE, OWNER = (
-    f"vllm-ansible:{name}" for name in ("cluster", "slot", "launch", "since", "owner")
+CLUSTER, SLOT, LAUNCH, SINCE, OWNER, STATE = (
+    f"vllm-ansible:{name}" for name in ("cluster", "slot", "launch", "since", "owner", "state")
 )
 
 
@@ -45,6 +46,8 @@ class Template:
     owner: str
     file_systems: Sequence[str] = ()
     image: Mapping[str, str] = field(default_factory=dict)
+    # Of the controller's state/, empty before it has one.
+    state: str = ""
 
     def body(
         self, slot: int, offer: Offer, launch: str, now: float, rulesets: Sequence[str]
@@ -57,6 +60,8 @@ class Template:
             SINCE: str(int(now)),
             OWNER: self.owner,
         }
+        if self.state:
+            tags[STATE] = self.state
         wanted: dict[str, Any] = {
             "region_name": offer.region,
             "instance_type_name": offer.type,
@@ -119,6 +124,7 @@ def machine(listed: Mapping[str, Any]) -> Machine:
         address=address,
         private_address=str(listed.get("private_ip") or ""),
         owner=found.get(OWNER, ""),
+        state=found.get(STATE, ""),
     )
 
 
@@ -174,8 +180,10 @@ class LambdaFleet:
             for region in self._regions
         ]
 
-    def launch(self, slot: int, offer: Offer) -> str:
+    def launch(self, slots: Sequence[int], offer: Offer) -> str:
         """Launch a machine and return its id; a note stays behind until it is listed."""
+        # Lambda starts one at a time.
+        (slot,) = slots
         rulesets = self._surroundings.ready(offer.region)
         # A file system that was just made binds all machines to its region.
         self._regions = None if self._surroundings.changed else self._regions
@@ -196,9 +204,9 @@ class LambdaFleet:
         except ReplyLost:
             self._surroundings.stay()
             # It waited for its turn before it was sent: what may be listed counts from now.
-            self._keep(replace(pending, at=self._now()))
+            self._keep_on(replace(pending, at=self._now()))
             raise
-        self._keep(replace(pending, at=self._now(), machine=identity))
+        self._keep_on(replace(pending, at=self._now(), machine=identity))
         self._surroundings.stay()
         return identity
 
@@ -241,6 +249,12 @@ class LambdaFleet:
     def _keep(self, pending: Pending) -> None:
         files.write(self._note, json.dumps(asdict(pending)))
 
+    def _keep_on(self, pending: Pending) -> None:
+        """Say more in a note that stands, where there is room: what was launched exists."""
+        with suppress(OSError):
+            self._keep(pending)
+
     def forget(self) -> None:
         """Let go of the note."""
-        self._note.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._note.unlink(missing_ok=True)

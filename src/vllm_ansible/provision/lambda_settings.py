@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from vllm_ansible.provision.lambda_api import ENDPOINT, INTERVALS, is_safe
 
 # The API's own bound: the name of a machine is its cluster and slot.
 CLUSTER = re.compile(r"[a-z][a-z0-9-]{0,15}")
+# A tag's value is no longer than this.
+OWNER = re.compile(r"[\w.@:+-]{0,128}")
 TYPE = re.compile(r"gpu_(\d+)x_([a-z0-9]+)(_[a-z0-9]+)*")
 
 
@@ -34,6 +37,8 @@ class Settings:
     ssh_from: tuple[str, ...] = ("0.0.0.0/0",)
     # Work on machines that somebody else has rented under this cluster's name.
     adopt: bool = False
+    # Who rents, as tags say it; empty for the user and name of this machine.
+    owner: str = ""
     # What all machines may cost together, and for how long they may be rented; None is no limit.
     max_cents_per_hour: int | None = None
     max_cents: int | None = None
@@ -46,6 +51,14 @@ class Settings:
     def intervals(self) -> dict[str, float]:
         """Seconds between two turns of a kind."""
         return {"request": self.request_seconds, "launch": self.launch_seconds}
+
+    def pinned(self) -> dict[str, str]:
+        """Return what means the same from any directory."""
+        return {"lambda_api_key_file": str(self.key_file)}
+
+    def ready(self) -> None:
+        """Raise PlanError where the key cannot be read."""
+        self.key()
 
     def key(self) -> str:
         """Return the API key; it never leaves the process but in a header."""
@@ -64,6 +77,7 @@ FIELDS: tuple[tuple[str, str, type | tuple[type, ...], bool], ...] = (
     ("lambda_filesystem", "file_system", str, False),
     ("lambda_ssh_from", "ssh_from", list, False),
     ("lambda_adopt", "adopt", bool, False),
+    ("lambda_owner", "owner", str, False),
     ("lambda_endpoint", "endpoint", str, False),
     ("lambda_request_seconds", "request_seconds", (int, float), False),
     ("lambda_launch_seconds", "launch_seconds", (int, float), False),
@@ -92,14 +106,17 @@ def settings(variables: Mapping[str, Any], where: str) -> Settings:
             continue
         value = _given(value, kind)
         # A boolean is a number to Python and none to a person.
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        unfit = isinstance(value, bool) and kind is not bool
+        # Nor is .nan, or .inf, a number of seconds.
+        unfit = unfit or (isinstance(value, float) and not 0 <= value < inf)
+        if unfit or not isinstance(value, kind):
             problems.append(_wrong(variable, value, where))
             continue
         found[name] = value
     problems += _refused(found, where)
     for variable, (name, unit) in LIMITS.items():
         limit = _given(variables.get(variable) or 0, (int, float))
-        if isinstance(limit, bool) or not isinstance(limit, (int, float)) or limit < 0:
+        if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit < inf:
             problems.append(_wrong(variable, limit, where))
         elif limit:
             found[name] = round(limit * unit)
@@ -152,6 +169,8 @@ def _refused(found: Mapping[str, Any], where: str) -> list[Problem]:
             expected = f"{least} or more"
             message = f"{variable} is {found[name]}"
             problems.append(Problem(message, expected, str(found[name]), where, "correct it"))
+    if not OWNER.fullmatch(found.get("owner", "")):
+        problems.append(_wrong("lambda_owner", found["owner"], where))
     if not is_safe(found.get("endpoint", ENDPOINT)):
         problems.append(_wrong("lambda_endpoint", found["endpoint"], where))
     problems += [
@@ -204,11 +223,12 @@ _EXPECTED = {
     "lambda_endpoint": "https only, for the key goes there",
     "lambda_ssh_from": "a list of networks, such as 198.51.100.0/24",
     "lambda_adopt": "true or false",
+    "lambda_owner": "at most 128 letters, digits and . @ : + _ -, such as team-a",
     "node_count": "a whole number",
     "spare_count": "a whole number",
     "lambda_request_seconds": "a number of seconds",
     "lambda_launch_seconds": "a number of seconds",
-    "max_usd_per_hour": "a number of US dollars",
-    "max_cost": "a number of US dollars",
-    "max_hours": "a number of hours",
+    "max_usd_per_hour": "a number of US dollars, 0 for no limit",
+    "max_cost": "a number of US dollars, 0 for no limit",
+    "max_hours": "a number of hours, 0 for no limit",
 }

@@ -1,16 +1,10 @@
-"""What a person is told of machines at Lambda: what there is, what it costs, and both ways out."""
+"""What a person is told when Lambda refuses, or says nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .accepted import refuses_login
-from .convergence import Outcome, too_dear
-from .ending import Ended
-from .fleet import ENDED, GONE, READY, Launch, Machine, Offer, Step, TooDear, Wait, Wish
 from .lambda_api import BAD_KEY, CROWDED, QUOTA, ApiError, Unreachable
-from .ledger import HOUR
 
 FIXES = {
     BAD_KEY: "make a key in Lambda's console and put it into the file of lambda_api_key_file",
@@ -19,132 +13,12 @@ FIXES = {
 }
 
 
-def dollars(cents: int) -> str:
-    """Return a price of an hour."""
-    return f"${cents / 100:.2f}/h"
-
-
-def listed(machines: Sequence[Machine]) -> list[dict[str, Any]]:
-    """Return machines as a task's result has them."""
-    return [
-        {
-            "id": one.id,
-            "slot": one.slot,
-            "status": one.status,
-            "type": one.type,
-            "region": one.region,
-            "address": one.address,
-            "private_address": one.private_address,
-            "cents_per_hour": one.cents_per_hour,
-        }
-        for one in sorted(machines, key=lambda machine: machine.slot)
-    ]
-
-
-def kinds(machines: Sequence[Machine]) -> str:
-    """Return how many of what is where, such as `16 x gpu_1x_gh200 in us-east-3`."""
-    counts: dict[tuple[str, str], int] = {}
-    for one in machines:
-        counts[one.type, one.region] = counts.get((one.type, one.region), 0) + 1
-    return ", ".join(f"{count} x {name} in {where}" for (name, where), count in counts.items())
-
-
-def kind(offer: Offer) -> str:
-    """Return a type and where it is."""
-    return f"{offer.type} in {offer.region}"
-
-
-def told(outcome: Outcome, wish: Wish, seconds_left: float | None) -> dict[str, Any]:
-    """Return the result of a task that has rented what was missing, or could not.
-
-    `seconds_left` is how long the limits let the machines stay.
-    """
-    result: dict[str, Any] = {
-        "changed": outcome.changed,
-        "machines": listed(outcome.machines),
-        "launched": outcome.launched,
-        "ended": [{"slot": one.slot, "id": one.id, "why": why} for one, why in outcome.ended],
-        "cents_per_hour": outcome.cents_per_hour,
-    }
-    if outcome.stopped:
-        return {**result, **_stopped(outcome.stopped, outcome.machines, wish)}
-    parts = [f"{kinds(outcome.machines)}, {dollars(outcome.cents_per_hour)}"]
-    parts += outcome.surroundings
-    parts += [f"slot {one.slot} replaced: {why}" for one, why in outcome.ended]
-    parts += [f"slot {slot} taken by the spare of slot {old}" for slot, old in outcome.taken]
-    if lacking := wish.count + wish.spares - len(outcome.machines):
-        parts.append(f"no capacity for {lacking} of {wish.spares} spares")
-    if outcome.surplus:
-        slots = ", ".join(str(one.slot) for one in outcome.surplus)
-        parts.append(f"of no slot any more, and paid for: {slots}")
-    if seconds_left is not None:
-        parts.append(f"ended in {seconds_left / HOUR:.1f} h at the latest")
-    values = {"machines": result["machines"], "cents_per_hour": outcome.cents_per_hour}
-    return {**result, "evidence": _evidence("; ".join(parts), values)}
-
-
-def all_unfit(machines: Sequence[Machine], rejected: Mapping[str, str]) -> str:
-    """Return why no machine is ended although all are unfit; nothing where some are fit.
-
-    What all machines have in common, or a login that is refused, is more likely on this side.
-    """
-    reasons = [rejected[one.id] for one in machines if one.id in rejected]
-    if not reasons or len(reasons) < len(machines):
-        return ""
-    if len(reasons) == 1 and not refuses_login(reasons[0]):
-        return ""
-    return (
-        f"none of {len(reasons)} machines is fit, so the cause is looked for here, and none was "
-        f"ended: {'; '.join(sorted(set(reasons))[:3])}; see that ssh has the key that "
-        "lambda_ssh_key_name names, and that lambda_ssh_from holds this machine's address"
-    )
-
-
-def announced(
-    machines: Sequence[Machine], step: Step, wish: Wish, rejected: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return what a run would rent or replace, and at what price; only lists were asked for.
-
-    `step` is what a run would do first.
-    """
-    living = [one for one in machines if one.status not in GONE]
-    slots = wish.count + wish.spares
-    missing = slots - len({one.slot for one in living if one.slot < slots})
-    unfit = [one for one in living if one.id in rejected]
-    result: dict[str, Any] = {"changed": bool(missing or unfit), "machines": listed(living)}
-    if isinstance(step, TooDear):
-        return {**result, **_stopped(too_dear(step), living, wish)}
-    if unfit:
-        summary = "; ".join(
-            f"slot {one.slot} would be replaced: {rejected[one.id]}" for one in unfit
-        )
-    elif not missing:
-        summary = f"{kinds(living)}: every slot has a machine"
-    elif isinstance(step, Launch):
-        price = dollars(missing * step.offer.cents_per_hour)
-        summary = f"{missing} of {slots} would be rented: {kind(step.offer)}, {price}"
-    else:
-        summary = f"{missing} of {slots} would be rented"
-        if isinstance(step, Wait):
-            summary += f"; now it would wait for {step.why}"
-    return {**result, "evidence": _evidence(summary, {})}
-
-
-def _stopped(why: str, machines: Sequence[Machine], wish: Wish) -> dict[str, Any]:
-    up = sum(one.status == READY for one in machines)
-    slots = wish.count + wish.spares
-    return {
-        "failed": True,
-        "msg": f"{up} of {slots} machines are up: {why}",
-        "expected": f"{slots} machines that are up",
-        "found": f"{up}",
-        "fix": "run the same command again, with other lambda_instance_types, lambda_regions or "
-        "limits (max_usd_per_hour, max_cost, max_hours) if need be",
-    }
-
-
-def _evidence(summary: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {"gate": "provision", "summary": summary, "values": values}
+def words(error: Exception) -> dict[str, Any]:
+    """Return the result of a task that met one of the API's errors."""
+    if isinstance(error, ApiError):
+        return refusal(error)
+    assert isinstance(error, Unreachable)  # noqa: S101  there are two kinds
+    return silence(error)
 
 
 def refusal(error: ApiError) -> dict[str, Any]:
@@ -164,37 +38,3 @@ def silence(failure: Unreachable) -> dict[str, Any]:
         "found": str(failure),
         "fix": "run the same command again: what was launched is known by its tags",
     }
-
-
-def would_end(machines: Sequence[Machine]) -> dict[str, Any]:
-    """Return what a run would end."""
-    living = [one for one in machines if one.status not in GONE]
-    told_of = f"{kinds(living)} would be ended" if living else "No machine is left to end"
-    return {"changed": bool(living), "machines": listed(living), "msg": told_of}
-
-
-def ended(done: Ended, cents: float, left: Sequence[Machine]) -> dict[str, Any]:
-    """Return the result of a task that has ended a cluster's machines."""
-    still = [one for one in left if one.status != ENDED]
-    result = {
-        "changed": bool(done.ended),
-        "machines": listed(still),
-        "ended": [{"slot": one.slot, "id": one.id} for one in done.ended],
-        "cents": round(cents),
-    }
-    if still:
-        living = sum(one.status not in GONE for one in still)
-        paid = f"; {living} of them are paid for" if living else ""
-        found = ", ".join(f"{one.id} ({one.status})" for one in still)
-        return {
-            **result,
-            "failed": True,
-            "msg": f"Lambda still lists {len(still)} machines of this cluster{paid}",
-            "expected": "a list of instances without any of this cluster",
-            "found": f"{found}; {done.refused}" if done.refused else found,
-            "fix": "run the same command again, or end them in Lambda's console",
-        }
-    count = f"{len(done.ended)} machines ended" if done.ended else "nothing was left to end"
-    cost = f"; the cluster has cost about ${cents / 100:.2f}" if cents else ""
-    summary = f"{count}, none is listed any more{cost}; file systems are kept"
-    return {**result, "evidence": {"gate": "machines ended", "summary": summary, "values": result}}

@@ -16,7 +16,8 @@ from . import files
 from .fleet import GONE, Machine
 
 HOUR = 3600.0
-FILE = "lambda-ledger.json"
+# After the name of the provider.
+FILE = "ledger.json"
 
 
 @dataclass
@@ -39,6 +40,8 @@ class Ledger:
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        # What could not be written, while it cannot: the disk may be full.
+        self._unwritten: dict[str, Entry] = {}
 
     def see(self, machines: Collection[Machine], now: float) -> None:
         """Write down what is listed at this time."""
@@ -68,17 +71,24 @@ class Ledger:
 
     def close(self) -> None:
         """Begin anew with the next machine: all are gone, and what they cost was told."""
+        self._unwritten = {}
         self._file.unlink(missing_ok=True)
 
     def entries(self) -> dict[str, Entry]:
         """Return all machines by id."""
         try:
             content = json.loads(self._file.read_text())
-            return {str(identity): Entry(**entry) for identity, entry in content.items()}
+            written = {str(identity): Entry(**entry) for identity, entry in content.items()}
         except (OSError, ValueError, TypeError, AttributeError):
             # Lost or damaged: what lives is written down anew, with its tag's time.
-            return {}
+            written = {}
+        return written | self._unwritten
 
     def _write(self, entries: dict[str, Entry]) -> None:
         content = {identity: asdict(entry) for identity, entry in entries.items()}
-        files.write(self._file, json.dumps(content, indent=1, sort_keys=True))
+        try:
+            files.write(self._file, json.dumps(content, indent=1, sort_keys=True))
+            self._unwritten = {}
+        except OSError:
+            # Known to this process until there is room again: limits are judged by it.
+            self._unwritten = entries

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .lambda_settings import Settings
 from .ledger import HOUR, Ledger
+from .provider import Settings
 
 
 def spent(ledger: Ledger, settings: Settings, now: float) -> str:

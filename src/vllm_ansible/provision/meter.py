@@ -5,8 +5,12 @@ A process of its own on the controller, for nobody may be there when a run has f
     python -m vllm_ansible.provision.meter FILE
 
 FILE holds the inventory's variables and is read again at every look, so that a limit can be raised;
-it names the file of the API key and never holds the key. The process ends with the last machine, or
-when FILE is gone. One runs for each cluster; another one ends at once.
+it may name the file of an API key and never holds the key. Its own name is the provider's and
+"-meter.json". The process ends with the last machine, or when FILE is gone and its directory is
+not. One runs for each cluster; another one ends at once.
+
+No write may keep it from looking and ending: the controller's disk may be full for a night. What it
+has read once it goes on with where it can read it no more.
 """
 
 from __future__ import annotations
@@ -14,52 +18,30 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
-from . import files
+from vllm_ansible.planner.problem import PlanError
+
+from . import files, watcher
+from .cluster import Cluster
 from .ending import end_all
 from .fleet import GONE
-from .lambda_cluster import LambdaCluster
-from .lambda_settings import Settings, settings
 from .limits import seconds_left, spent
+from .provider import Settings, provider
 
 LOOK_SECONDS = 60.0
 ENDING_SECONDS = 600.0
-SOURCE = Path(__file__).resolve().parents[2]
-
-
-def watch(file: Path, variables: Mapping[str, Any], wanted: Settings) -> bool:
-    """See that a process watches the limits; return whether the inventory has any."""
-    if wanted.max_cents is None and wanted.max_seconds is None:
-        file.unlink(missing_ok=True)
-        return False
-    # Its own directory is another one.
-    kept = {**variables, "lambda_api_key_file": str(wanted.key_file)}
-    files.write(file, json.dumps(kept, sort_keys=True))
-    log = os.open(file.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        subprocess.Popen(  # noqa: S603  argv built here, no shell
-            [sys.executable, "-m", "vllm_ansible.provision.meter", str(file)],
-            cwd="/",
-            env={**os.environ, "PYTHONPATH": str(SOURCE)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            # It outlives the run that starts it.
-            start_new_session=True,
-        )
-    finally:
-        os.close(log)
-    return True
+# Whoever asks whether a watcher lives holds its lock for a moment.
+TRIES, TRY_SECONDS = 20, 0.1
 
 
 def look(
-    cluster: LambdaCluster,
+    cluster: Cluster,
     wanted: Settings,
     say: Callable[[str], None],
     reread: Callable[[], Settings],
@@ -85,42 +67,109 @@ def look(
     return bool(done.left)
 
 
-def main(file: Path) -> None:
-    """Look every minute until there is nothing to watch."""
-    with file.with_suffix(".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        while file.exists():
+class Watch:
+    """The loop of looks, and what it remembers between two of them."""
+
+    def __init__(self, file: Path, lock: int | None = None) -> None:
+        self._file, self._lock = file, lock
+        self._text = ""
+        self._kept: tuple[Cluster, Settings] | None = None
+
+    def run(self) -> None:
+        """Look every minute until there is nothing to watch."""
+        while self._goes_on():
+            left = None
+            with suppress(OSError):
+                # When somebody looked last.
+                os.utime(self._lock or self._file)
             try:
-                wanted = _read(file)
-                cluster = LambdaCluster(wanted, file.parents[1])
-                if not look(cluster, wanted, _say, lambda: _read(file)):
-                    file.unlink(missing_ok=True)
+                cluster, wanted = self._read()
+                if not look(cluster, wanted, say, lambda: self._read()[1]):
+                    watcher.end(self._file)
                     return
                 left = seconds_left(cluster.ledger, wanted, time.time())
             except Exception as error:
                 # Whatever it is, giving up would let the machines cost on.
-                _say(f"no look: {type(error).__name__}: {error}")
-                left = None
-            _sleep(file, LOOK_SECONDS if left is None else min(left, LOOK_SECONDS))
+                say(f"no look: {type(error).__name__}: {error}")
+            self._sleep(LOOK_SECONDS if left is None else min(left, LOOK_SECONDS))
+
+    def _goes_on(self) -> bool:
+        """Tell whether to look again: a teardown removes the file, and never its directory."""
+        if self._file.exists() or not self._kept:
+            return self._file.exists()
+        if self._file.parent.is_dir():
+            return False
+        say(f"{self._file.parent} is gone, the machines may not be: watching on")
+        try:
+            files.write(self._file, self._text)
+        except OSError as error:
+            say(f"not kept again: {error}")
+        return True
+
+    def _read(self) -> tuple[Cluster, Settings]:
+        """Return the cluster and its settings, as they are or as they were read last."""
+        try:
+            text = self._file.read_text()
+            cloud = provider(self._file.name.removesuffix(watcher.FILE))
+            wanted = cloud.settings(json.loads(text), str(self._file))
+            cluster = cloud.cluster(wanted, self._file.parents[1])
+            # Reads the key, which may be another one by now.
+            assert cluster.api  # noqa: S101  never false
+        except (OSError, ValueError, PlanError) as error:
+            if not self._kept:
+                raise
+            say(f"going on with what was read last: {error}")
+            return self._kept
+        if self._kept:
+            # What the disk had no room for.
+            cluster.ledger = self._kept[0].ledger
+        self._text, self._kept = text, (cluster, wanted)
+        return self._kept
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait for the next look, or for the file to go."""
+        until = time.monotonic() + max(seconds, 1.0)
+        while self._file.exists() and time.monotonic() < until:
+            time.sleep(0.5)
 
 
-def _read(file: Path) -> Settings:
-    return settings(json.loads(file.read_text()), str(file))
+def main(file: Path, stands_by: bool = False) -> None:
+    """Watch; while another process does, stand by or end."""
+    with suppress(OSError):
+        log = os.open(file.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+    try:
+        lock = file.with_suffix(".lock").open("a")
+    except OSError as error:
+        # Two that end the same machines do no harm; none does.
+        say(f"no lock: {error}")
+        Watch(file).run()
+        return
+    with lock:
+        if stands_by or _lock(lock):
+            if stands_by:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            Watch(file, lock.fileno()).run()
 
 
-def _sleep(file: Path, seconds: float) -> None:
-    """Wait for the next look, or for the file to go."""
-    until = time.monotonic() + max(seconds, 1.0)
-    while file.exists() and time.monotonic() < until:
-        time.sleep(0.5)
+def _lock(lock: TextIO) -> bool:
+    for _ in range(TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(TRY_SECONDS)
+        else:
+            return True
+    return False
 
 
-def _say(text: str) -> None:
-    print(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {text}", flush=True)
+def say(text: str) -> None:
+    """Write a line for whoever looks later, if there is room for it."""
+    line = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {text}\n"
+    with suppress(OSError):
+        os.write(1, line.encode(errors="backslashreplace"))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), watcher.STAND_BY in sys.argv[2:])

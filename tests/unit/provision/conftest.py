@@ -16,6 +16,12 @@ from .rental import KEY, Site
 from .world import EAST, GH200, H100, WEST, World
 
 
+@pytest.fixture(autouse=True)
+def no_systemd_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let no test leave a unit with the user who runs it."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "no-runtime"))
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     types = [

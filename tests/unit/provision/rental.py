@@ -23,6 +23,7 @@ def variables(directory: Path, cloud: Cloud) -> dict[str, Any]:
     (directory / "key").chmod(0o600)
     return {
         "cluster_name": "r1",
+        "provision_provider": "lambda",
         "lambda_api_key_file": str(directory / "key"),
         "lambda_ssh_key_name": "mine",
         "lambda_instance_types": [GH200],
@@ -63,4 +64,4 @@ class Site:
 
 
 def machines(name: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "lambda_machines": more}
+    return {"name": name, "rented_machines": more}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from vllm_ansible.provision.accepted import refuses_login
 
@@ -25,6 +28,13 @@ def spoilt() -> dict[str, Any]:
     return probe
 
 
+def mixed_up() -> dict[str, Any]:
+    """Return what two devices did of which one gets other bytes than the other sends."""
+    probe: dict[str, Any] = json.loads((ROOT / "tests/data/h100-probe.json").read_text())
+    probe["peers"]["pairs"][0]["wrong_words"] = 9
+    return probe
+
+
 def place(directory: Path, probe: dict[str, Any] | None = None) -> dict[str, str]:
     """Copy what is tested, so that state/ is the test's own; say in the probe's place what it did.
 
@@ -38,6 +48,8 @@ def place(directory: Path, probe: dict[str, Any] | None = None) -> dict[str, str
         (directory / "src").symlink_to(ROOT / "src")
         shutil.copytree(ROOT / "action_plugins", directory / "action_plugins")
     return {
+        # Where the machine's own mark goes.
+        "HOME": str(directory),
         "ANSIBLE_LIBRARY": f"{library}:{ROOT / 'library'}",
         "ANSIBLE_ACTION_PLUGINS": str(directory / "action_plugins"),
     }
@@ -45,7 +57,11 @@ def place(directory: Path, probe: dict[str, Any] | None = None) -> dict[str, str
 
 def rented(identity: str, **more: Any) -> dict[str, Any]:
     """Return the variables of a rented machine."""
-    return {"cluster_name": "r1", "provision_machine": {"id": identity}, **more}
+    return {
+        "cluster_name": "r1",
+        "provision_machine": {"id": identity, "launched_here": True},
+        **more,
+    }
 
 
 def accept(**more: Any) -> dict[str, Any]:
@@ -72,9 +88,16 @@ def test_one_that_answers_and_computes_is_accepted(play: Any, tmp_path: Path) ->
     assert "accepted" not in played.tasks["check"]["one"]
 
 
-def test_one_that_computes_wrong_is_not(play: Any, tmp_path: Path) -> None:
-    look = play([accept()], {"one": rented("a")}, place(tmp_path, spoilt()))["look"]
+@pytest.mark.parametrize(
+    ("probe", "words"),
+    [(spoilt(), "3 elements of matmul_fp32 are wrong"), (mixed_up(), "9 words came changed")],
+)
+def test_one_that_computes_or_copies_wrong_is_not(
+    play: Any, tmp_path: Path, probe: dict[str, Any], words: str
+) -> None:
+    look = play([accept()], {"one": rented("a")}, place(tmp_path, probe))["look"]
     assert not look["accepted"]
+    assert words in look["reason"]
     assert "expected" in look["reason"]
 
 
@@ -123,3 +146,49 @@ def test_a_connection_that_is_lost_while_it_is_looked_at_is_a_reason(
     look = play([accept()], {"one": host}, place(tmp_path, PROBE))["look"]
     assert look["accepted"] is False
     assert look["reason"].startswith("lost while it was looked at")
+
+
+def test_one_that_this_state_has_not_launched_is_not_measured(play: Any, tmp_path: Path) -> None:
+    # A fresh clone, while the machine serves: its probe would fail, and so would an answer.
+    host = rented("a", **NOWHERE)
+    host["provision_machine"]["launched_here"] = False
+    look = play([accept()], {"one": host}, place(tmp_path))["look"]
+    assert look["accepted"]
+    assert look["told"] == "rented before, not by this state/: not measured"
+
+
+def test_what_is_kept_here_may_be_lost_once_the_machine_carries_its_mark(
+    play: Any, tmp_path: Path
+) -> None:
+    hosts = {"one": rented("a"), "two": rented("b")}
+    play([accept()], hosts, place(tmp_path, PROBE))
+    shutil.rmtree(tmp_path / "state")
+    # Busy now: it would fail the probe.
+    played = play([accept()], {**hosts, "new": rented("c")}, place(tmp_path, spoilt()))
+    looks = played.tasks["look"]
+    assert looks["one"]["accepted"] and looks["two"]["accepted"]
+    assert looks["one"]["told"] == "found fit before, by its own mark: not measured"
+    assert not looks["new"]["accepted"]
+
+
+def test_one_that_runs_processes_of_the_cluster_is_not_measured(play: Any, tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster"
+    cluster.mkdir()
+    engine = subprocess.Popen(["sleep", "300"], cwd=cluster)
+    try:
+        task = accept(cluster_dirs=[str(cluster)])
+        look = play([task], {"one": rented("a")}, place(tmp_path, spoilt()))["look"]
+    finally:
+        engine.kill()
+        engine.wait()
+    assert look["accepted"]
+    assert look["told"] == "runs 1 processes of this cluster: not measured"
+
+
+def test_a_node_of_an_allocation_is_measured_and_keeps_no_mark(play: Any, tmp_path: Path) -> None:
+    host = rented("12-0-node")
+    del host["provision_machine"]["launched_here"]
+    assert play([accept()], {"one": host}, place(tmp_path, PROBE))["look"]["accepted"]
+    assert list(tmp_path.glob(".vllm-ansible-fit-*")) == []
+    play([accept()], {"one": rented("a")}, place(tmp_path, PROBE))
+    assert [one.name for one in tmp_path.glob(".vllm-ansible-fit-*")] == [".vllm-ansible-fit-a"]

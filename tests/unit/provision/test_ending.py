@@ -30,7 +30,7 @@ def test_a_launch_whose_answer_was_lost_is_waited_for_and_ended(world: World) ->
     world.cloud.lose_launch_replies = 1
     (offer, *_) = fleet.offers()
     with pytest.raises(ReplyLost):
-        fleet.launch(0, offer)
+        fleet.launch([0], offer)
     assert len(end(world).ended) == 1
     assert world.slots == []
     assert world.fleet().pending is None

@@ -35,7 +35,7 @@ def test_machines_are_rented_once_told_with_their_price_and_ended(site: Site) ->
 
 
 def test_a_check_asks_for_lists_only_and_says_what_would_be_done(site: Site) -> None:
-    told = site(machines("rent"), {"name": "orphans", "lambda_orphans": {}}, flags=("--check",))
+    told = site(machines("rent"), {"name": "orphans", "rented_orphans": {}}, flags=("--check",))
     assert told["rent"]["changed"]
     assert told["rent"]["evidence"]["summary"] == (
         f"2 of 2 would be rented: {GH200} in {EAST}, $2.98/h"
@@ -115,7 +115,7 @@ def test_what_nobody_claims_is_listed_and_ended_by_id_alone(site: Site) -> None:
     (one, other) = sorted(site.cloud.account.instances)
 
     def orphans(name: str, **more: Any) -> dict[str, Any]:
-        return {"name": name, "lambda_orphans": more}
+        return {"name": name, "rented_orphans": more}
 
     told = site(
         orphans("list"),

@@ -119,7 +119,7 @@ def test_a_controller_killed_in_the_middle_of_a_launch_leaks_nothing(world: Worl
 
     api.launch = killed  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        fleet.launch(0, offer)
+        fleet.launch([0], offer)
     assert world.fleet().pending is not None
     assert world.converge(2).launched == [1]
     assert world.slots == ["r1-0", "r1-1"]

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import yaml
 from tests.emulators.lambda_account import Account
 from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
+from vllm_ansible.provision.watcher import lives
 
 ROOT = Path(__file__).parents[3]
 
@@ -182,3 +184,22 @@ def test_a_key_that_lambda_does_not_know_is_told_in_its_words(site: Site) -> Non
     assert done.returncode != 0
     assert "API key was invalid, expired, or deleted" in done.stderr
     assert "another" not in done.stderr
+
+
+def test_every_command_says_first_that_nobody_watches_the_limits(site: Site) -> None:
+    launch(site, 0)
+    site.variables["max_hours"] = 9
+    meter = site.directory / "state/r1/lambda-meter.json"
+    try:
+        first = site.run()
+        assert "nobody has watched max_hours and max_cost of r1 so far: 1 machines" in first.stderr
+        assert json.loads(first.stdout)["gpu"]["hosts"] == ["r1-0", "r1-1"]
+        # It watches now, and there is nothing to say.
+        assert lives(meter)
+        assert "limits" not in site.run().stderr
+    finally:
+        meter.unlink(missing_ok=True)
+        until = time.monotonic() + 20
+        while lives(meter):
+            assert time.monotonic() < until
+            time.sleep(0.05)

@@ -37,7 +37,7 @@ def test_a_machine_that_was_launched_and_not_listed_when_all_is_ended_ends_too(
     world.cloud.account.faults.listing_seconds = 20
     fleet = world.fleet()
     (offer, *_) = fleet.offers()
-    fleet.launch(0, offer)  # and then the run is killed
+    fleet.launch([0], offer)  # and then the run is killed
     fleet = world.fleet()
     done = end_all(fleet, 600, world.told.append, lambda: world.now, world.sleep)
     assert len(done.ended) == 1
@@ -64,7 +64,7 @@ def test_an_answer_that_is_lost_late_is_waited_for_from_then_on(world: World) ->
 
     fleet._api.launch = slow  # type: ignore[method-assign]
     with pytest.raises(ReplyLost):
-        fleet.launch(0, offer)
+        fleet.launch([0], offer)
     pending = fleet.pending
     assert pending is not None and pending.at == began + 50
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vllm_ansible.provision.lambda_orphans import Orphan, orphans, unknown
+from vllm_ansible.provision.lambda_orphans import orphans
 from vllm_ansible.provision.lambda_settings import Settings
+from vllm_ansible.provision.orphans import Orphan, unknown
 
 from .world import EAST, GH200, World
 

@@ -99,8 +99,22 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_is_rented(site: Si
     # Where the first line breaks depends on the length of the path, and it ends with the time.
     told = " ".join(done.stdout.split())
     assert "engine large with " in told
-    assert "found no layout is expected to run; TP1 PP2: the weights alone" in told
+    assert "found TP1 PP2: the weights alone" in told
     assert " provision " not in done.stdout
+
+
+def test_what_nobody_could_check_is_not_rented_unless_allowed(site: Site) -> None:
+    site.variables["engines"] = [{"name": "large", "model": "/data/nowhere"}]
+    done = site.run("--tags", "provision")
+    told = " ".join(done.stdout.split())
+    print(done.stdout)
+    assert done.returncode != 0
+    assert "fit of large not checked: its config.json cannot be read" in told
+    assert "room for large does not hold on machines that are not rented yet" in told.lower()
+    assert "fix give the controller a way to the hub" in told
+    allowed = site.run("--tags", "provision", "--check", "-e", "plan_allow_unchecked=true")
+    assert allowed.returncode == 0, allowed.stdout
+    assert "would be rented" in " ".join(allowed.stdout.split())
 
 
 def test_a_stage_that_is_run_too_early_says_so_once(site: Site) -> None:

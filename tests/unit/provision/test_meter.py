@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,15 +9,14 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.planner.problem import PlanError
 from vllm_ansible.provision.fleet import Machine
-from vllm_ansible.provision.lambda_settings import Settings, settings
+from vllm_ansible.provision.lambda_settings import Settings
 from vllm_ansible.provision.ledger import Ledger
 from vllm_ansible.provision.limits import seconds_left, spent
-from vllm_ansible.provision.meter import watch
 
+from .watched import HOUR, Watched
 from .world import EAST, GH200, World
-
-HOUR = 3600.0
 
 
 def limits(**more: Any) -> Settings:
@@ -61,60 +59,6 @@ def test_nothing_is_spent_where_nothing_is_rented(tmp_path: Path) -> None:
     nothing = Ledger(tmp_path / "none.json")
     assert spent(nothing, limits(max_seconds=1, max_cents=1), 9e9) == ""
     assert seconds_left(nothing, limits(max_seconds=1, max_cents=1), 9e9) is None
-
-
-class Watched:
-    """A cluster with two machines, and the process that watches its limits."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.key = world.directory / "key"
-        self.key.write_text("secret")
-        self.key.chmod(0o600)
-        self.file = world.directory / "state" / "r1" / "lambda-meter.json"
-        # The watcher has no other clock than the machine's.
-        world.now = time.time() - HOUR
-        world.cloud.account.faults.boot_seconds = 0
-        world.cloud.account.faults.terminating_seconds = 0
-        world.converge(2)
-
-    def watch(self, **more: Any) -> bool:
-        variables = {
-            "cluster_name": "r1",
-            "lambda_api_key_file": str(self.key),
-            "lambda_ssh_key_name": "mine",
-            "lambda_instance_types": [GH200],
-            "lambda_regions": [EAST],
-            "lambda_endpoint": self.world.cloud.url,
-            "lambda_request_seconds": 0,
-            "node_count": 2,
-            **more,
-        }
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        return watch(self.file, variables, settings(variables, "here"))
-
-    def wait(self, seconds: float = 20) -> None:
-        """Wait until the process has ended."""
-        until = time.monotonic() + seconds
-        while self.file.exists() or self.runs:
-            assert time.monotonic() < until, self.log
-            time.sleep(0.05)
-
-    @property
-    def runs(self) -> bool:
-        lock = self.file.with_suffix(".lock")
-        if not lock.exists():
-            return False
-        with lock.open() as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
-
-    @property
-    def log(self) -> str:
-        return self.file.with_suffix(".log").read_text()
 
 
 @pytest.fixture
@@ -171,8 +115,17 @@ def test_an_api_that_fails_is_asked_again(watched: Watched) -> None:
     watched.world.cloud.key = "another"
     watched.watch(max_hours=0.5)
     until = time.monotonic() + 20
-    while "no look:" not in (watched.log if watched.file.with_suffix(".log").exists() else ""):
+    while "no look:" not in watched.log:
         assert time.monotonic() < until
         time.sleep(0.05)
     assert watched.world.slots == ["r1-0", "r1-1"]
     assert watched.file.exists()
+
+
+@pytest.mark.parametrize("name", ["max_hours", "max_cost", "max_usd_per_hour"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, "nan", "-inf"])
+def test_a_limit_that_is_no_number_is_refused_by_name(
+    watched: Watched, name: str, value: float | str
+) -> None:
+    with pytest.raises(PlanError, match=f"{name} is "):
+        watched.watch(**{name: value})

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from .rental import Site, machines
+from .rental import KEYSCAN, ROOT, Site, machines
 from .world import EAST
 
 
@@ -70,6 +75,8 @@ def test_machines_that_somebody_else_has_rented_are_left_to_them(site: Site, sta
         for tag in one["tags"]:
             if tag["key"] == "vllm-ansible:owner":
                 tag["value"] = "ann@elsewhere"
+    # Of another controller: this state/ has launched none of them.
+    (site.directory / "state/r1/lambda-state-id").unlink()
     site.cloud.log.clear()
     told = site(machines("again", state=state))["again"]
     assert told["failed"]
@@ -92,9 +99,78 @@ def test_a_second_machine_of_a_slot_is_an_orphan(site: Site) -> None:
         "tags": [*tags, {"key": "vllm-ansible:since", "value": "9999999999"}],
     }
     (second,) = site.cloud.account.launch(again)["instance_ids"]
-    look = {"name": "look", "lambda_orphans": {}}
-    check = {"name": "check", "lambda_orphans": {"end": [second]}, "check_mode": True}
+    look = {"name": "look", "rented_orphans": {}}
+    check = {"name": "check", "rented_orphans": {"end": [second]}, "check_mode": True}
     told = site(look, check)
     assert [one["id"] for one in told["look"]["orphans"]] == [second]
     assert "whose slot 0 has a machine already" in told["look"]["lines"][0]
     assert told["check"]["lines"][0].startswith("would be ended: ")
+
+
+def rename_owner(site: Site) -> None:
+    """Let the machines have been rented under another name of this machine."""
+    for one in site.cloud.account.instances.values():
+        for tag in one["tags"]:
+            if tag["key"] == "vllm-ansible:owner":
+                tag["value"] = "ann@container-1"
+
+
+@pytest.mark.parametrize("state", ["present", "absent"])
+def test_what_this_state_has_launched_is_ours_whatever_this_machine_is_called(
+    site: Site, state: str
+) -> None:
+    site(machines("rent"))
+    rename_owner(site)
+    told = site(machines("again", state=state))["again"]
+    assert not told.get("failed"), told
+    assert site.paid_for == ([] if state == "absent" else ["r1-0", "r1-1"])
+
+
+def test_an_owner_that_is_set_holds_from_any_container(site: Site) -> None:
+    site(machines("rent"), lambda_owner="team-a")
+    # Another container, and nothing kept.
+    (site.directory / "state/r1/lambda-state-id").unlink()
+    refused = site(machines("end", state="absent"))["end"]
+    assert "were rented by team-a" in refused["msg"] and "set lambda_owner" in refused["fix"]
+    assert not site(machines("end", state="absent"), lambda_owner="team-a")["end"].get("failed")
+    assert site.paid_for == []
+
+
+def test_a_fresh_clone_ends_no_machine_that_shows_no_key(site: Site) -> None:
+    site(machines("rent"))
+    shutil.rmtree(site.directory / "state")
+    # The network is slow, or one of them busy: the other one shows its key.
+    keyscan = site.directory / "bin/ssh-keyscan"
+    keyscan.write_text(f"#!/bin/sh\ncase $* in *198.51.100.1) exit;; esac\n{KEYSCAN[10:]}")
+    told = site(machines("again", ssh_seconds=0))["again"]
+    assert told["failed"]
+    assert "was not launched from this state/, and may serve: it is not ended" in told["msg"]
+    assert site.paid_for == ["r1-0", "r1-1"]
+    assert site.cloud.writes.count("/api/v1/instance-operations/terminate") == 0
+
+
+def test_a_full_disk_is_said_before_anything_is_rented(site: Site) -> None:
+    (site.directory / "state").write_text("no directory")
+    told = site(machines("rent"), max_hours=2)["rent"]
+    assert told["failed"] and told["msg"].startswith("nothing more is rented: ")
+    assert site.cloud.writes == []
+
+
+HOLD = str(ROOT / "roles/provision/tasks/hold.yml")
+
+
+def test_renting_holds_the_cluster_of_a_head_that_is_there(play: Any, tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster"
+    cluster.mkdir()
+    task = {"name": "hold", "ansible.builtin.include_tasks": HOLD}
+    head = {
+        "provision_machine": {"id": "a"},
+        "provision_head_dir": str(cluster),
+        "provision_become": False,
+    }
+    assert "failed" not in play([task], {"here": head}).tasks["Hold the cluster"]["here"]
+    held = json.loads((cluster / "lock.json").read_text())
+    other = {**held, "run": "another", "holder": {"user": "ann", "host": "elsewhere"}}
+    (cluster / "lock.json").write_text(json.dumps(other))
+    refused = play([task], {"here": head}).tasks["Hold the cluster"]["here"]
+    assert refused["failed"] and "ann" in str(refused)

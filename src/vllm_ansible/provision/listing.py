@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,18 +12,18 @@ from typing import Any
 from . import files
 
 FRESH_SECONDS = 60.0
-# A listed instance carries secrets of its own: only these fields are kept.
-KEPT = (
-    *("id", "name", "ip", "private_ip", "status", "hostname", "region", "instance_type", "tags"),
-    *("file_system_mounts", "firewall_rulesets"),
-)
 
 
 class Listing:
-    """A file that holds instances as they were listed, and when."""
+    """A file that holds instances as they were listed, and when.
 
-    def __init__(self, file: Path, now: Callable[[], float] = time.time) -> None:
-        self._file, self._now = file, now
+    A listed instance may carry secrets of its own: only the `names` of it are kept.
+    """
+
+    def __init__(
+        self, file: Path, names: Sequence[str], now: Callable[[], float] = time.time
+    ) -> None:
+        self._file, self._names, self._now = file, names, now
 
     def fresh(self) -> list[dict[str, Any]] | None:
         """Return the instances of the last minute; None if there is no such list."""
@@ -36,7 +37,9 @@ class Listing:
         return instances if 0 <= age < FRESH_SECONDS else None
 
     def keep(self, instances: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Keep what was listed, without tokens, and return it."""
-        kept = [{name: one[name] for name in KEPT if name in one} for one in instances]
-        files.write(self._file, json.dumps({"at": self._now(), "instances": kept}))
+        """Keep what was listed, without secrets, and return it."""
+        kept = [{name: one[name] for name in self._names if name in one} for one in instances]
+        with contextlib.suppress(OSError):
+            # Kept for speed alone: a full disk keeps nobody from seeing what is rented.
+            files.write(self._file, json.dumps({"at": self._now(), "instances": kept}))
         return kept

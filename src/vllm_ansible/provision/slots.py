@@ -1,4 +1,4 @@
-"""The hosts of a cluster at Lambda: a name for each slot, with addresses once it has a machine.
+"""The hosts of a rented cluster: a name for each slot, with addresses once it has a machine.
 
 Every slot is a host from the start, with what its type of instance is known to have. So a layout
 is planned, and refused, before anything is rented; and a stage that is run too early fails on hosts
@@ -8,14 +8,12 @@ without an address instead of finding nobody to work on.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .fleet import GONE, NOWHERE, READY, Machine
-from .lambda_settings import Settings, devices_of
-
-USER = "ubuntu"
+from .provider import Provider, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +25,38 @@ class Host:
     variables: Mapping[str, Any]
 
 
-def hosts(settings: Settings, machines: Iterable[Machine]) -> list[Host]:
-    """Return a host for each slot; the first is the head, the last ones are spares."""
+def hosts(
+    settings: Settings,
+    machines: Iterable[Machine],
+    launched_here: Callable[[Machine], bool] = lambda _: False,
+) -> list[Host]:
+    """Return a host for each slot; the first is the head, the last ones are spares.
+
+    `launched_here` tells the machines that this controller's state/ has launched.
+    """
     by_slot: dict[int, Machine] = {}
     for one in sorted(machines, key=lambda machine: (machine.status != READY, machine.since)):
         if one.status not in GONE:
             by_slot.setdefault(one.slot, one)
     return [
-        _host(settings, slot, by_slot.get(slot)) for slot in range(settings.count + settings.spares)
+        _host(settings, slot, by_slot.get(slot), launched_here)
+        for slot in range(settings.count + settings.spares)
     ]
 
 
-def shared(settings: Settings, machines: Iterable[Machine], known_hosts: str) -> dict[str, Any]:
+def shared(
+    cloud: Provider, settings: Settings, machines: Iterable[Machine], known_hosts: str
+) -> dict[str, Any]:
     """Return what all hosts have in common; an inventory's own group_vars say otherwise."""
     variables: dict[str, Any] = {
-        "ansible_user": USER,
-        "provision_provider": "lambda",
+        "ansible_user": cloud.user,
+        "provision_provider": cloud.name,
         "ansible_ssh_common_args": (
             f"-o 'UserKnownHostsFile=\"{known_hosts}\"' -o StrictHostKeyChecking=yes"
         ),
     }
     kind = next((one.type for one in machines if one.status not in GONE), settings.types[0])
-    if devices := devices_of(kind):
+    if devices := cloud.devices_of(kind):
         count, model = devices
         variables |= {"accelerator_count": count, "accelerator_model": model}
     return variables
@@ -62,7 +70,12 @@ def _address(machine: Machine) -> str:
         return NOWHERE
 
 
-def _host(settings: Settings, slot: int, machine: Machine | None) -> Host:
+def _host(
+    settings: Settings,
+    slot: int,
+    machine: Machine | None,
+    launched_here: Callable[[Machine], bool],
+) -> Host:
     role = ("gpu", "head" if slot == 0 else "worker") if slot < settings.count else ("spare",)
     variables: dict[str, Any] = {"ansible_host": NOWHERE}
     if machine:
@@ -73,6 +86,7 @@ def _host(settings: Settings, slot: int, machine: Machine | None) -> Host:
                 "type": machine.type,
                 "region": machine.region,
                 "status": machine.status,
+                "launched_here": launched_here(machine),
             },
         }
     return Host(f"{settings.cluster}-{slot}", role, variables)

@@ -1,0 +1,186 @@
+"""See that every slot of a cluster has a rented machine; see library/rented_machines.py."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from vllm_ansible.inventory.play_variables import plain
+from vllm_ansible.inventory.state_owner import claim_for_run
+from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.provision.cluster import Cluster
+from vllm_ansible.provision.convergence import Outcome, converge
+from vllm_ansible.provision.ending import end_all
+from vllm_ansible.provision.fleet import ENDED, GONE, Wish, next_step
+from vllm_ansible.provision.host_keys import HostKeys
+from vllm_ansible.provision.limits import seconds_left, spent
+from vllm_ansible.provision.provider import Settings, provider
+from vllm_ansible.provision.watcher import after_reboot, watch
+from vllm_ansible.provision.words import (
+    all_unfit,
+    announced,
+    ended,
+    not_ours_to_end,
+    told,
+    unwritten,
+    would_end,
+)
+from vllm_ansible.record import plays
+from vllm_ansible.record.progress import Progress
+
+ENDING_SECONDS = 600.0
+# Machines that show no SSH key are replaced so often.
+TRIES = 3
+STATE = Path(__file__).resolve().parents[1] / "state"
+ARGUMENTS = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "rejected": {"type": "dict", "default": {}},
+    "silence_seconds": {"type": "float", "default": 3600},
+    "boot_seconds": {"type": "float", "default": 1800},
+    "ssh_seconds": {"type": "float", "default": 600},
+}
+
+
+class ActionModule(ActionBase):
+    """Ask, launch, wait and replace from the controller; no host is touched."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the machines of the slots, what they cost, and what was done."""
+        variables = task_vars or {}
+        # Before any wait: a run may end while another one holds the machines.
+        self._started_by = os.getppid()
+        result = dict(super().run(tmp, variables))
+        _, asked = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        self._cloud = provider(str(variables["provision_provider"]))
+        try:
+            wanted = self._cloud.settings(self._own(variables), "the inventory")
+            cluster = self._cloud.cluster(wanted, STATE)
+            if asked["state"] == "absent":
+                return {**result, **self._end(cluster)}
+            wish = Wish(
+                wanted.count,
+                wanted.spares,
+                wanted.max_cents_per_hour,
+                asked["boot_seconds"],
+                self._cloud.together,
+            )
+            if self._task.check_mode:
+                return {**result, **self._announce(cluster, wish, dict(asked["rejected"]))}
+            with cluster.alone(self._line.show):
+                claim_for_run(STATE / wanted.cluster, variables)
+                self._begin(cluster, variables, wanted)
+                done = self._provide(cluster, wanted, wish, asked)
+                # Again, for it may have found nothing to watch before.
+                watch(cluster.meter, self._own(variables), wanted)
+            left = seconds_left(cluster.ledger, wanted, time.time())
+            watched = "" if left is None else after_reboot(cluster.meter)
+            return {**result, **told(self._cloud, done, wish, left, watched)}
+        except PlanError as refused:
+            return {**result, "failed": True, **as_result(refused.problems)}
+        except self._cloud.errors as error:
+            return {**result, "failed": True, **self._cloud.refusal(error)}
+        except OSError as error:
+            return {**result, "failed": True, **unwritten(error)}
+
+    @cached_property
+    def _line(self) -> Progress:
+        return Progress(Display(), plays.stage(self._task.play), self._task.get_name())
+
+    def _begin(self, cluster: Cluster, variables: Mapping[str, Any], wanted: Settings) -> None:
+        """Have the limits watched before there is anything to pay for."""
+        machines = cluster.machines()
+        cluster.claim(machines)
+        cluster.keep_state()
+        if not machines and cluster.fleet().pending is None:
+            # Whoever ended the last ones: what they have cost is no part of this.
+            cluster.ledger.close()
+        watch(cluster.meter, self._own(variables), wanted)
+
+    def _provide(
+        self, cluster: Cluster, wanted: Settings, wish: Wish, asked: Mapping[str, Any]
+    ) -> Outcome:
+        """Bring every slot to a machine that shows its SSH key."""
+        line = self._line
+        rejected = dict(asked["rejected"])
+        fleet, keys = cluster.fleet(), HostKeys(cluster.known_hosts)
+        living = [one for one in fleet.machines() if one.status not in GONE]
+        for region in {one.region for one in living}:
+            # Also where nothing is launched: who may reach them may have changed.
+            cluster.surroundings.ready(region)
+
+        def stopped() -> str:
+            # A worker of Ansible outlives its terminal, and nobody would see what it rents.
+            gone = os.getppid() != self._started_by
+            return "the run is gone" if gone else spent(cluster.ledger, wanted, time.time())
+
+        done = Outcome(surroundings=cluster.surroundings.changed)
+        done.stopped = all_unfit(self._cloud, living, rejected)
+        if done.stopped:
+            done.machines = living
+            return done
+        here = cluster.launched_here
+        for _ in range(TRIES):
+            silence = asked["silence_seconds"]
+            done.add(converge(fleet, wish, rejected, silence, line.show, spent=stopped))
+            cluster.machines()
+            if done.stopped:
+                return done
+            line.show(f"{len(done.machines)} machines are up; waiting for their SSH keys")
+            addresses = {one.id: one.address for one in done.machines}
+            silent = keys.learn(addresses, asked["ssh_seconds"], lambda: bool(stopped()))
+            if not silent:
+                return done
+            if others := [one for one in done.machines if one.id in silent and not here(one)]:
+                done.stopped = not_ours_to_end(self._cloud, others, asked["ssh_seconds"])
+                return done
+            why = f"showed no SSH key within {asked['ssh_seconds']:.0f} s"
+            rejected = dict.fromkeys(silent, why)
+            done.stopped = stopped() or all_unfit(self._cloud, done.machines, rejected)
+            if done.stopped:
+                return done
+        done.stopped = f"{len(silent)} machines {why}, and so did those that they replace"
+        return done
+
+    def _end(self, cluster: Cluster) -> dict[str, Any]:
+        """End every machine of the cluster, and say what it has cost."""
+        if self._task.check_mode:
+            return would_end(cluster.machines())
+        with cluster.alone(self._line.show):
+            cluster.claim(cluster.machines())
+            done = end_all(cluster.fleet(), ENDING_SECONDS, self._line.show)
+            left = [one for one in cluster.machines() if one.status != ENDED]
+            cents = cluster.ledger.cents(time.time())
+            if not left:
+                cluster.ledger.close()
+                cluster.meter.unlink(missing_ok=True)
+                cluster.accepted.forget()
+                cluster.surroundings.remove()
+        return ended(self._cloud, done, cents, left)
+
+    def _announce(self, cluster: Cluster, wish: Wish, rejected: dict[str, str]) -> dict[str, Any]:
+        """Say what would be rented or replaced; nothing is asked for but lists."""
+        fleet = cluster.fleet()
+        machines = cluster.machines()
+        step = next_step(wish, machines, fleet.offers(), fleet.pending, rejected, time.time())
+        return announced(self._cloud, machines, step, wish, rejected)
+
+    def _own(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the variables that say what is rented, evaluated."""
+        return {
+            name: plain(self._templar.template(variables[name]))
+            for name in self._cloud.read
+            if name in variables
+        }

@@ -1,0 +1,56 @@
+#!/usr/bin/python
+"""See that every slot has a machine; the work is done by the action plugin of this name."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rented_machines
+short_description: See that every slot of a cluster has a rented machine that is up
+description:
+  - Counts what the cluster has, by its tags, before it asks for more; launches what is missing,
+    waits until all are up, and replaces what is unhealthy, never boots, or was rejected.
+  - A launch whose answer was lost is looked for in the list of instances before it is made again,
+    by this run or by the next one.
+  - Runs on the controller, in the turns that the provider allows. In check mode it only lists.
+author: The vllm-ansible authors
+options:
+  state:
+    description: Whether the cluster has its machines afterwards, or none.
+    type: str
+    choices: [present, absent]
+    default: present
+  rejected:
+    description: Machines that were not accepted, by id, each with the reason; they are replaced.
+    type: dict
+    default: {}
+  silence_seconds:
+    description: How long nothing may move, capacity included, before it is given up.
+    type: float
+    default: 3600
+  boot_seconds:
+    description: How long a machine may boot before it is replaced.
+    type: float
+    default: 1800
+  ssh_seconds:
+    description: How long a machine that is up may take to show its SSH key before it is replaced.
+    type: float
+    default: 600
+"""
+
+EXAMPLES = r"""
+- name: Rent what the cluster lacks
+  rented_machines:
+  run_once: true
+"""
+
+RETURN = r"""
+machines:
+  description: The machines of the slots, with addresses and price in US cents an hour.
+  type: list
+  elements: dict
+  returned: always
+cents_per_hour:
+  description: What they cost together.
+  type: int
+  returned: not in check mode
+"""

@@ -1,0 +1,69 @@
+"""Fill an inventory with the machines that a provider rents out: what all such plugins do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.template import trust_as_template
+
+from vllm_ansible.inventory.provider import (
+    REPOSITORY,
+    refuse,
+    refuse_told,
+    touches_machines,
+    variables,
+    warn,
+)
+from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.provision.provider import provider
+from vllm_ansible.provision.slots import hosts, shared
+from vllm_ansible.provision.watcher import revive
+
+
+def fill(
+    plugin: Any, name: str, loader: Any, path: str, state: Path = REPOSITORY / "state"
+) -> None:
+    """Make one host for each slot of the cluster that an inventory of a provider describes."""
+    cloud = provider(name)
+    place = Path(path).parent / "group_vars"
+    try:
+        said = variables(loader, plugin.templar, place, cloud.read)
+        wanted = cloud.settings(said, f"{place}/all.yml")
+        cluster = cloud.cluster(wanted, state)
+        if asks := touches_machines():
+            machines = cluster.machines(cached=True)
+            if cluster.is_ours(machines):
+                warn("limits", revive(cluster.meter, machines, said, wanted))
+        else:
+            wanted.ready()
+            machines = []
+    except PlanError as refused:
+        refuse(refused.problems)
+    except cloud.errors as error:
+        refuse_told([cloud.refusal(error)])
+    for group in ("gpu", "head", "worker", "spare"):
+        plugin.inventory.add_group(group)
+    common = shared(cloud, wanted, machines, str(cluster.known_hosts))
+    if not asks:
+        common["provision_unasked"] = cloud.title
+    for variable, value in common.items():
+        # Not of all hosts: an inventory may name others, such as this one.
+        for group in ("gpu", "spare"):
+            plugin.inventory.set_variable(group, variable, _trusted(value))
+    for host in hosts(wanted, machines, cluster.launched_here):
+        for group in host.groups:
+            plugin.inventory.add_host(host.name, group=group)
+        for variable, value in host.variables.items():
+            known = variable == "ansible_host"
+            value = _trusted(value) if known else value
+            plugin.inventory.set_variable(host.name, variable, value)
+
+
+def _trusted(value: Any) -> Any:
+    """Return a text of our own, or an address, as one of an inventory file.
+
+    What a provider says may never be evaluated, and `ansible-inventory` marks it as such for its
+    readers, of whom not all understand the mark.
+    """
+    return trust_as_template(value) if isinstance(value, str) else value

@@ -1,0 +1,213 @@
+"""The limits hold with a full disk, after a kill, a reboot and the loss of what was kept."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_ansible.provision import watcher
+from vllm_ansible.provision.fleet import Machine
+from vllm_ansible.provision.lambda_cluster import LambdaCluster
+from vllm_ansible.provision.lambda_settings import settings
+
+from .watched import HOUR, Watched
+from .world import EAST, GH200, World
+
+SOON = 1 + 6 / HOUR
+
+
+def _until(so: Callable[[], bool], watched: Watched, seconds: float = 30) -> None:
+    until = time.monotonic() + seconds
+    while not so():
+        assert time.monotonic() < until, watched.log
+        time.sleep(0.05)
+
+
+def _end(watched: Watched) -> None:
+    watched.file.unlink(missing_ok=True)
+    _until(lambda: not watched.processes, watched)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with 256 KiB, which takes root."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(place)],
+        capture_output=True,
+        check=False,
+    )
+    if made.returncode:
+        pytest.skip("needs root to mount a file system; the limit on files shows the same")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def _fill(place: Path) -> None:
+    with (place / "filler").open("wb", buffering=0) as filler:
+        for size in (4096, 1):
+            try:
+                while filler.write(b"x" * size):
+                    pass
+            except OSError:
+                continue
+
+
+def test_a_full_disk_keeps_the_watcher_from_nothing(world: World, small_disk: Path) -> None:
+    watched = Watched(world, small_disk / "state")
+    watched.watch(max_hours=SOON)
+    _fill(small_disk)
+    with pytest.raises(OSError, match="No space left"):
+        (small_disk / "more").write_text("x")
+    _until(lambda: world.slots == [], watched)
+    (small_disk / "filler").unlink()
+    _until(lambda: not watched.processes, watched)
+    # Gone with the last machine, not of a traceback.
+    assert not watched.file.exists() and "Traceback" not in watched.log
+
+
+def test_no_write_is_needed_to_end_the_machines(world: World) -> None:
+    watched = Watched(world)
+    watched.watch(max_hours=SOON)
+    (process,) = watched.processes
+    # What a quota or a full disk does to somebody who is not root: no file takes a byte more.
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (0, 0))
+    _until(lambda: world.slots == [], watched)
+    _until(lambda: not watched.processes, watched)
+    assert not watched.file.exists()
+    assert "ending" not in watched.log
+
+
+def test_what_was_kept_may_be_lost_while_machines_run(world: World) -> None:
+    watched = Watched(world)
+    watched.watch(max_hours=SOON)
+    _until(lambda: (watched.file.parent / "lambda-ledger.json").exists(), watched)
+    shutil.rmtree(watched.file.parents[1])
+    _until(lambda: world.slots == [], watched)
+    _until(lambda: not watched.processes, watched)
+
+
+def _machines(watched: Watched) -> list[Machine]:
+    wanted = settings(watched.variables(), "here")
+    return LambdaCluster(wanted, watched.file.parents[1]).machines()
+
+
+def test_a_watcher_that_was_killed_is_said_and_started_again(world: World) -> None:
+    watched = Watched(world)
+    limits: dict[str, Any] = {"max_hours": 9}
+    wanted = settings(watched.variables(**limits), "here")
+
+    def revive() -> str:
+        return watcher.revive(watched.file, _machines(watched), watched.variables(**limits), wanted)
+
+    try:
+        # As in a fresh clone: limits, machines, and nobody who ever looked.
+        told = revive()
+        assert told.startswith("nobody has watched max_hours and max_cost of r1 so far: 2 machines")
+        assert "$2.98/h; a watcher was started now. After a reboot here, the next command" in told
+        assert revive() == ""
+        (process,) = watched.processes
+        os.kill(process, signal.SIGKILL)
+        _until(lambda: not watched.runs, watched)
+        assert revive().startswith("nobody has watched max_hours and max_cost of r1 since 20")
+        assert watched.runs and revive() == ""
+    finally:
+        _end(watched)
+
+
+def test_nothing_is_said_where_nothing_is_limited_or_rented(world: World) -> None:
+    watched = Watched(world)
+    variables = watched.variables()
+    found = _machines(watched)
+    assert watcher.revive(watched.file, found, variables, settings(variables, "here")) == ""
+    limited = watched.variables(max_cost=9)
+    assert watcher.revive(watched.file, [], limited, settings(limited, "here")) == ""
+    assert watched.processes == []
+
+
+def test_a_watcher_that_cannot_be_started_is_said_with_the_way_out(world: World) -> None:
+    watched = Watched(world)
+    variables = watched.variables(max_cost=9)
+    found = [Machine("a", 0, "active", GH200, EAST, 149, "l", 1.0)]
+    # A file where the directory belongs: for root too.
+    (world.directory / "taken").write_text("")
+    file = world.directory / "taken" / "r1" / "lambda-meter.json"
+    told = watcher.revive(file, found, variables, settings(variables, "here"))
+    assert "no watcher can be started" in told and told.endswith("teardown.yml ends them")
+
+
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's systemd that is asked by name alone; the file holds what it was asked."""
+    (tmp_path / "run/systemd").mkdir(parents=True)
+    (tmp_path / "run/systemd/private").touch()
+    (tmp_path / "bin").mkdir()
+    asked = tmp_path / "asked"
+    program = tmp_path / "bin/systemctl"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {asked}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return asked
+
+
+def test_a_unit_stands_by_where_the_user_has_a_systemd(
+    world: World, systemd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(world)
+    name = watcher.unit(watched.file)
+    unit = tmp_path / "config/systemd/user" / name
+    try:
+        watched.watch(max_hours=9)
+        assert systemd.read_text().splitlines() == [
+            "--user daemon-reload",
+            f"--user enable --now --no-block {name}",
+        ]
+        assert "Restart=on-failure" in unit.read_text()
+        monkeypatch.setattr(watcher, "LINGER", tmp_path)
+        assert "loginctl enable-linger" in watcher.after_reboot(watched.file)
+    finally:
+        watcher.end(watched.file)
+        _until(lambda: not watched.processes, watched)
+    assert not unit.exists()
+
+
+def test_the_unit_is_one_that_systemd_takes_whatever_the_path(tmp_path: Path) -> None:
+    file = tmp_path / 'state of "50 %" $HOME' / "r1" / "lambda-meter.json"
+    unit = tmp_path / watcher.unit(file)
+    unit.write_text(watcher.unit_text(file))
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("no systemd on this machine to ask")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert unit.name not in done.stderr, done.stderr
+
+
+def test_who_stands_by_takes_over_when_the_watcher_is_killed(world: World) -> None:
+    watched = Watched(world)
+    watched.watch(max_hours=9)
+    (first,) = watched.processes
+    command = [*watcher._command(watched.file), watcher.STAND_BY]
+    second = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(watcher.SOURCE)})
+    try:
+        os.kill(first, signal.SIGKILL)
+        _until(lambda: first not in watched.processes and watched.runs, watched)
+        assert watched.processes == [second.pid]
+    finally:
+        _end(watched)
+    assert second.wait(20) == 0
