@@ -1,0 +1,30 @@
+"""What a watchdog has found wrong: what it is about, since when, in which words."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong. `key` stays the same while it lasts; times are of time.time()."""
+
+    key: str
+    kind: str
+    engine: str
+    process: str
+    since: float
+    found: str
+    fix: str
+    pid: int = 0
+    stage: str = ""
+
+    @property
+    def follows(self) -> bool:
+        """Tell whether another finding says more: an engine fails because a rank of it does."""
+        return self.kind in ("hung", "refuses")
+
+    def document(self) -> dict[str, Any]:
+        """Return it as the state file holds it."""
+        return asdict(self)

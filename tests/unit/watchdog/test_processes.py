@@ -1,0 +1,118 @@
+"""How looks at processes that follow each other are judged: what lasts, and what ended first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from vllm_ansible.node.watchdog.peers import MISSES, Reached
+from vllm_ansible.node.watchdog.processes import Processes
+from vllm_ansible.node.watchdog.settings import Engine, Peer, Settings
+from vllm_ansible.node.watchdog.snapshot import Process, Waiting
+
+SETTINGS = Settings(
+    host="h1",
+    cluster_dir="/c",
+    state_dir="/s",
+    key_file="/k",
+    py_spy="",
+    answer_seconds=20,
+    on_processors=False,
+    engines=(Engine("r1", (2,)), Engine("r1-b", (0, 1))),
+)
+ROOT = Process(10, 100, 1, "raylet", "/opt/raylet --head", "S", 0)
+RANK = Process(11, 110, 10, "ray::RayWorker", "ray::RayWorkerProc.run", "S", 0)
+
+
+@pytest.fixture
+def judge() -> Processes:
+    return Processes(SETTINGS)
+
+
+def group(*members: Process) -> dict[str, dict[int, Process]]:
+    return {"r1-ray": {one.pid: one for one in members}}
+
+
+def test_a_process_that_a_reader_of_stacks_stops_for_a_moment_is_not_named(
+    judge: Processes,
+) -> None:
+    held = group(ROOT, replace(RANK, state="t"))
+    assert judge.look(held, 0) == []
+    assert judge.look(group(ROOT, RANK), 4) == []
+    assert judge.look(held, 8) == []
+    (found,) = judge.look(held, 15)
+    assert "held by a debugger" in found.found
+
+
+def test_a_stopped_rank_carries_the_number_of_the_only_rank_here(judge: Processes) -> None:
+    held = group(ROOT, replace(RANK, state="T"))
+    judge.look(held, 0)
+    (found,) = judge.look(held, 7)
+    assert found.found.startswith("rank 2 (ray::RayWorkerProc.run), process 11 of r1-ray")
+    assert (found.engine, found.since) == ("r1", 0)
+
+
+def test_a_thread_that_waits_for_a_disk_and_goes_on_is_not_named(judge: Processes) -> None:
+    for second in range(0, 60, 2):
+        waits = replace(RANK, waiting=(Waiting(12, f"switches {second}", "nfs_wait"),))
+        assert judge.look(group(ROOT, waits), second) == []
+    waits = replace(RANK, waiting=(Waiting(12, "switches 58", "nfs_wait"),))
+    (found,) = judge.look(group(ROOT, waits), 58 + 20)
+    assert "waits in the kernel (state D) in nfs_wait" in found.found
+
+
+def test_ranks_that_end_with_their_root_are_one_ended_process(judge: Processes) -> None:
+    judge.look(group(ROOT, RANK), 0)
+    judge.look(group(ROOT, RANK), 10)
+    (found,) = judge.look({}, 12)
+    assert (found.kind, found.process) == ("ended", "r1-ray")
+    assert judge.look(group(replace(ROOT, pid=20, started=900)), 20) == []
+
+
+def test_a_rank_that_ends_alone_is_named_until_another_takes_its_place(judge: Processes) -> None:
+    judge.look(group(ROOT, RANK), 0)
+    judge.look(group(ROOT, RANK), 10)
+    (found,) = judge.look(group(ROOT), 12)
+    assert (found.kind, found.pid) == ("lost", 11)
+    assert judge.look(group(ROOT), 14) == [found]
+    assert judge.look(group(ROOT, replace(RANK, pid=13, started=950)), 16) == []
+
+
+def test_idle_workers_of_ray_come_and_go(judge: Processes) -> None:
+    idle = replace(RANK, title="ray::IDLE")
+    judge.look(group(ROOT, idle), 0)
+    judge.look(group(ROOT, idle), 10)
+    assert judge.look(group(ROOT), 12) == []
+
+
+def test_a_process_is_of_the_engine_with_the_longest_name(judge: Processes) -> None:
+    held = {"r1-b-serve": {11: replace(RANK, title="VLLM::EngineCore", state="T")}}
+    judge.look(held, 0)
+    (found,) = judge.look(held, 7)
+    assert found.engine == "r1-b"
+
+
+def test_a_compiler_below_an_engine_is_seen(judge: Processes) -> None:
+    judge.look(group(ROOT, replace(RANK, command="ptxas", title="ptxas -O3")), 5)
+    assert judge.compiling == {"r1": 5}
+
+
+def test_a_host_is_lost_once_it_does_not_answer_any_more_and_never_before_it_did() -> None:
+    there = [False]
+    one = Reached(SETTINGS.engines[0], Peer("h2", "10.0.0.2", 8000), lambda _: there[0])
+    for _ in range(2 * MISSES):
+        one.look()
+    assert one.judge() is None
+    there[0] = True
+    one.look()
+    there[0] = False
+    for _ in range(MISSES - 1):
+        one.look()
+    assert one.judge() is None
+    one.look()
+    found = one.judge()
+    assert found is not None and found.found.startswith("h2 (10.0.0.2)")
+    there[0] = True
+    one.look()
+    assert one.judge() is None
