@@ -15,7 +15,7 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.provision.accepted import refuses_login
-from vllm_ansible.provision.lambda_cluster import accepted
+from vllm_ansible.provision.cluster import accepted
 from vllm_ansible.verification.devices import judge, summary
 from vllm_ansible.verification.row import FAIL
 
@@ -24,7 +24,10 @@ ARGUMENTS = {
     "seconds": {"type": "float", "default": 5},
     "bytes": {"type": "int", "default": 1 << 30},
     "patience_seconds": {"type": "float", "default": 600},
+    "cluster_dirs": {"type": "list", "elements": "str", "default": []},
 }
+# With the id, on the machine itself, in the home of who logs in there.
+MARK = "~/.vllm-ansible-fit-"
 LOOK_SECONDS = 5.0
 STATE = Path(__file__).resolve().parents[1] / "state"
 # A machine that has just come up may not have its keys yet; one that refuses them stays so.
@@ -47,11 +50,21 @@ class ActionModule(ActionBase):
         identity = str(variables["provision_machine"]["id"])
         if (known := kept.told(identity)) is not None:
             return {**result, "changed": False, "accepted": True, "reason": "", "told": known}
+        # Of a node of an allocation nobody says so: it goes back to others, who want no mark on it.
+        here = variables["provision_machine"].get("launched_here")
+        if here is False:
+            # It may serve: whoever launched it has judged it, or a run that was killed.
+            told = "rented before, not by this state/: not measured"
+            return {**result, "changed": False, "accepted": True, "reason": "", "told": told}
         try:
             reason = self._silence(wanted["patience_seconds"], variables)
-            told = "answers"
-            if not reason and variables.get("accelerator") != "cpu":
-                reason, told = self._probe(wanted, variables)
+            told = self._in_use(identity, wanted, variables) if here and not reason else ""
+            if not reason and not told:
+                told = "answers"
+                if variables.get("accelerator") != "cpu":
+                    reason, told = self._probe(wanted, variables)
+                if here and not reason:
+                    self._mark(identity, variables)
         except AnsibleConnectionFailure as error:
             reason, told = f"lost while it was looked at: {_last_words(str(error))}", ""
         if not reason:
@@ -82,6 +95,36 @@ class ActionModule(ActionBase):
             if time.monotonic() - started >= limit:
                 return f"no answer for {limit:.0f} s: {_last_words(words)}"
             time.sleep(LOOK_SECONDS)
+
+    def _in_use(self, identity: str, wanted: Mapping[str, Any], variables: dict[str, Any]) -> str:
+        """Return what shows that it was found fit before, empty where nothing does.
+
+        What is kept here may be lost while it serves; measured then, a fit one looks slow.
+        """
+        arguments = {"path": MARK + identity.replace("/", "_")}
+        look = self._execute_module(
+            module_name="ansible.legacy.stat", module_args=arguments, task_vars=variables
+        )
+        if (look.get("stat") or {}).get("exists"):
+            return "found fit before, by its own mark: not measured"
+        for directory in wanted["cluster_dirs"]:
+            look = self._execute_module(
+                module_name="leftovers_info",
+                module_args={"cluster_dir": directory},
+                task_vars=variables,
+            )
+            if found := look.get("processes"):
+                return f"runs {len(found)} processes of this cluster: not measured"
+        return ""
+
+    def _mark(self, identity: str, variables: dict[str, Any]) -> None:
+        """Say on the machine that it was found fit; unmarked it is fit as well."""
+        path = MARK + identity.replace("/", "_")
+        self._execute_module(
+            module_name="ansible.legacy.file",
+            module_args={"path": path, "state": "touch", "mode": "0600"},
+            task_vars=variables,
+        )
 
     def _probe(self, wanted: Mapping[str, Any], variables: dict[str, Any]) -> tuple[str, str]:
         """Return why its accelerators are not fit, empty if they are, and what they did."""

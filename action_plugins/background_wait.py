@@ -16,7 +16,7 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from vllm_ansible.progress import ClusterLine, Silence
+from vllm_ansible.progress import ClusterLine, Silence, of_bar
 from vllm_ansible.record import events, plays
 
 ARGUMENTS = {
@@ -27,6 +27,7 @@ ARGUMENTS = {
     "started": {"type": "str"},
     "silence_seconds": {"type": "float", "default": 300},
     "poll_seconds": {"type": "float", "default": 2},
+    "counted": {"type": "str", "default": ""},
     "log_lines": {"type": "int", "default": 20},
     "fix": {"type": "str", "default": "Run the same command again: the task starts anew."},
 }
@@ -37,7 +38,8 @@ class ActionModule(ActionBase):
 
     The bound is on silence, not on total time: as long as progress or log moves, it waits. hosts
     are those that take part; without them those that have the variable named by started, which the
-    start registered, else all of the play. label names the line.
+    start registered, else all of the play. label names the line. counted is what a progress bar of
+    the program counts: nothing else of what that prints is shown.
     """
 
     TRANSFERS_FILES = False
@@ -79,7 +81,11 @@ class ActionModule(ActionBase):
         if started is None:
             return hosts
         starts = {one: variables["hostvars"][one].get(started) for one in hosts}
-        return [one for one, start in starts.items() if start and not start.get("skipped")]
+        return [
+            one
+            for one, start in starts.items()
+            if start and not start.get("skipped") and start.get("task") != ""
+        ]
 
     def _follow(
         self, line: ClusterLine, host: str, wanted: Mapping[str, Any], variables: dict[str, Any]
@@ -98,7 +104,10 @@ class ActionModule(ActionBase):
             over = status["state"] not in ("running", "unseen")
             failed = not done and (over or silence.broken(time.monotonic()))
             text = f"{status['state']}, {progress.get('text', '')}" if failed else None
-            line.report(host, **{**progress, **({"text": text} if text else {})}, finished=done)
+            shown = progress
+            if wanted["counted"]:
+                shown = of_bar(progress.get("text", ""), wanted["counted"])
+            line.report(host, **{**shown, **({"text": text} if text else {})}, finished=done)
             if over or failed:
                 return status, silent
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.action import ActionBase
 
-from vllm_ansible.node import launcher
-
-
-def is_over(holder: dict[str, Any]) -> bool:
-    """Tell whether a holder is known to be gone: it ran on this machine and runs no more."""
-    if holder.get("host") != socket.gethostname():
-        return False
-    if holder.get("boot_id") != launcher.boot_id():
-        return True
-    return not launcher.alive(holder.get("pid"), holder.get("start_time"))
+from vllm_ansible.node import lock
 
 
 class ActionModule(ActionBase):
@@ -35,20 +25,21 @@ class ActionModule(ActionBase):
         run_dir = os.environ.get("VLLM_ANSIBLE_RUN_DIR")
         # A worker of ansible-playbook: the process that lives as long as the run is its parent.
         pid = os.getppid()
+        here = lock.holder_of(pid, getpass.getuser())
+        name = Path(run_dir).name if run_dir else f"pid-{pid}"
         arguments = {
-            "run": Path(run_dir).name if run_dir else f"pid-{pid}",
-            "holder": {
-                "user": getpass.getuser(),
-                "host": socket.gethostname(),
-                "boot_id": launcher.boot_id(),
-                **launcher.identity(pid),
-            },
+            "run": lock.run_id(name, here, os.environ.get("VLLM_ANSIBLE_RUN_CHANCE", "")),
+            "holder": {**here, "name": name},
             **self._task.args,
         }
         result = self._call(arguments, task_vars)
         held = result.get("lock") or {}
-        if result.get("failed") and held and is_over(held.get("holder") or {}):
-            result = self._call({**arguments, "dead_runs": [held["run"]]}, task_vars)
+        if result.get("failed") and held:
+            is_over, why = lock.over(held.get("holder") or {}, here)
+            if is_over:
+                return self._call({**arguments, "dead_runs": [held["run"]]}, task_vars)
+            if why:
+                result["found"] += f"; whether it still runs cannot be seen from here: {why}"
         return result
 
     def _call(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:

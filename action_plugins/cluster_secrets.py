@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import base64
-import os
 import secrets
+import sys
 from pathlib import Path
 from typing import Any
 
+# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+
+from vllm_ansible.inventory.state_owner import claim_for_run
+from vllm_ansible.provision import files as kept
 
 NAMES = ("ray_token", "api_key")
 
@@ -18,17 +24,17 @@ def keep(path: Path, content: str) -> None:
     """Write a secret that only its owner can read, in a directory only its owner can enter."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.parent.chmod(0o700)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(content)
+    # Whole and on the disk before it has its name: an empty key would count for ever.
+    kept.write(path, content)
 
 
 def is_spoilt(key: str) -> bool:
-    """Tell whether a key that we made in an earlier version is none that vLLM can be given.
+    """Tell whether a key that we made is none that vLLM can be given.
 
-    It takes what begins with a dash for its next argument, so no engine ever ran with one.
+    A write that was cut off leaves it empty, and so keys of earlier versions may be. vLLM takes
+    what begins with a dash for its next argument, so no engine ever ran with one.
     """
-    return key.startswith("-")
+    return not key.strip() or key.startswith("-")
 
 
 class ActionModule(ActionBase):
@@ -52,7 +58,12 @@ class ActionModule(ActionBase):
             given = wanted["given"].get(name)
             path = Path(given or f"{wanted['state_dir']}/{name}")
             files[name] = str(path)
-            spoilt = not given and path.exists() and is_spoilt(path.read_text())
+            spoilt = path.exists() and is_spoilt(path.read_text())
+            if given and path.exists() and not path.read_text().strip():
+                raise AnsibleActionFail(
+                    f"the secret {name} in {path} is empty; expected one line; put the key there"
+                )
+            spoilt = spoilt and not given
             if (path.exists() and not spoilt) or self._task.check_mode:
                 continue
             if given:
@@ -63,6 +74,9 @@ class ActionModule(ActionBase):
             known = self._read(head, task_vars)
             path.unlink(missing_ok=True)
             keep(path, known if known and not is_spoilt(known) else secrets.token_hex(32))
+        state = Path(wanted["state_dir"])
+        if state.is_dir() and not self._task.check_mode:
+            claim_for_run(state, task_vars or {})
         return {**result, "changed": bool(made), "files": files, "made": made}
 
     def _read(self, path: str, task_vars: dict[str, Any] | None) -> str:

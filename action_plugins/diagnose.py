@@ -32,6 +32,7 @@ options:
         C(fix) and C(command).
     type: dict
     default: {}
+  warn: {description: Whether to warn of it in place of failing., type: bool, default: false}
 """
 
 EXAMPLES = r"""
@@ -54,19 +55,20 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.errors import AnsibleActionFail
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.diagnosis.verdict import diagnose, texts
-from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host
+from vllm_ansible.inventory.play_variables import hosts_of_this_run, hosts_that_answer, of_each_host
 from vllm_ansible.planner.problem import PlanError, as_result
 from vllm_ansible.record.events import current
-from vllm_ansible.record.redact import redact_text
+from vllm_ansible.record.redact import redact_text, visible
 
 
 class ActionModule(ActionBase):
     """Hand the tails to the diagnosis and return what it says."""
 
-    _VALID_ARGS = frozenset({"title", "stage", "logs", "logs_of", "engine", "verdict"})
+    _VALID_ARGS = frozenset({"title", "stage", "logs", "logs_of", "engine", "verdict", "warn"})
     _requires_connection = False
     _supports_check_mode = True
 
@@ -87,15 +89,25 @@ class ActionModule(ActionBase):
         directory = current()
         if directory and not verdict.get("ready"):
             keep(directory, logs)
-        return diagnose(str(arguments["title"]), logs, verdict, arguments.get("stage"))
+        found = diagnose(str(arguments["title"]), logs, verdict, arguments.get("stage"))
+        if not boolean(arguments.get("warn", False)) or not found["failed"]:
+            return found
+        parts = [str(found[name]) for name in ("found", "where", "cause") if name in found]
+        return {**found, "failed": False, "warnings": [f"{found['msg']}; {'; '.join(parts)}"]}
 
     @staticmethod
     def _of_hosts(arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Return the tails that every host has collected, by host and process."""
         if not arguments.get("logs_of"):
             return {}
-        hosts = hosts_of_this_run(variables)
-        found = of_each_host(variables, hosts, arguments["logs_of"])
+        # A host that was lost before it could collect its logs has none; one that failed may have.
+        answer, wanted = hosts_that_answer(variables), arguments["logs_of"]
+        hosts = [
+            host
+            for host in hosts_of_this_run(variables)
+            if host in answer or wanted in variables["hostvars"][host]
+        ]
+        found = of_each_host(variables, hosts, wanted)
         engine = arguments.get("engine")
         return {
             host: {
@@ -112,4 +124,6 @@ def keep(run_dir: Path, logs: dict[str, str]) -> None:
     folder = run_dir / "logs"
     folder.mkdir(mode=0o700, exist_ok=True)
     for rank, text in logs.items():
-        (folder / f"{rank.replace(' ', '-').replace('/', '_')}.log").write_text(redact_text(text))
+        (folder / f"{rank.replace(' ', '-').replace('/', '_')}.log").write_text(
+            visible(redact_text(text))
+        )

@@ -6,7 +6,7 @@ import hashlib
 import json
 import posixpath
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +38,20 @@ class ActionModule(ActionBase):
                 "state": {"choices": ["taken", "kept"], "required": True},
                 "engine": {"type": "dict", "required": True},
                 "host": {"type": "dict", "required": True},
+                "cluster": {"type": "str", "required": True},
                 "fingerprint": {"type": "str", "required": True},
+                "remote_code": {"type": "bool", "default": False},
                 "kept_dir": {"type": "path", "required": True},
                 "limit_bytes": {"type": "int", "default": 2147483648},
             }
         )
         self._variables = task_vars or {}
         engine, host = wanted["engine"], wanted["host"]
+        if trusts_remote_code(engine["arguments"]) and not wanted["remote_code"]:
+            # What code of the model's own left there would run on hosts that it never was on.
+            return {**result, "changed": False, "key": "", "files": 0}
         kept = KeptFiles(Path(wanted["kept_dir"]), RECORD)
-        key = compiled_key(engine, host, wanted["fingerprint"])
+        key = compiled_key(wanted["cluster"], engine, host, wanted["fingerprint"])
         record, _ = kept.look(key)
         self._engine = {
             "cache": posixpath.join(host["cluster_dir"], "engines", engine["name"], "cache"),
@@ -111,8 +116,25 @@ def _warning(done: Mapping[str, Any]) -> dict[str, Any]:
     return {"warnings": [f"{told}; vllm_share_compiled: never leaves it to each of them"]}
 
 
-def compiled_key(engine: Mapping[str, Any], host: Mapping[str, Any], fingerprint: str) -> str:
-    """Return what hosts have in common that can use what one of them compiled."""
-    alike = [fingerprint, host["architecture"], host["accelerator_name"], engine["arguments"]]
+def trusts_remote_code(arguments: Sequence[str]) -> bool:
+    """Tell whether an engine runs code that comes with its model."""
+    words = [str(one).replace("_", "-").lower() for one in arguments]
+    return any(one.partition("=")[0] == "--trust-remote-code" for one in words)
+
+
+def compiled_key(
+    cluster: str, engine: Mapping[str, Any], host: Mapping[str, Any], fingerprint: str
+) -> str:
+    """Return what hosts have in common that may use what one of them compiled.
+
+    It is code: the hosts of one cluster trust each other with it, those of another one do not.
+    """
+    alike = [
+        cluster,
+        fingerprint,
+        host["architecture"],
+        host["accelerator_name"],
+        engine["arguments"],
+    ]
     alike += [engine["layout"], engine["model_source"], engine["model"]]
     return hashlib.sha256(json.dumps(alike, sort_keys=True).encode()).hexdigest()

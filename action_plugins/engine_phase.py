@@ -33,9 +33,16 @@ EXAMPLES = r"""
     cluster: "{{ cluster_name }}"
 """
 
+import sys
+from pathlib import Path
 from typing import Any
 
+# Action plugins run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
 from ansible.plugins.action import ActionBase
+
+from vllm_ansible.inventory.site_host import supervisor_dir
 
 # What a step holds for managed_process; the rest is for people and for the order.
 PROCESS = (
@@ -50,15 +57,6 @@ PROCESS = (
     "cleanup",
     "restart",
 )
-
-
-def supervisor_dir(host: dict[str, Any]) -> str:
-    """Return the directory of supervisord's socket, whose owner is the user who runs it.
-
-    With root, run_dir belongs to the service, and root must not trust what lies in it.
-    """
-    run_dir = str(host["run_dir"])
-    return f"{run_dir}-supervisord" if host["privileges"] == "root" else run_dir
 
 
 class ActionModule(ActionBase):

@@ -40,7 +40,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return `ready` and `unready`, each wait by engine, and the names of the `silent`."""
+        """Return `ready` and `unready`, each wait by engine, and names: `silent` and `wrong`."""
         result = dict(super().run(tmp, task_vars))
         variables = task_vars or {}
         hosts = hosts_of_this_run(variables)

@@ -37,6 +37,7 @@ class ActionModule(ActionBase):
                 "look": {"type": "dict", "required": True},
                 "mode": {"type": "str", "choices": ["manage", "check"], "required": True},
                 "branch": {"type": "int", "required": True},
+                "oldest": {"type": "int", "default": 0},
                 "packages": {"type": "list", "elements": "str", "required": True},
                 "dcgm": {"type": "bool", "default": True},
                 "reboot": {"type": "bool", "default": True},
@@ -57,6 +58,7 @@ class ActionModule(ActionBase):
             return {**result, "failed": True, **as_result(error.problems)}
         wanted = Wanted(
             branch=said["branch"],
+            oldest=said["oldest"],
             manage=manage,
             packages=tuple(said["packages"]),
             dcgm=said["dcgm"],

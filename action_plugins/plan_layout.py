@@ -16,19 +16,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.accelerators.accelerator import Accelerator, accelerator
+from vllm_ansible.inventory.cluster import is_true
 from vllm_ansible.inventory.play_variables import (
     gpu_hosts,
     hosts_of_this_run,
     of_each_host,
     plain,
 )
-from vllm_ansible.inventory.readable import readable
+from vllm_ansible.inventory.readable import Readings, readable
+from vllm_ansible.planner.advice import Terms
 from vllm_ansible.planner.engines import parse_engines
 from vllm_ansible.planner.layout import Capacity
 from vllm_ansible.planner.plan import Plan, make_plan
 from vllm_ansible.planner.ports import INTERNAL_BASE
 from vllm_ansible.planner.problem import PlanError, as_result
 from vllm_ansible.planner.sticky import plan_of_some_hosts
+
+# What stands in for the speed of a device that nobody described.
+PLAIN = {"nvidia": "L40S", "enflame": "S60"}
 
 
 class ActionModule(ActionBase):
@@ -46,6 +51,8 @@ class ActionModule(ActionBase):
             plan = self._plan(arguments, variables, kept)
         except PlanError as error:
             return {"failed": True, **as_result(error.problems)}
+        if is_true(arguments.get("early", False)):
+            return {"changed": False, "warnings": list(plan.warnings)}
         written = plan.to_dict()
         run_dir = os.environ.get("VLLM_ANSIBLE_RUN_DIR")
         if run_dir:
@@ -53,15 +60,21 @@ class ActionModule(ActionBase):
             Path(run_dir, "plan.json").write_text(text, encoding="utf-8")
         differs = kept is None or kept.digest != plan.digest
         idle = plan.idle(hosts_of_this_run(variables))
+        counts = _idle_devices(arguments, variables, plan)
         return {
-            "changed": differs,
+            # Keeping it is the change.
+            "changed": False,
             "plan": written,
             "differs": differs,
-            "warnings": [_unused(idle)] if idle else [],
+            "warnings": [*plan.warnings, *_unused(idle, counts)],
             "evidence": {
                 "gate": "plan",
                 "summary": plan.summary(),
-                "values": {**plan.evidence(), "idle_hosts": idle},
+                "values": {
+                    **plan.evidence(),
+                    "idle_hosts": idle,
+                    "idle_devices": {host: free for host, (free, _) in counts.items() if free},
+                },
             },
         }
 
@@ -72,6 +85,8 @@ class ActionModule(ActionBase):
         engines = parse_engines(arguments["engines"])
         hosts = hosts_of_this_run(variables)
         if set(hosts) != set(gpu_hosts(variables)):
+            if is_true(arguments.get("early", False)):
+                return Plan(str(arguments["cluster"]), ())
             return plan_of_some_hosts(engines, kept, hosts)
         site = of_each_host(variables, hosts, arguments.get("hosts", "site_host"))
         own = arguments.get("accelerators") or {}
@@ -90,41 +105,76 @@ class ActionModule(ActionBase):
         for words in _surprises(capacities, variables["hostvars"], own):
             self._display.warning(words)
         known = any(capacity.device for capacity in capacities)
-        models = readable(engines) if known else {}
-        return make_plan(
-            str(arguments["cluster"]),
-            engines,
-            capacities,
-            kept,
-            int(arguments.get("port_base", INTERNAL_BASE)),
-            models,
+        found = readable(engines, _configs(variables, hosts)) if known else Readings()
+        terms = Terms(
+            found.models,
+            found.unread,
             float(arguments.get("measured_bandwidth") or 0) * 1e9 or None,
+            settled=not is_true(arguments.get("early", False)),
+            allow_unfit=is_true(arguments.get("allow_unfit", False)),
         )
+        base = int(arguments.get("port_base", INTERNAL_BASE))
+        return make_plan(str(arguments["cluster"]), engines, capacities, kept, base, terms)
+
+
+def _configs(variables: Mapping[str, Any], hosts: Sequence[str]) -> dict[str, Any]:
+    """Return what hosts read of the engines' models: of each engine the first that could."""
+    found: dict[str, Any] = {}
+    for host in hosts:
+        read = plain(variables["hostvars"][host].get("__plan_configs") or {})
+        for name, config in (read.get("configs") or {}).items():
+            if not found.get(name, {}).get("config"):
+                found[name] = config
+    return found
 
 
 def _device(site: Mapping[str, Any], own: Mapping[str, Any]) -> Accelerator | None:
     """Return what a host's devices are, with the memory that their driver reports.
 
-    None for a processor, whose layout nobody plans, and for a device nobody knows.
+    None for a processor, whose layout nobody plans, and for a device of which nothing is known. One
+    of a name that is not listed has its driver's memory and a plain device's speed, and says so.
     """
-    name = str(site.get("accelerator_name") or "")
+    name, memory = str(site.get("accelerator_name") or ""), site.get("accelerator_memory_bytes")
     if site["accelerator"] == "cpu" or not name:
         return None
     try:
         found = accelerator(name, own)
     except PlanError:
-        return None
-    return replace(
-        found, memory_bytes=int(site.get("accelerator_memory_bytes") or 0) or found.memory_bytes
-    )
+        like = PLAIN.get(str(site["accelerator"]))
+        if not like or not memory:
+            return None
+        found = replace(
+            accelerator(like, own),
+            name=name,
+            assumed=(f"{name} is not a known accelerator: planned with its memory, and as fast as "
+                     f"{like}; describe it in the variable accelerators",),
+        )  # fmt: skip
+    return replace(found, memory_bytes=int(memory or 0) or found.memory_bytes)
 
 
-def _unused(hosts: Sequence[str]) -> str:
-    """Return what a person should know who pays for hosts, or keeps them from others."""
-    return (
-        f"no engine uses {', '.join(hosts)}: give an engine another layout or nodes, add an "
-        "engine, or ask for fewer hosts"
-    )
+def _idle_devices(
+    arguments: Mapping[str, Any], variables: Mapping[str, Any], plan: Plan
+) -> dict[str, tuple[int, int]]:
+    """Return of each host with accelerators how many no engine uses, and how many it has."""
+    hosts = hosts_of_this_run(variables)
+    site = of_each_host(variables, hosts, arguments.get("hosts", "site_host"))
+    found = {}
+    for host in hosts:
+        if site[host]["accelerator"] != "cpu":
+            count = int(site[host]["accelerator_count"])
+            used = sum(len(engine.devices(host)) for engine in plan.engines)
+            found[host] = (count - used, count)
+    return found
+
+
+def _unused(hosts: Sequence[str], counts: Mapping[str, tuple[int, int]]) -> list[str]:
+    """Return what a person should know who pays for devices, or keeps them from others."""
+    fix = "give an engine another layout or nodes, add an engine, or ask for fewer hosts"
+    free, whole = (sum(pair[place] for pair in counts.values()) for place in (0, 1))
+    if free:
+        where = ", ".join(f"{host} {few} of {of}" for host, (few, of) in counts.items() if few)
+        return [f"{free} of {whole} accelerators stay idle: {where}; {fix}"]
+    return [f"no engine uses {', '.join(hosts)}: {fix}"] if hosts else []
 
 
 def _surprises(

@@ -5,8 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+
+STATE = Path(__file__).resolve().parents[1] / "state"
+
+
+def missing(name: str, path: Path) -> dict[str, str]:
+    """Return what a failure says of a secret that is not on the controller."""
+    ours = STATE in path.parents
+    taken_again = (
+        "run the stage prepare first (--tags prepare, or all of site.yml): it takes the keys of "
+        "the cluster from its head again; start.yml and single stages go on after that"
+    )
+    return {
+        "msg": f"the secret {name} is expected in {path}: no such file",
+        "expected": "the key that the cluster was made with" if ours else "a file with the secret",
+        "found": f"no {STATE}" if ours and not STATE.exists() else "no such file",
+        "where": str(path),
+        "fix": taken_again if ours else "put it there, or correct the variable that names it",
+    }
 
 
 class ActionModule(ActionBase):
@@ -27,7 +44,7 @@ class ActionModule(ActionBase):
                 # A first run would make it; what is there cannot be compared.
                 return {"changed": True, "written": sorted(files), "removed": []}
             if not path.exists():
-                raise AnsibleActionFail(f"the secret {name} is expected in {source}: no such file")
+                return {"failed": True, **missing(str(name), path)}
             contents[name] = wrap % path.read_text().strip()
         return dict(
             self._execute_module(

@@ -45,7 +45,8 @@ class ActionModule(ActionBase):
             defaults = {name: option.default for name, option in load_options(ROLES).items()}
             wishes = {host: _wishes(variables["hostvars"][host], defaults) for host in raw}
             follows = boolean(self._task.args.get("driver_follows", False))
-            resolved = resolve_hosts(looks, wishes, local, follows)
+            judged = boolean(self._task.args.get("accelerators_judged", True))
+            resolved = resolve_hosts(looks, wishes, local, follows, judged)
         except PlanError as error:
             return {"failed": True, **as_result(error.problems)}
         # Other roles also read what was looked at and needs no decision, such as missing libraries.

@@ -17,6 +17,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from vllm_ansible.inventory.play_variables import plain
+from vllm_ansible.inventory.state_owner import claim_for_run
 from vllm_ansible.planner.problem import PlanError, Problem, as_result
 from vllm_ansible.record import plays
 from vllm_ansible.record.progress import Progress
@@ -73,6 +74,7 @@ class ActionModule(ActionBase):
                 return {**result, **_announce(slurm, wanted)}
             _make_directory(wanted)
             with kept.alone(self._line.show):
+                claim_for_run(STATE / wanted.cluster, variables)
                 done = acquire(slurm, wanted, kept, watch)
             return {**result, **_told(done, wanted)}
         except PlanError as refused:

@@ -72,7 +72,11 @@ def _hosts(task_vars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _warnings(asked: Wanted) -> list[str]:
     """Return what a person should know before the job is submitted."""
-    found = []
+    found = list(asked.plan.warnings)
+    found += [
+        f"whether engine {name} fits is not checked: {why}"
+        for name, why in asked.plan.unchecked.items()
+    ]
     if idle := asked.plan.idle(asked.hosts):
         enough = len(asked.hosts) - len(idle)
         found.append(

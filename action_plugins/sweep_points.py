@@ -11,10 +11,22 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.action import ActionBase
+from ansible.utils.vars import load_extra_vars
 
 from vllm_ansible.inventory.play_variables import plain
 from vllm_ansible.planner.problem import PlanError, Problem, as_result
 from vllm_ansible.sweep import kept, points
+
+# What tasks/sweep_point.yml gives each point; -e would go before it.
+OF_POINTS = (
+    "engines",
+    "benchmark_again",
+    "benchmark_concurrency",
+    "benchmark_engine",
+    "benchmark_input_tokens",
+    "benchmark_output_tokens",
+    "benchmark_requests",
+)
 
 
 class ActionModule(ActionBase):
@@ -32,9 +44,26 @@ class ActionModule(ActionBase):
         result = dict(super().run(tmp, task_vars))
         wanted = plain(self._task.args)
         try:
+            _refuse_said_before(load_extra_vars(self._loader))
             return {**result, "changed": False, **_decided(wanted)}
         except PlanError as error:
             return {**result, "failed": True, **as_result(error.problems)}
+
+
+def _refuse_said_before(extra: Mapping[str, Any]) -> None:
+    """Refuse what -e says of engines and load: it goes before what each point says of them."""
+    said = [name for name in OF_POINTS if name in extra]
+    if said:
+        raise PlanError(
+            Problem(
+                f"-e says {', '.join(said)}, and every point of a sweep has its own",
+                expected="engines in the inventory, and the load by sweep_...",
+                found=f"-e {', '.join(said)}",
+                where="-e on the command line",
+                fix="write engines into group_vars, and the load as sweep_rounds, "
+                "sweep_input_tokens and sweep_output_tokens",
+            )
+        )
 
 
 def _decided(wanted: dict[str, Any]) -> dict[str, Any]:

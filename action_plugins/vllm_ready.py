@@ -146,7 +146,8 @@ class ActionModule(ActionBase):
         if reply.get("failed"):
             return dict(reply)
         if not reply["ok"]:
-            return _not_ready(wanted, reply["reason"], "")
+            wrong = {"wrong": True} if reply.get("wrong") else {}
+            return {**_not_ready(wanted, reply["reason"], ""), **wrong}
         return {
             "ready": True,
             "endpoint": f"{wanted['url']}/v1",

@@ -8,7 +8,8 @@ type: notification
 short_description: Write down what a run did
 description:
   - Makes a directory for the run in C(runs/) beside ansible.cfg, or in the directory that the
-    environment variable E(VLLM_ANSIBLE_RUNS_DIR) names, and sets E(VLLM_ANSIBLE_RUN_DIR) to it.
+    environment variable E(VLLM_ANSIBLE_RUNS_DIR) names, and sets E(VLLM_ANSIBLE_RUN_DIR) to it,
+    and E(VLLM_ANSIBLE_RUN_CHANCE) to what no other run has.
   - Appends each event to C(events.jsonl) as it happens and renders C(report.html) at the end.
   - It is a notification callback because ansible-runner replaces the stdout callback.
 requirements: [listed in callbacks_enabled, or found in a callback_plugins directory]
@@ -18,6 +19,7 @@ import atexit
 import contextlib
 import multiprocessing
 import os
+import secrets
 import shlex
 import signal
 import sys
@@ -136,6 +138,7 @@ class CallbackModule(CallbackBase):
         directory = run_directory.create(runs, cluster)
         # Workers inherit it; they append their progress to the same file.
         os.environ["VLLM_ANSIBLE_RUN_DIR"] = str(directory)
+        os.environ["VLLM_ANSIBLE_RUN_CHANCE"] = secrets.token_hex(8)
         command = [Path(sys.argv[0]).name, *sys.argv[1:]]
         return Recorder(
             directory,

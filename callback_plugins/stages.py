@@ -18,7 +18,7 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, cast
@@ -28,9 +28,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible import constants, context
 from ansible.plugins.callback.default import CallbackModule as DefaultCallback
 
+from vllm_ansible.output import outlive_readers
 from vllm_ansible.record import console, outcome, plays, rented, report
-from vllm_ansible.record.redact import redact_text
+from vllm_ansible.record.redact import learn_files, redact_text, visible
 
+STATE = Path(__file__).resolve().parents[1] / "state"
 _COLOURS = {"cause": "COLOR_WARN", "fix": "COLOR_CHANGED", "command": "COLOR_HIGHLIGHT"}
 
 
@@ -48,6 +50,9 @@ class CallbackModule(DefaultCallback):
         if not terminal:
             # Ansible flushes only at the end; a pipe would hold the lines of a long stage back.
             cast(TextIOWrapper, sys.stdout).reconfigure(line_buffering=True)
+            outlive_readers()
+        # Also what Ansible prints by itself: at -vvv a command with its whole environment.
+        self._display.display = _shown_safely(self._display.display)
         self._process = os.getpid()
         self._stage: str | None = None
         self._pending: tuple[str, str] | None = None
@@ -70,6 +75,8 @@ class CallbackModule(DefaultCallback):
             self._running = True
             atexit.register(self._interrupted)
         self._play = play
+        # Again for each play: the stage prepare makes some of them.
+        learn_files(plays.secret_files(play, STATE))
         self._print_failures()
         stage = plays.stage(play)
         if stage == self._stage:
@@ -211,7 +218,8 @@ class CallbackModule(DefaultCallback):
         clear = console.CLEAR if console.is_terminal() else ""
         for line in lines:
             self._display.display(
-                clear + redact_text(line), color=getattr(constants, colour) if colour else None
+                clear + visible(redact_text(line)),
+                color=getattr(constants, colour) if colour else None,
             )
 
     def _announce(self, text: str) -> None:
@@ -291,6 +299,15 @@ class CallbackModule(DefaultCallback):
         self._show([f" stopped    in stage {stage}; the same command takes up where it was"])
         self._show(self._ways_out(), "COLOR_WARN")
         self._show_report()
+
+
+def _shown_safely(display: Callable[..., None]) -> Callable[..., None]:
+    """Return a way to print in which no secret is shown and no terminal obeys what a host said."""
+
+    def shown(msg: Any, *arguments: Any, **options: Any) -> None:
+        display(visible(redact_text(str(msg)), own=True), *arguments, **options)
+
+    return shown
 
 
 def _hosts(names: list[str]) -> str:

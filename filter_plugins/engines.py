@@ -10,7 +10,7 @@ from typing import Any
 # Filters run inside ansible-playbook, where the module_utils setting does not reach.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from vllm_ansible.planner import servers, verbs, views
+from vllm_ansible.planner import servers, verbs, views, watched
 
 
 class FilterModule:
@@ -20,6 +20,7 @@ class FilterModule:
         """Return the filters by name."""
         return {
             "engines_on": views.engines_on,
+            "engines_read_by": views.read_by,
             "engine_members": views.members,
             "engine_ray_dirs": views.ray_dirs,
             "engine_directories": views.directories,
@@ -29,6 +30,11 @@ class FilterModule:
             "engine_servers": servers.listed,
             "engine_starting_ports": views.starting_ports,
             "port_measurements": views.port_measurements,
+            "closing_steps": verbs.closing_steps,
             "stop_steps": verbs.stop_steps,
             "status_rows": verbs.status_rows,
+            "died_engines": verbs.died_engines,
+            "watchdog_engines": watched.told,
+            "watchdog_rows": watched.rows,
+            "watchdog_measurements": watched.measurements,
         }

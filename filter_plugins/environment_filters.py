@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.errors import AnsibleFilterError
 
+from vllm_ansible.environment_lock import cuda_lock, lock_of, lock_summary
 from vllm_ansible.environment_request import environment_request, image_request
 from vllm_ansible.planner.problem import PlanError
 from vllm_ansible.wheels.builds import parse_builds, wanted_wheels
@@ -49,6 +50,19 @@ def vllm_image_request(
         raise AnsibleFilterError(f"our own packages cannot be read: {error!r}") from error
 
 
+def engine_lock(host: dict[str, Any], hosts: list[dict[str, Any]]) -> str:
+    """Return the name of the shipped lock for a host: site_host | engine_lock(site_hosts)."""
+    try:
+        return lock_of(host, hosts)
+    except PlanError as error:
+        raise AnsibleFilterError(str(error)) from error
+
+
+def engine_lock_summary(host: dict[str, Any], hosts: list[dict[str, Any]]) -> str:
+    """Return what the console says of that lock: site_host | engine_lock_summary(site_hosts)."""
+    return lock_summary(host, hosts)
+
+
 def vllm_wheels(
     engine_build: list[dict[str, Any]], host: dict[str, Any], python: str
 ) -> list[dict[str, Any]]:
@@ -65,6 +79,9 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by name."""
         return {
+            "engine_cuda_lock": cuda_lock,
+            "engine_lock": engine_lock,
+            "engine_lock_summary": engine_lock_summary,
             "vllm_environment_request": vllm_environment_request,
             "vllm_image_request": vllm_image_request,
             "vllm_wheels": vllm_wheels,

@@ -12,6 +12,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from vllm_ansible.slurm.endpoint import login, published
 
 
+def machines_lacking(hostvars: Mapping[str, Any], hosts: Iterable[str]) -> list[str]:
+    """Return the hosts that have no machine yet."""
+    return [host for host in hosts if not hostvars[host].get("provision_machine")]
+
+
 def machines_unfit(hostvars: Mapping[str, Any], hosts: Iterable[str]) -> dict[str, str]:
     """Return the reason by id of each machine that was looked at and is not fit.
 
@@ -65,6 +70,7 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         """Return the filters by name."""
         return {
+            "machines_lacking": machines_lacking,
             "machines_unfit": machines_unfit,
             "machine_verdict": machine_verdict,
             "published_endpoints": published_endpoints,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,17 @@ def reach_ports(engines: Any, port_base: int, kept: Mapping[str, Any]) -> list[l
     return [list(ports) for ports in (*engines_ports, of_cluster(int(port_base)))]
 
 
+def for_rounds(seconds: Any, hosts: Sequence[str], forks: Any) -> float:
+    """Return how long a wait over all hosts takes where Ansible works on so many at a time.
+
+    Beyond its forks, a task begins on a host only when it has ended on another one.
+    """
+    return float(seconds) * max(ceil(len(hosts) / int(forks)), 1)
+
+
 class FilterModule:
     """What Ansible looks for in this file."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by name."""
-        return {"reach_ports": reach_ports}
+        return {"for_rounds": for_rounds, "reach_ports": reach_ports}

@@ -17,6 +17,7 @@ from ansible.errors import AnsibleFilterError
 from vllm_ansible.planner.problem import PlanError
 from vllm_ansible.verification import due
 from vllm_ansible.verification.accepted import accepted
+from vllm_ansible.verification.environment import of_engines
 from vllm_ansible.verification.kept import kept
 from vllm_ansible.verification.metrics import textfile
 
@@ -69,6 +70,8 @@ class FilterModule:
         """Return the filters by name."""
         return {
             "verification_accepted": verification_accepted,
+            "verification_environment": of_engines,
+            "verification_environment_of": lambda host, engines: of_engines(engines, host),
             "verification_fingerprint": verification_fingerprint,
             "verification_reason": verification_reason,
             "verification_kept": verification_kept,

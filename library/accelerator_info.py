@@ -23,7 +23,8 @@ RETURN = r"""
 accelerators:
   description:
     - C(kind) is V(nvidia), V(enflame) or V(cpu); C(count) is the number of devices that answer;
-      C(devices) has index, name and memory_bytes where known; C(pci) lists bus addresses.
+      C(devices) has index, name and memory_bytes where known; C(pci) lists bus addresses;
+      C(withheld) is how many of those this container was not given.
   type: dict
   returned: success
 """

@@ -8,6 +8,8 @@ module: accept_machine
 short_description: Say whether a rented machine is fit to serve
 description:
   - Waits until it answers, counts its accelerators and measures each of them.
+  - A machine that was rented before, not by this controller's C(state/), is not measured, nor one
+    that carries the mark of an earlier look or runs processes of the cluster.
   - Never fails for a machine that is not fit; C(accepted) says so, for it is ended and replaced.
 author: The vllm-ansible authors
 options:
@@ -27,6 +29,11 @@ options:
     description: How long to wait for an answer.
     type: float
     default: 600
+  cluster_dirs:
+    description: Where the cluster may lie on the machine; what runs from there is not disturbed.
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""

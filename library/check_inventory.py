@@ -15,7 +15,14 @@ description:
   - A play on C(localhost) alone is skipped under C(--limit); use C(hosts=localhost:gpu) with
     C(run_once).
 author: The vllm-ansible authors
-options: {}
+options:
+  only:
+    description:
+      - What is judged. V(command_line) is what C(-e) gives alone, for verbs that look, stop and
+        remove, which must work while an inventory is not complete.
+    type: str
+    choices: [everything, command_line]
+    default: everything
 """
 
 EXAMPLES = r"""

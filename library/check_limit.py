@@ -9,6 +9,8 @@ short_description: Refuse a C(--limit) that would split an engine
 description:
   - An engine starts, stops and restarts as a whole. Refuses a C(--limit) that leaves in some of the
     hosts of one and leaves out others, on the controller. Run it once.
+  - A run of C(site.yml) whose C(--limit) leaves no engine to serve, or needs a new plan, is refused
+    as well, before its stages do anything.
 author: The vllm-ansible authors
 options:
   kept:

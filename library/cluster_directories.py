@@ -8,8 +8,10 @@ module: cluster_directories
 short_description: Make the directories of a cluster on a host, all in one look
 description:
   - Creates what is missing and sets owner and mode where they differ.
-  - A directory that is a link, or belongs to a stranger, is refused, since what is kept there
+  - A directory that is a link, or belongs to another user, is refused, since what is kept there
     is secret or will be executed.
+  - Root follows no link that others could have made, and refuses to administer a directory that
+    the owner could replace by another one.
 author: The vllm-ansible authors
 options:
   directories:
@@ -44,7 +46,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 made:
-  description: Directories that were made or mended.
+  description: Directories that were made or set right.
   type: list
   elements: str
   returned: success
@@ -52,33 +54,9 @@ made:
 
 import os
 import pwd
-import stat
 
 from ansible.module_utils.basic import AnsibleModule
-
-
-def named(uid: int) -> str:
-    """Return the name of a user, or the number of one that this host does not know."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
-def differs(path: str, uid: int, service: int, mode: int) -> bool:
-    """Tell whether a directory is missing or not as wanted; refuse what must not be touched.
-
-    Also root must not take over what a stranger owns: what lies in it would be trusted then.
-    """
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        return True
-    if not stat.S_ISDIR(found.st_mode):
-        raise ValueError(f"{path} is no directory")
-    if found.st_uid not in (uid, service, 0, os.getuid()):
-        raise ValueError(f"{path} belongs to {named(found.st_uid)}, not to {named(uid)}")
-    return found.st_uid != uid or stat.S_IMODE(found.st_mode) != mode
+from ansible.module_utils.vllm_ansible.node import safely
 
 
 def main() -> None:
@@ -99,28 +77,25 @@ def main() -> None:
         if module.check_mode:  # the user would have been made before
             module.exit_json(changed=True, made=wanted["directories"])
         module.fail_json(msg=f"there is no user {wanted['owner']} on this host")
+    service = safely.User.of(user)
     made = []
     for path in wanted["directories"]:
-        uid, gid, mode = user.pw_uid, user.pw_gid, 0o750
+        uid, mode = user.pw_uid, 0o750
         if path in wanted["administered"]:
-            uid, gid, mode = os.getuid(), user.pw_gid, 0o750
+            uid = os.getuid()
         elif path in wanted["private"]:
             mode = 0o700
         try:
-            if not differs(path, uid, user.pw_uid, mode):
-                continue
-            made.append(path)
-            if not module.check_mode:
-                os.makedirs(path, mode=0o755, exist_ok=True)
-                os.chown(path, uid, gid)
-                os.chmod(path, mode)
-        except (OSError, ValueError) as error:
+            if safely.keep_directory(path, uid, user.pw_gid, mode, service, module.check_mode):
+                made.append(path)
+        except OSError as error:
+            owner = safely.named(uid)
             module.fail_json(
                 msg=f"cannot make {path}: {error}",
-                expected=f"a directory of {named(uid)}",
+                expected=f"a directory of {owner}",
                 found=str(error),
                 where=path,
-                fix=f"move what is there away, give it to {named(uid)} if it is meant for this "
+                fix=f"move what is there away, give it to {owner} if it is meant for this "
                 "cluster (chown), or choose another cluster_dir or models_dir",
             )
     module.exit_json(changed=bool(made), made=made)

@@ -28,8 +28,8 @@ options:
     required: true
   holder:
     description:
-      - Who runs it and where (C(user), C(host), C(boot_id), C(pid), C(start_time)), for the message
-        that a second run gets. The action plugin of this name fills it in.
+      - Who runs it and where, for the message that a second run gets (C(name), C(user), C(uid),
+        C(host), C(boot_id), C(namespace), C(pid), C(start_time)). The action plugin fills it in.
     type: dict
     default: {}
   dead_runs:
@@ -96,6 +96,13 @@ def main() -> None:
     )
     wanted = module.params
     directory = Path(wanted["cluster_dir"])
+    with lock.alone(directory):
+        carry_out(module, directory)
+
+
+def carry_out(module: AnsibleModule, directory: Path) -> None:
+    """Look at the lock, and hold or free it."""
+    wanted = module.params
     path = directory / "lock.json"
     now = time.time()
     held = lock.read(path)
@@ -143,14 +150,17 @@ def refuse(module: AnsibleModule, held: lock.Lock, now: float) -> None:
     """Fail with who holds the cluster and how to go on."""
     minutes = (now - float(held.get("since", now))) / 60
     holder = held.get("holder") or {}
-    who = f"{holder.get('user', '?')}@{holder.get('host', '?')} (process {holder.get('pid', '?')})"
+    user, host, pid = (holder.get(name, "?") for name in ("user", "host", "pid"))
+    who = f"{user}@{host} (process {pid})"
+    name = holder.get("name") or held.get("run")
     module.fail_json(
-        msg=f"another run holds this cluster: {held.get('run')} by {who}, for {minutes:.0f} min",
+        msg=f"another run holds this cluster: {name} by {who}, for {minutes:.0f} min",
         lock=held,
         expected="no other run on this cluster",
-        found=f"run {held.get('run')}, started by {who}",
+        found=f"run {name}, started by {who}",
         where=module.params["cluster_dir"] + "/lock.json on the head",
-        fix="wait for that run to end; if you know that it is dead: -e break_lock=true",
+        fix=f"wait for that run to end; if process {pid} of {user} does not run on {host} any more "
+        f"(ps -p {pid}): -e break_lock=true",
     )
 
 

@@ -29,11 +29,20 @@ options:
     type: str
     default: What is the capital of France?
   expect:
-    description: Text the answer must contain. Empty judges the numbers alone.
+    description:
+      - Text the answer must contain, in any case. V(Paris) may also stand there by its name in
+        other languages.
+      - When it is not in O(max_tokens) tokens that were cut, the question is asked once more with
+        32 times as many, since some models think aloud first.
+      - Empty judges that there is an answer, one that does more than repeat a token.
     type: str
     default: ""
   reasoning:
     description: Whether reasoning must come apart from the answer. Needs O(max_tokens) for both.
+    type: bool
+    default: false
+  random:
+    description: Whether its weights are random, so that the numbers alone are judged.
     type: bool
     default: false
   max_tokens:
@@ -71,6 +80,10 @@ reason:
   description: Why it does not, empty when it does.
   type: str
   returned: success
+wrong:
+  description: Whether it serves and must not, for its answer is no proof or needs no key.
+  type: bool
+  returned: success
 answer:
   description: What the model said.
   type: str
@@ -85,10 +98,13 @@ seconds:
   returned: when it answered
 """
 
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.completion import (
+    LONGER,
     Unanswered,
     ask,
     judge,
@@ -107,6 +123,7 @@ def main() -> None:
             "question": {"type": "str", "default": "What is the capital of France?"},
             "expect": {"type": "str", "default": ""},
             "reasoning": {"type": "bool", "default": False},
+            "random": {"type": "bool", "default": False},
             "max_tokens": {"type": "int", "default": 32},
             "timeout_seconds": {"type": "int", "default": 300},
             "alongside": {"type": "list", "elements": "str", "default": []},
@@ -118,22 +135,31 @@ def main() -> None:
     for path in ("/v1/models", "/version"):
         if status_of(f"{wanted['url']}{path}") == 200:
             reason = f"the server answers {path} without a key"
-            module.exit_json(changed=False, ok=False, reason=reason)
+            module.exit_json(changed=False, ok=False, wrong=True, reason=reason)
     try:
         key = Path(wanted["api_key_file"]).read_text().strip()
-        with kept_stepping(wanted["alongside"], key, wanted["model"]):
-            reply = ask(
-                wanted["url"],
-                key,
-                wanted["model"],
-                wanted["question"],
-                wanted["max_tokens"],
-                wanted["timeout_seconds"],
-            )
+        reply, reason = _asked(wanted, key, wanted["max_tokens"])
+        if reason and wanted["expect"] and reply["finish_reason"] == "length":
+            # It may have room for no more than that: then what it said is judged.
+            with suppress(Unanswered):
+                reply, reason = _asked(wanted, key, LONGER * wanted["max_tokens"])
     except (OSError, Unanswered) as error:
-        module.exit_json(changed=False, ok=False, reason=str(error))
-    reason = judge(reply, wanted["expect"], wanted["reasoning"])
-    module.exit_json(changed=False, ok=not reason, reason=reason, **reply)
+        module.exit_json(changed=False, ok=False, wrong=False, reason=str(error))
+    module.exit_json(changed=False, ok=not reason, wrong=bool(reason), reason=reason, **reply)
+
+
+def _asked(wanted: dict[str, Any], key: str, tokens: int) -> tuple[dict[str, Any], str]:
+    """Return the answer of at most so many tokens, and why it is no proof."""
+    with kept_stepping(wanted["alongside"], key, wanted["model"]):
+        reply = ask(
+            wanted["url"],
+            key,
+            wanted["model"],
+            wanted["question"],
+            tokens,
+            wanted["timeout_seconds"],
+        )
+    return reply, judge(reply, wanted["expect"], wanted["reasoning"], wanted["random"])
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def look(module: AnsibleModule, engines: list[benchmark.Served]) -> dict[str, An
             wanted["cluster_dir"],
             engine,
             running.get(engine.process),
-            settings,
+            settings.filled(engine.load),
             running.get(engine.router),
         )
         for engine in engines

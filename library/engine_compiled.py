@@ -75,20 +75,27 @@ def main() -> None:
         supports_check_mode=True,
     )
     wanted = module.params
-    if wanted["state"] == "look" or module.check_mode:
-        would = wanted["state"] == "present"
-        module.exit_json(changed=would, compiled=compiled.look(wanted["cache"]))
+    looks = wanted["state"] == "look" or module.check_mode
     try:
-        result = act(wanted)
+        done = {"changed": wanted["state"] == "present"} if looks else act(wanted)
+        result = {**done, "compiled": look(wanted)}
     except (compiled.CompiledError, tarfile.TarError, OSError) as error:
         module.fail_json(
-            msg=f"what was compiled could not be {wanted['state']}: {error}",
+            msg=f"what was compiled could not be {'seen' if looks else wanted['state']}: {error}",
             expected=f"at most {wanted['limit_bytes']} bytes, and room for them",
             found=str(error),
             where=f"{wanted['cache']} and {wanted['archive']}",
             fix="make room there, or set vllm_share_compiled: never, and every host compiles",
         )
-    module.exit_json(**result, compiled=compiled.look(wanted["cache"]))
+    module.exit_json(**result)
+
+
+def look(wanted: dict[str, object]) -> dict[str, object]:
+    """Count what was compiled, as the user who owns it: names and sizes of others are not ours."""
+    cache, user = str(wanted["cache"]), str(wanted["user"]) if wanted["user"] else None
+    # Before the first start there may be no such user yet.
+    there = os.path.lexists(cache)
+    return dict(compiled.as_user(user if there else None, lambda: compiled.look(cache)))
 
 
 def act(wanted: dict[str, object]) -> dict[str, object]:

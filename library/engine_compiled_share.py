@@ -7,9 +7,9 @@ DOCUMENTATION = r"""
 module: engine_compiled_share
 short_description: Bring what an engine has compiled from host to host
 description:
-  - Keeps on the controller what the first host of an engine compiled, by the engine's environment
-    and arguments, its layout, the accelerator and the architecture; and gives it to hosts that have
-    compiled nothing yet.
+  - Keeps on the controller what the first host of an engine compiled, by the cluster, the engine's
+    environment and arguments, its layout, the accelerator and the architecture; and gives it to
+    hosts that have compiled nothing yet.
 author: The vllm-ansible authors
 options:
   state:
@@ -25,6 +25,14 @@ options:
     description: C(site_host).
     type: dict
     required: true
+  cluster:
+    description: The cluster; another one takes nothing of it.
+    type: str
+    required: true
+  remote_code:
+    description: Whether engines that run code of their model's own take part.
+    type: bool
+    default: false
   fingerprint:
     description: Of the environment that the engine runs in.
     type: str
@@ -49,6 +57,7 @@ EXAMPLES = r"""
     state: taken
     engine: "{{ site_plan.engines[0] }}"
     host: "{{ site_host }}"
+    cluster: r1
     fingerprint: "{{ environment_installed.fingerprint }}"
     kept_dir: ~/.cache/vllm-ansible/compiled
 """

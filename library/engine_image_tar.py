@@ -23,6 +23,9 @@ options:
   source:
     description: Where this host has the tar already, if it does.
     type: path
+  passed_on_by:
+    description: The user who passes it on to others, and so must be able to read it.
+    type: str
   manifests:
     description: The tar, as M(image_spread) returns it.
     type: dict
@@ -73,7 +76,7 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import background
+from ansible.module_utils.vllm_ansible.node import background, forked, launcher
 from ansible.module_utils.vllm_ansible.node.cluster_key import derived
 from ansible.module_utils.vllm_ansible.node.failure import Failure
 from ansible.module_utils.vllm_ansible.node.store.disk_failure import Kept
@@ -92,6 +95,7 @@ KEPT = Kept(
     besides="a host that has the tar under engine_image_file takes none",
 )
 STREAMS = 1
+READ_SECONDS = 20.0
 
 
 def work(wanted: dict[str, Any]) -> background.Work:
@@ -111,10 +115,29 @@ def work(wanted: dict[str, Any]) -> background.Work:
     )
 
     def run(report: background.Report) -> dict[str, Any]:
+        os.umask(0o022)  # the service passes it on
         gathering.run(report)
         return {"defects": gathering.defects}
 
     return run
+
+
+def check_reading(source: str, user: str) -> None:
+    """Refuse a tar that the user who passes it on may not read: root serves no network."""
+
+    def read(tell: forked.Tell) -> None:
+        launcher.become(user)
+        tell("readable", os.access(source, os.R_OK))
+
+    if not forked.run_each([read], READ_SECONDS, OSError)[0].get("readable"):
+        raise Failure(
+            f"{source} cannot be passed on: {user} may not read it",
+            expected=f"a tar that {user}, who passes it on to the other hosts, may read",
+            found="no permission",
+            where=source,
+            fix="let others enter every directory above it and read it (chmod o+rx, o+r), or let "
+            f"{user} with setfacl",
+        )
 
 
 def main() -> None:
@@ -124,6 +147,7 @@ def main() -> None:
             "cluster_dir": {"type": "path", "required": True},
             "images_dir": {"type": "path", "required": True},
             "source": {"type": "path"},
+            "passed_on_by": {"type": "str"},
             "manifests": {"type": "dict", "required": True},
             "upstream": {"type": "dict", "required": True},
             "addresses": {"type": "dict", "required": True},
@@ -140,6 +164,8 @@ def main() -> None:
     where = os.path.join(wanted["cluster_dir"], "tasks")
     digest = next(iter(wanted["manifests"]))
     try:
+        if wanted["source"] and wanted["passed_on_by"]:
+            check_reading(wanted["source"], wanted["passed_on_by"])
         background.start(where, TASK, work(wanted), digest=digest, again=True)
     except (Failure, background.ProcessError) as error:
         module.fail_json(msg=str(error), **error.details)

@@ -54,9 +54,13 @@ def places(pid: int) -> str:
     try:
         process = Path(f"/proc/{pid}")
         command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        return f"{command}\n{os.readlink(process / 'exe')}\n{os.readlink(process / 'cwd')}"
     except OSError:
         return ""
+    try:
+        return f"{command}\n{os.readlink(process / 'exe')}\n{os.readlink(process / 'cwd')}"
+    except OSError:
+        # Somebody else's, to whoever is not root.
+        return command
 
 
 def leftovers(directory: str) -> list[dict[str, Any]]:

@@ -39,10 +39,16 @@ options:
     elements: str
     default: []
   state:
-    description: Whether to fetch what is missing, or only to look.
+    description:
+      - Whether to fetch what is missing, or only to look. V(whole) starts to read those files of
+        directories that were only named of which blocks alone are known, as the background task
+        V(weights-whole); what it found is compared from the next look on.
     type: str
-    choices: [present, look]
+    choices: [present, look, whole]
     default: present
+  user:
+    description: Who engines run as, and must be able to read directories that were only named.
+    type: str
   python:
     description: Python of the engine's environment. Models from outside do without.
     type: path
@@ -99,7 +105,9 @@ missing:
   elements: str
   returned: success
 models:
-  description: By engine, C(path), C(bytes), C(files) and C(fingerprint) of each model in place.
+  description:
+    - By engine, C(path), C(bytes), C(files) and C(fingerprint) of each model in place; C(content),
+      of a directory that was only named, has digests by file, of blocks and, once known, of all.
   type: dict
   returned: success
 directories:
@@ -107,7 +115,7 @@ directories:
   type: dict
   returned: success
 task:
-  description: The background task that fetches them, empty when there is nothing to fetch.
+  description: The background task that was started, empty when there is nothing to do.
   type: str
   returned: success
 """
@@ -119,10 +127,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import background, models, weights
+from ansible.module_utils.vllm_ansible.node import background, models, named_models, weights
 from ansible.module_utils.vllm_ansible.node.failure import Failure
 
-TASK = "weights"
+TASK, WHOLE = "weights", "weights-whole"
 
 
 def main() -> None:
@@ -134,7 +142,8 @@ def main() -> None:
             "engines": {"type": "list", "elements": "dict", "required": True},
             "host": {"type": "str", "required": True},
             "sharing": {"type": "list", "elements": "str", "default": []},
-            "state": {"choices": ["present", "look"], "default": "present"},
+            "state": {"choices": ["present", "look", "whole"], "default": "present"},
+            "user": {"type": "str"},
             "python": {"type": "path"},
             "scripts": {"type": "dict", "default": {}},
             "uv": {"type": "path"},
@@ -157,6 +166,9 @@ def main() -> None:
         records = {
             engine: record(model, wanted, module.check_mode) for engine, model in needed.items()
         }
+        if wanted["state"] == "whole":
+            started = read_whole(needed, records, wanted, module.check_mode)
+            module.exit_json(changed=False, task=WHOLE if started else "")
         again = [engine for engine, model in needed.items() if reread(model, wanted)]
         missing = [one for one, found in records.items() if found is None or one in again]
         changed = bool(missing) and wanted["state"] == "present"
@@ -168,7 +180,11 @@ def main() -> None:
         changed=changed,
         complete=not missing,
         missing=missing,
-        models={engine: models.summary(found) for engine, found in records.items() if found},
+        models={
+            engine: models.summary(found, named_models.whole(needed[engine], wanted["models_dir"]))
+            for engine, found in records.items()
+            if found
+        },
         directories={engine: model.place(wanted["models_dir"]) for engine, model in needed.items()},
         task=TASK if changed else "",
     )
@@ -177,18 +193,59 @@ def main() -> None:
 def record(model: models.Model, wanted: dict[str, Any], check: bool) -> Any:
     """Return what is known of a model in place; one that was only named is checked here and now."""
     found = models.look(model, wanted["models_dir"])
-    if found is None and model.source == "path":
+    if model.source == "path":
         place = model.place(wanted["models_dir"])
-        found = models.make_record(model, place, place)
-        if not check:
-            models.write_record(model, wanted["models_dir"], found)
+        if found is None:
+            found = models.make_record(model, place, place)
+            if not check:
+                models.write_record(model, wanted["models_dir"], found)
+        named_models.expect_readable(place, wanted["user"])
     return found
 
 
 def reread(model: models.Model, wanted: dict[str, Any]) -> bool:
-    """Tell whether a model that is in place is to be proven again."""
-    rehash = bool(wanted["store"].get("rehash"))
-    return rehash and model.from_outside and wanted["state"] == "present"
+    """Tell whether a model that is in place is to be proven again.
+
+    One that was made here is read at once, and made again only where it has changed.
+    """
+    if not wanted["store"].get("rehash") or wanted["state"] != "present":
+        return False
+    if model.from_outside:
+        return True
+    if model.source == "path":
+        return False
+    known = models.look(model, wanted["models_dir"])
+    if known is None:
+        return False
+    found = models.make_record(model, known["path"], known["path"], known["revision"])
+    return bool(found["fingerprint"] != known["fingerprint"])
+
+
+def read_whole(
+    needed: dict[str, models.Model], records: dict[str, Any], wanted: dict[str, Any], check: bool
+) -> bool:
+    """Start to read the models of which blocks alone are known, and tell whether there is one."""
+    if wanted["store"].get("rehash") and not check:
+        for model in needed.values():
+            named_models.forget(model, wanted["models_dir"])
+    lacking = {
+        model.slug(): (model, records[engine])
+        for engine, model in needed.items()
+        if model.source == "path"
+        and named_models.lacking(model, wanted["models_dir"], records[engine])
+    }
+    if lacking and not check:
+        background.start(
+            os.path.join(wanted["cluster_dir"], "tasks"),
+            WHOLE,
+            lambda report: [
+                named_models.hash_whole(model, wanted["models_dir"], found, report)
+                for model, found in lacking.values()
+            ],
+            digest=hashlib.sha256(json.dumps(sorted(lacking)).encode()).hexdigest(),
+            again=True,
+        )
+    return bool(lacking)
 
 
 def fetch(

@@ -25,9 +25,13 @@ options:
     choices: [manage, check]
     required: true
   branch:
-    description: The branch that the driver must have at least.
+    description: The branch that is installed where there is none, or one older than O(oldest).
     type: int
     required: true
+  oldest:
+    description: The branch that the driver must have at least; V(0) is O(branch).
+    type: int
+    default: 0
   packages:
     description: Packages that bring the driver.
     type: list

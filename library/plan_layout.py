@@ -9,6 +9,7 @@ short_description: Plan hosts, ranks and ports of every engine
 description:
   - Computes the plan on the controller. An engine that is asked for as before stays where the kept
     plan put it. With C(--limit), the kept plan is used as it is. Run it once.
+  - Of each host it reads C(__plan_configs), what M(model_config_info) returned there.
   - Writes C(plan.json) into the run's directory; keeping it on the head is the role's.
 author: The vllm-ansible authors
 options:
@@ -37,6 +38,16 @@ options:
         was measured, and hosts are taken to have the usual cards.
     type: float
     default: 0
+  early:
+    description:
+      - Whether more will be known later. Refuses what cannot run, and returns no plan; without it
+        an engine of C(layout=auto) that nothing could be planned for is refused, too.
+    type: bool
+    default: false
+  allow_unfit:
+    description: Whether layouts of which the planner expects that they cannot run are planned.
+    type: bool
+    default: false
   port_base:
     description: First of the ports that the cluster uses inside.
     type: int

@@ -8,6 +8,7 @@ module: processes_info
 short_description: Look at all recorded processes of a cluster on a host
 description:
   - One look that costs milliseconds, and changes nothing.
+  - A record that is empty, as a power failure may leave it, counts as none, with a warning.
 author: The vllm-ansible authors
 options:
   cluster:
@@ -32,13 +33,14 @@ RETURN = r"""
 processes:
   description:
     - By name, the engine, running, why (not), pid, digest, instance, started_at, exit_status,
-      leftovers, command, log, log_offset and log_size of each process.
+      ended_at (where its launcher saw it), leftovers, command, log, log_offset and log_size of
+      each process.
   type: dict
   returned: success
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.process import ProcessError
+from ansible.module_utils.vllm_ansible.node.process import ProcessError, empty_records
 from ansible.module_utils.vllm_ansible.node.processes import looks
 
 
@@ -53,8 +55,11 @@ def main() -> None:
     )
     try:
         found = looks(module.params["cluster_dir"], module.params["cluster"], module.run_command)
+        empty = empty_records(module.params["cluster_dir"])
     except ProcessError as error:
         module.fail_json(msg=str(error), **error.details)
+    for path in empty:
+        module.warn(f"{path} is empty, as a power failure leaves it: it counts as no record")
     module.exit_json(changed=False, processes=found)
 
 

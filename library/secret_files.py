@@ -12,7 +12,7 @@ description:
 author: The vllm-ansible authors
 options:
   directory:
-    description: Where they lie; made with mode 0700 when missing.
+    description: Where they lie. Made when missing, for the group of the owner to read.
     type: path
     required: true
   owner:
@@ -55,35 +55,44 @@ removed:
 import os
 import pwd
 import stat
-import tempfile
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.vllm_ansible.node import safely
 
 
-def as_wanted(path: Path, content: str, uid: int) -> bool:
+@contextmanager
+def at(directory: str, name: str) -> Iterator[tuple[safely.Directory, str]]:
+    """Go where a file lies or will lie: the service may own the directory and lay links there."""
+    above, last = os.path.split(os.path.join(directory, name))
+    with safely.walked(above) as place:
+        yield place, last
+
+
+def as_wanted(directory: str, name: str, content: str, uid: int) -> bool:
     """Tell whether a file holds this content and only this user can read it."""
+    wanted = content.encode()
     try:
-        found = path.lstat()
+        with at(directory, name) as (place, last):
+            if not stat.S_ISREG(place.look(last).st_mode):
+                return False
+            with os.fdopen(safely.open_in(place, last), "rb") as file:
+                found = os.fstat(file.fileno())
+                private = stat.S_IMODE(found.st_mode) == 0o600 and found.st_uid == uid
+                return private and file.read(len(wanted) + 1) == wanted
     except FileNotFoundError:
         return False
-    private = stat.S_ISREG(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o600
-    return private and found.st_uid == uid and path.read_text() == content
 
 
-def put(path: Path, directory: Path, content: str, user: pwd.struct_passwd) -> None:
-    """Replace a file in one step, so that nobody else can ever read what is in it."""
-    # mkstemp makes the file 0600 before the first byte is in it.
-    handle, temporary = tempfile.mkstemp(dir=directory)
+def there(directory: str, name: str) -> bool:
+    """Tell whether something has this name."""
     try:
-        with os.fdopen(handle, "w") as file:
-            file.write(content)
-            # By its descriptor: the directory is the service's, who might put a link in its place.
-            os.fchown(file.fileno(), user.pw_uid, user.pw_gid)
-        os.replace(temporary, path)
-    except OSError:
-        os.unlink(temporary)
-        raise
+        with at(directory, name) as (place, last):
+            place.look(last)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def main() -> None:
@@ -98,7 +107,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     wanted = module.params
-    directory = Path(wanted["directory"])
+    directory = wanted["directory"]
     try:
         user = pwd.getpwnam(wanted["owner"])
     except KeyError:
@@ -109,24 +118,28 @@ def main() -> None:
         written = [
             name
             for name, content in sorted(wanted["contents"].items())
-            if not as_wanted(directory / name, content, user.pw_uid)
+            if not as_wanted(directory, name, content, user.pw_uid)
         ]
-        removed = [name for name in sorted(wanted["absent"]) if os.path.lexists(directory / name)]
+        removed = [name for name in sorted(wanted["absent"]) if there(directory, name)]
         if not module.check_mode:
             for name in removed:
-                (directory / name).unlink()
+                with at(directory, name) as (place, last):
+                    os.unlink(last, dir_fd=place.descriptor)
         if written and not module.check_mode:
-            if not directory.is_dir():
-                directory.mkdir(mode=0o700, parents=True)
-                os.chown(directory, user.pw_uid, user.pw_gid)
+            if not os.path.isdir(directory):
+                # The owner reads what is there and cannot put anything else in its place.
+                service = safely.User.of(user)
+                safely.keep_directory(directory, os.geteuid(), user.pw_gid, 0o750, service)
             for name in written:
-                put(directory / name, directory, wanted["contents"][name], user)
+                content = wanted["contents"][name].encode()
+                with at(directory, name) as (place, last):
+                    safely.replace_in(place, last, content, user.pw_uid, user.pw_gid)
     except OSError as error:
         module.fail_json(
             msg=f"cannot keep secrets in {directory}: {error}",
             expected=f"files that only {wanted['owner']} can read",
             found=str(error),
-            where=str(directory),
+            where=directory,
             fix=f"give the directory to {wanted['owner']}, or choose another cluster_dir",
         )
     module.exit_json(changed=bool(written or removed), written=written, removed=removed)

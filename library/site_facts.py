@@ -28,6 +28,12 @@ options:
         not answer are then left to that, unless C(enflame_driver_mode) is V(skip).
     type: bool
     default: false
+  accelerators_judged:
+    description:
+      - Whether silent or missing accelerators are refused. Verbs that start nothing, such as stop
+        and status, are needed most on a host that has one.
+    type: bool
+    default: true
 """
 
 EXAMPLES = r"""

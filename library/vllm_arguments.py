@@ -29,6 +29,21 @@ options:
     description: By engine, what follows C(vllm serve), the model first.
     type: dict
     required: true
+  environments:
+    description: By engine, the variables of its own that its arguments are judged with.
+    type: dict
+    default: {}
+  deep:
+    description:
+      - Whether to have the model's configuration checked, too, as the engine's start does. It takes
+        some seconds more, and is worth them where an engine serves that would be stopped.
+    type: bool
+    default: false
+  user:
+    description:
+      - User who asks where root connects, the one that runs the engines. A model's configuration
+        may be code of its own, with C(--trust-remote-code).
+    type: str
 """
 
 EXAMPLES = r"""
@@ -53,6 +68,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node import arguments
+from ansible.module_utils.vllm_ansible.node.failure import Failure
 
 
 def main() -> None:
@@ -63,25 +79,36 @@ def main() -> None:
             "python": {"type": "path", "required": True},
             "fingerprint": {"type": "str", "required": True},
             "engines": {"type": "dict", "required": True},
+            "environments": {"type": "dict", "default": {}},
+            "deep": {"type": "bool", "default": False},
+            "user": {"type": "str"},
         },
         supports_check_mode=True,
     )
     wanted = module.params
     engines = {name: [str(one) for one in values] for name, values in wanted["engines"].items()}
     path = os.path.join(wanted["cluster_dir"], "evidence", "arguments.json")
-    keys = {name: arguments.key(wanted["fingerprint"], values) for name, values in engines.items()}
+    deep, environments = wanted["deep"], wanted["environments"]
+    mark = wanted["fingerprint"]
+    keys = {name: arguments.key(mark, values) for name, values in engines.items()}
+    proofs = {
+        name: arguments.key(mark, [*values, repr(sorted(environments.get(name, {}).items()))])
+        for name, values in engines.items()
+    }
     known = arguments.remembered(path)
-    asked = {name: values for name, values in engines.items() if keys[name] not in known}
+    needed = proofs if deep else keys
+    asked = {name: values for name, values in engines.items() if needed[name] not in known}
     if asked:
         try:
-            answers = arguments.ask(wanted["python"], asked)
-        except arguments.ArgumentsError as error:
+            answers = arguments.ask(wanted["python"], asked, deep, environments, wanted["user"])
+        except Failure as error:
             module.fail_json(msg=str(error), **error.details)
         for name, answer in answers.items():
             if not answer["ok"]:
                 module.fail_json(**arguments.refusal(name, answer))
         if not module.check_mode:
-            arguments.remember(path, list(keys.values()))
+            proven = [one for one in proofs.values() if deep or one in known]
+            arguments.remember(path, [*keys.values(), *proven])
     module.exit_json(changed=False, asked=sorted(asked))
 
 

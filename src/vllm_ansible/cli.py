@@ -37,11 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words[:1] == ["plan"]:
         return plan(words[1:])
+    if words[:1] == ["diagnose"]:
+        from .diagnosis.command import main as diagnose
+
+        return diagnose(words[1:])
     if words[:1] == ["send"]:
         # What it sends with is nothing to the other verbs.
         from .batch.command import main as send
 
         return send(words[1:])
+    if words[:1] == ["bundle"]:
+        from .bundle.command import main as bundle
+
+        return bundle(words[1:])
     if words[:1] == ["ask"]:
         from .batch.asking import main as ask
 
@@ -218,12 +226,18 @@ def _stopped_by_signals() -> Iterator[Stop]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="vllm-ansible", description=__doc__)
     verbs = parser.add_subparsers(
-        dest="verb", required=True, metavar="plan|up|status|logs|down|ask|send|sbatch"
+        dest="verb",
+        required=True,
+        metavar="plan|up|status|logs|down|ask|send|sbatch|bundle|diagnose",
     )
     verbs.add_parser("plan", help="say how to run a model on machines; plan --help tells more")
+    verbs.add_parser("diagnose", help="name the cause that logs show; diagnose --help tells more")
     verbs.add_parser("ask", help="ask a served model one question; ask --help tells more")
     verbs.add_parser(
         "send", help="send many tagged prompts to a served model; send --help tells more"
+    )
+    verbs.add_parser(
+        "bundle", help="write one file for hosts without a way out; bundle --help tells more"
     )
     for verb, purpose in (
         ("up", "bring the cluster of an inventory to a served model"),

@@ -5,8 +5,22 @@ from __future__ import annotations
 import gc
 import sys
 
+from vllm_ansible.output import outlive_readers
+
 
 def main() -> int:
+    """Do what the command line says, also when nobody reads on."""
+    if sys.argv[1:2] == ["ask"] and not {"-h", "--help"} & set(sys.argv):
+        # An answer that nobody reads is not waited for.
+        return _main()
+    outlive_readers()
+    try:
+        return _main()
+    finally:
+        sys.stdout.flush()
+
+
+def _main() -> int:
     """Do what the command line says; only the verb that runs is imported."""
     if sys.argv[1:2] == ["plan"]:
         # A plan makes thousands of small objects and ends: looking for cycles is a fifth of it.

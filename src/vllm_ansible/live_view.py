@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TextIO
 
 from .record import console
+from .record.redact import visible
 from .runner import (
     AnyEvent,
     Evidence,
@@ -151,13 +152,13 @@ class LiveView:
 
     def _overwrite(self, line: str) -> None:
         # The last column stays free: a terminal that wraps there could not be written over.
-        self._out.write(console.CLEAR + self._paint(line[: console.width() - 1], _DIM))
+        self._out.write(console.CLEAR + self._paint(visible(line)[: console.width() - 1], _DIM))
         self._out.flush()
 
     def _print(self, lines: list[str], style: str = "") -> None:
         clear = console.CLEAR if self._terminal else ""
         for line in lines:
-            self._out.write(f"{clear}{self._paint(line, style)}\n")
+            self._out.write(f"{clear}{self._paint(visible(line), style)}\n")
         self._out.flush()
 
     def _paint(self, text: str, style: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -18,6 +19,15 @@ from .record import console
 from .record.progress import Progress
 
 RATE_WINDOW_SECONDS = 30.0
+_BAR = re.compile(r"\b(\d+)/(\d+) \[")
+
+
+def of_bar(text: str, unit: str) -> dict[str, Any]:
+    """Return the count in a progress bar of tqdm, and nothing of any other line."""
+    found = _BAR.search(text)
+    return {"done": int(found[1]), "total": int(found[2]), "unit": unit} if found else {}
+
+
 # A rate measured over less than this jumps too much to be worth printing.
 RATE_MINIMUM_SECONDS = 3.0
 

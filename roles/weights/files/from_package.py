@@ -11,7 +11,13 @@ import sys
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+# Releases without this class, such as that of the lock for CUDA 12, always dequantize.
+options = {}
+if hasattr(transformers, "GgufConfig"):
+    options["quantization_config"] = transformers.GgufConfig(dequantize=True)
 
 folder, name, out = sys.argv[1:]
 AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(out)
@@ -19,6 +25,6 @@ model = AutoModelForCausalLM.from_pretrained(
     folder,
     gguf_file=name,
     dtype=torch.bfloat16,
-    quantization_config=GgufConfig(dequantize=True),
+    **options,
 )
 model.save_pretrained(out)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from vllm_ansible.planner.problem import PlanError, Problem
-from vllm_ansible.record.redact import redact_text
+from vllm_ansible.record.redact import redact_text, visible
 
 from .answers import Answer
 from .client import Client, Hopeless, Limits, Passing, Refused, Target, Unsent
@@ -47,7 +47,7 @@ def _answered(options: argparse.Namespace) -> int:
         answer = asyncio.run(_ask(target, prompt, limits))
     except (Unsent, Passing, Refused, Hopeless) as error:
         fix = getattr(error, "fix", "") or "ask again; `vllm-ansible status` looks at the engines"
-        words = redact_text(str(error))
+        words = visible(redact_text(str(error)))
         refuse(PlanError(Problem("no answer", "an answer", words, target.url, fix)))
         return FAILED
     sys.stdout.write("\n")
@@ -66,7 +66,9 @@ def _show(text: str, reasoning: str) -> None:
     for stream, words in ((sys.stderr, reasoning), (sys.stdout, text)):
         # A terminal of another encoding shows what it can.
         known = getattr(stream, "encoding", None) or "utf-8"
-        stream.write(words.encode(known, "replace").decode(known))
+        # What a model says may be anything: a terminal shows it and obeys nothing of it.
+        shown = visible(words) if stream.isatty() else words
+        stream.write(shown.encode(known, "replace").decode(known))
         stream.flush()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.record import console
-from vllm_ansible.record.redact import redact_text
+from vllm_ansible.record.redact import redact_text, visible
 
 from .client import Hopeless, Limits
 from .prompts import PromptFile
@@ -85,7 +85,7 @@ def _send(
     lines = closing(found)
     if stopped:
         lines += [*console.labelled("stopped", stopped, 3), *console.labelled("fix", fix, 3)]
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write(visible("\n".join(lines)) + "\n")
     return OK if found["ok"] else FAILED
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.record import events
+from vllm_ansible.record.redact import learn
 
 
 @frozen
@@ -73,6 +74,7 @@ def read_key(path: str) -> str:
         raise PlanError(Problem(f"the key file {path} cannot be read: {why}")) from error
     if not key or not key.isprintable() or any(letter.isspace() for letter in key):
         raise PlanError(Problem("the key file holds no key", "one line", "none, or several", path))
+    learn([key])
     return key
 
 

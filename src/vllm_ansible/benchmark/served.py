@@ -9,6 +9,10 @@ from vllm_ansible.planner.plan import digest
 from vllm_ansible.planner.routers import router_of, url_of
 from vllm_ansible.planner.servers import servers
 
+LOAD = ("concurrency", "input_tokens", "output_tokens")
+# Seconds that a measurement is expected to take at most.
+LONGEST = 60
+
 
 def plan_of(plan: Mapping[str, Any], engine: str) -> Mapping[str, Any]:
     """Return a plan with this engine alone; the plan as it is where none is named."""
@@ -19,7 +23,7 @@ def plan_of(plan: Mapping[str, Any], engine: str) -> Mapping[str, Any]:
 
 def served_on(
     plan: Mapping[str, Any], host: Mapping[str, Any], only: str = ""
-) -> list[dict[str, str]]:
+) -> list[dict[str, Any]]:
     """Return what engine_benchmark wants to know of each engine that a host serves, or of one.
 
     Of data ranks the first is measured where no router stands before them: its client knows one
@@ -31,12 +35,24 @@ def served_on(
             "served_name": engine["served_name"],
             "url": f"http://{host['address']}:{servers(engine)[0].port}",
             **_of_several(engine, str(host["address"])),
+            **_load(engine.get("estimate") or {}),
             # Reasons are words for people, and change without anything else.
             "digest": digest({key: value for key, value in engine.items() if key != "reasons"}),
         }
         for engine in plan_of(plan, only).get("engines", ())
         if engine["hosts"][0] == host["name"]
     ]
+
+
+def _load(estimate: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Return the load that the planned rate is for: two rounds, or one where two take minutes."""
+    rates = estimate.get("output_tokens_per_second") or ()
+    if not rates:
+        return {}
+    load = {name: round(estimate[name]) for name in LOAD}
+    two = 2 * load["concurrency"]
+    seconds = two * load["output_tokens"] / max(rates[1], 1)
+    return {"load": {"requests": two if seconds <= LONGEST else load["concurrency"], **load}}
 
 
 def _of_several(engine: Mapping[str, Any], address: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vllm_ansible.benchmark.served import LOAD
 from vllm_ansible.planner.servers import servers
 
 Looks = Mapping[str, Mapping[str, Any]]
@@ -29,7 +30,9 @@ def verdict(engines: Sequence[Mapping[str, Any]], looks: Looks, check: bool) -> 
     for engine in here:
         look = looks[engine["hosts"][0]].get("engines", {}).get(engine["name"], {})
         if look.get("figures"):
-            measured.append({**look["figures"], **_ranks(engine, look["figures"])})
+            figures = look["figures"]
+            expected = _expected(engine.get("estimate") or {}, figures)
+            measured.append({**figures, **_ranks(engine, figures), **expected})
         elif check:
             words = look.get("reason") or look.get("why", "")
             return {
@@ -59,15 +62,24 @@ def _ranks(engine: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, A
     }
 
 
+def _expected(estimate: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the planned rate, least, middle and most, where it is for what was measured."""
+    rates = estimate.get("output_tokens_per_second")
+    same = all(round(estimate.get(name) or 0) == figures.get(name) for name in LOAD)
+    return {"planned_tokens_per_second": list(rates)} if rates and same else {}
+
+
 def line(figures: Mapping[str, Any]) -> str:
     """Return one line about an engine."""
     ranks = figures.get("ranks")
     part = f", rank 0 of {len(ranks)} data ranks alone" if ranks else ""
     if ranks and "router" in figures:
         part = f", {len(ranks)} data ranks behind {figures['router']}"
+    rates = figures.get("planned_tokens_per_second")
+    planned = f" (planned {rates[1]:,.0f}, {rates[0]:,.0f} to {rates[2]:,.0f})" if rates else ""
     return (
         f"{figures['name']}{part}: TTFT {figures['ttft_ms_median']:.0f} ms, "
-        f"{figures['output_tokens_per_second']:.1f} tokens/s at "
+        f"{figures['output_tokens_per_second']:.1f} tokens/s{planned} at "
         f"{figures['concurrency']} concurrent, "
         f"{figures['requests'] - figures['failed']} of {figures['requests']} answered "
         f"({figures['measured_at']})"

@@ -22,7 +22,7 @@ FIX = (
 
 def wanted(want: Wants, devices: Sequence[Any]) -> dict[str, int]:
     """Return the limits to ask for: open files, and bytes of locked memory where cards need it."""
-    # Registered memory cannot be swapped; see nccl-memlock in diagnosis/signatures.yml.
+    # Registered memory cannot be swapped; see nccl-memlock in diagnosis/signatures.
     locks = bool(devices) or (want.accelerator != "cpu" and want.accelerator_count > 1)
     return {"nofile": OPEN_FILES, **({"memlock": UNLIMITED} if locks else {})}
 

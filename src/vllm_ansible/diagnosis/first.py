@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from . import lines
-from .match import FAILURES, Signature, match
+from .match import FAILURES, Signature, all_matches
 
 # Within this time of the first failure, a line that is known says more than one that is not:
 # libraries print the reason before, or just after, the exception that it ends in.
 _SAME_FAILURE_SECONDS = 5.0
+# Within so many lines after the head of an exception its reason is looked for.
+_REASON_LINES = 20
+# An engine that only went silent shows its last phase in its last lines.
+_LAST_LINES = 20
+# Whatever a log said before this did not keep its program from working.
+_SERVES = re.compile(
+    r"Application startup complete|Uvicorn running on |init engine \(profile, create kv cache"
+    r"|^\[  PASSED  \]|^# Out of bounds values *: 0 OK|^# Avg bus bandwidth"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,41 +59,95 @@ def first_failure(logs: Mapping[str, str]) -> Finding | None:
     the time their lines carry; a line without a time has that of the line before it. Lines of
     logs without any time come last, for nobody can tell when they were written.
     """
+    everything = "\n".join(logs.values())
     candidates = [
         candidate
         for order, (rank, text) in enumerate(logs.items())
-        for candidate in _candidates(rank, text, order)
+        for candidate in _candidates(rank, text, order, everything)
     ]
     if not candidates:
         return None
     first = min(candidates, key=lambda one: (one.tier, one.seconds, one.order, one.finding.number))
-    if first.finding.signature:
+    if first.finding.signature and not first.finding.signature.generic:
         return first.finding
     known = [
-        one
+        (one.finding.signature.generic, one.seconds, one.order, one.finding.number, one.finding)
         for one in candidates
         if one.tier == first.tier
         and one.finding.signature
         and one.seconds <= first.seconds + _SAME_FAILURE_SECONDS
     ]
-    return min(known, key=lambda one: (one.seconds, one.order)).finding if known else first.finding
+    return min(known, key=lambda one: one[:4])[4] if known else first.finding
 
 
-def _candidates(rank: str, text: str, order: int) -> list[_Candidate]:
+def known_failures(logs: Mapping[str, str]) -> list[Finding]:
+    """Return the first line of each known failure that the logs show, in the order of time."""
+    everything = "\n".join(logs.values())
+    candidates = [
+        candidate
+        for order, (rank, text) in enumerate(logs.items())
+        for candidate in _candidates(rank, text, order, everything)
+        if candidate.finding.signature
+    ]
+    candidates.sort(key=lambda one: (one.tier, one.seconds, one.order, one.finding.number))
+    first: dict[str, Finding] = {}
+    for one in candidates:
+        if one.finding.signature:
+            first.setdefault(one.finding.signature.id, one.finding)
+    return list(first.values())
+
+
+def last_known(logs: Mapping[str, str]) -> Finding | None:
+    """Return the last known line of a log that only went silent, or None.
+
+    A log that says that its program works explains no silence.
+    """
+    everything = "\n".join(logs.values())
+    for rank, text in logs.items():
+        if serves(text):
+            continue
+        numbered = list(enumerate(text.splitlines(), start=1))
+        for number, raw in reversed(numbered[-_LAST_LINES:]):
+            line = lines.read(raw)
+            for known in all_matches(line.text, kinds=("stall",)):
+                if known.holds_beside(everything):
+                    return Finding(
+                        rank, line.text.strip(), number, known, line.writer, line.address
+                    )
+    return None
+
+
+def serves(text: str) -> bool:
+    """Tell whether a log says that what wrote it has begun to work."""
+    return any(_SERVES.search(lines.read(raw).text) for raw in text.splitlines())
+
+
+def _candidates(rank: str, text: str, order: int, everything: str) -> list[_Candidate]:
     found: list[_Candidate] = []
     seconds = float("inf")
-    for number, raw in enumerate(text.splitlines(), start=1):
-        line = lines.read(raw)
+    read = [lines.read(raw) for raw in text.splitlines()]
+    for number, line in enumerate(read, start=1):
         if line.moment:
             seconds = _seconds(line.moment)
+        if _SERVES.search(line.text):
+            found.clear()
         if line.is_noise:
             continue
-        signature = match(line.text, FAILURES)
+        warning = line.level == "WARNING" and not line.library
+        said = line.text.strip()
+        if line.is_head:
+            after = read[number : number + _REASON_LINES]
+            said = " ".join((said, *lines.reason(after, line.writer)))
+        known = all_matches(said, FAILURES)
+        signature = next(
+            (one for one in known if (one.warns or not warning) and one.holds_beside(everything)),
+            None,
+        )
         if not signature and not line.is_failure:
             continue
         # What is known is a cause, even in words that usually follow from another one.
         follows = line.is_follow_up and not signature
-        finding = Finding(rank, line.text.strip(), number, signature, line.writer, line.address)
+        finding = Finding(rank, said, number, signature, line.writer, line.address)
         found.append(_Candidate(1 if follows else 0, seconds, order, finding))
     return found
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 # month, day, hour, minute, second, millisecond: vLLM writes no year.
@@ -12,21 +14,59 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PREFIX = re.compile(
     r"^\((?P<name>[A-Za-z_][\w.\- ]*?) pid=\d+(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
 )
-_LEVEL = re.compile(r"^(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL)\b[ :]*")
+_LEVEL = re.compile(r"^(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b[ :]*")
+_LEVELS = {"WARN": "WARNING", "TRACE": "DEBUG"}
+# Severity letters of glog, Ray's C++ parts and torch.
+_LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL", "C": "CRITICAL"}
+# What runs a program puts before its lines: containerd, MPI, torchrun and vLLM's ranks, systemd's
+# journal, the kernel.
+_RUNNERS = re.compile(
+    "|".join(
+        (
+            r"^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] ",
+            r"^\[\d+,\d+\]<(?:stdout|stderr)>:\s?",
+            r"^\[(?:rank|default|default_rank)\d{1,5}\]: ?",
+            r"^\[\d{1,5}\]: ",
+            r"^\((?:raylet|gcs_server|autoscaler)\) (?=\[)",
+            r"^(?:\[\d{1,5}\] )+(?![\w./-]+:\d+ NCCL )",
+            r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w@./-]+(?:\[\d+\])?: ",
+            r"^\[ *\d+\.\d{6}\] (?!\[)",
+        )
+    )
+)
+_MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
+_JOURNAL = re.compile(
+    rf"^(?P<month>{'|'.join(_MONTHS[n : n + 3] for n in range(0, 36, 3))}) +(?P<d>\d+) "
+    r"(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)"
+)
+_DOCKER = re.compile(r'^\{"log":"(?P<log>(?:[^"\\]|\\.)*)"')
+# gpu-1:311:1288 [0] bootstrap.cc:112 NCCL WARN Bootstrap : no socket interface found
+_NCCL = re.compile(
+    r"^(?:\[[^\]]*\] )?(?P<host>[\w.-]+):\d+:\d+ \[\d+\] "
+    r"(?:.*? )??NCCL (?P<level>INFO|WARN|TRACE|ERROR|VERSION)\b ?"
+)
+# [1614790001.220112] [node:4001 :0]   ib_device.c:478  UCX  WARN  words
+_UCX = re.compile(r"^\[\d+\.\d+\] \[[^\]]*\] +\S+:\d+ +UCX +(?P<level>[A-Z]+) +")
+# [2026-11-20 10:31:02,123 E 12 12] (raylet) worker_pool.cc:1239: words
+_RAY_SEVERITY = re.compile(r"^ (?P<letter>[DIWEFC]) \d+ \d+\] (?:\([\w-]+\) )?(?:[\w./-]+:\d+: ?)?")
+_NAMED_LEVEL = re.compile(r"^ - [\w.]+ - (?P<level>[A-Z]+) - ")
 _TIMES = (
     # Ray and most others: 2026-11-20 10:31:02,123 or with a T
     re.compile(
         r"\b\d{4}-(?P<mo>\d\d)-(?P<d>\d\d)[ T](?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)"
-        r"(?:[.,](?P<ms>\d{3}))?"
+        r"(?:[.,](?P<ms>\d{3})\d*)?(?:Z|[+-]\d\d:?\d\d\b)?"
     ),
     # vLLM: 11-20 10:31:02; after the full date, of which it is a part
     re.compile(r"\b(?P<mo>\d\d)-(?P<d>\d\d) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)\b"),
     # glog, as torch writes: [W1120 10:40:31.757867347
     re.compile(
-        r"^\[?[IWEF](?P<mo>\d\d)(?P<d>\d\d) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)\.(?P<ms>\d{3})"
+        r"^\[?(?P<letter>[IWEF])(?P<mo>\d\d?)(?P<d>\d\d) "
+        r"(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)\.(?P<ms>\d{3})\d*"
     ),
 )
-_LOCATION = re.compile(r"^\[[\w./-]+:\d+\]\s?")
+_GLOG_LOCATION = re.compile(r"^ +(?:\d+ +)?[\w./-]+:\d+\] ")
+# Releases of vLLM before 0.8 leave the first bracket out.
+_LOCATION = re.compile(r"^\[?[\w./-]+:\d+\]\s?")
 _RAY_LOCATION = re.compile(r"^[\w./-]+:\d+ -- ")
 
 _EXCEPTION = re.compile(
@@ -37,15 +77,29 @@ _DEATH = re.compile(
     r"Segmentation fault|core dumped|\bOut of memory\b|\bOOM-?kill|CUDA out of memory"
     r"|^Killed$|terminate called after throwing|Fatal Python error|^Aborted\b|^error: "
     r"|\berror: (?:unrecognized|argument|the following) "
+    r"|^(?:srun|sbatch|salloc|slurmstepd|ray|bash|sh): (?:error|fatal): |^Error: "
+    r"|\bfatal *(?:error)?:|\bTest (?:CUDA|NCCL) failure\b|^Failed: |\bpanicked at\b|Bus error"
 )
 # Parts of a traceback: its head, its frames, their source lines and carets.
 _FRAME = re.compile(r"^(?:Traceback \(most recent call last\):|\s+\S.*|\s*\^+|)$")
+# An exception of pydantic that only counts: what was wrong stands in the lines after it.
+_HEAD = re.compile(r"\b\d+ validation errors? for \S+$")
+_REASON_END = re.compile(r"^\s*For further information visit ")
+# What pydantic got, which is the whole of the arguments.
+_REASON_INPUT = re.compile(r"\s*\[type=\w+, input_value=.*$")
 _FOLLOW_UP = re.compile(
     "|".join(
         (
             r"See (?:root cause|stack trace|the stack trace|logs?) (?:above|for)",
             r"\bEngineCore (?:failed to start|encountered a fatal error)|EngineDeadError",
             r"\bWorkerProc (?:failed to start|hit an exception|initialization failed)",
+            r"\bEngineCore (?:failed|hit an exception)|\bWorker (?:proc )?\S* ?died unexpectedly",
+            r"\boutput_handler failed|\bEngine core proc \S+ died unexpectedly",
+            r"\bWorker failed with error|\bExceptions? in worker\b|\bError executing method\b",
+            r"run with NCCL_DEBUG=|\bTest (?:CUDA|NCCL) failure\b|remote process exited",
+            r"Watchdog caught collective operation timeout|ChildFailedError",
+            r"exited with (?:non-?zero|exit) (?:status|code)|returned non-zero exit status",
+            r"^(?:srun: )?Terminating |^srun: error: .*: task .*: (?:Exited|Terminated|Killed)",
             r"\bEngine (?:core|process|loop) (?:initialization failed|failed to start)",
             r"(?:ActorDied|ActorUnavailable|RayActor|RayTask|WorkerCrashed|OwnerDied)Error",
             r"The actor (?:died|is dead)|Worker exit type|worker died unexpectedly",
@@ -66,6 +120,10 @@ _NOISE = re.compile(
             # What an engine was doing when it died, thousands of characters of it.
             r"^Dumping (?:input data|scheduler (?:output|stats)) for |^Dumping scheduler stats: ",
             r"nanobind: ",
+            r"Unable to register cu(?:DNN|BLAS|FFT) factory",
+            r"errno: 97 - Address family not supported",
+            # Ray's exporter of metrics, without which everything works.
+            r"metrics exporter agent|Failed to establish connection to the (?:event|metrics)",
             r"^\s*-? ?leaked ",
         )
     )
@@ -82,6 +140,8 @@ class Line:
     address: str | None
     level: str | None
     moment: Moment | None
+    # NCCL and UCX say at their level WARN why they fail.
+    library: bool = False
 
     @property
     def is_noise(self) -> bool:
@@ -92,6 +152,11 @@ class Line:
     def is_follow_up(self) -> bool:
         """Lines that only say that something else has failed."""
         return bool(_FOLLOW_UP.search(self.text))
+
+    @property
+    def is_head(self) -> bool:
+        """Lines of an exception whose reason stands in the lines after them."""
+        return bool(_HEAD.search(self.text))
 
     @property
     def is_failure(self) -> bool:
@@ -106,27 +171,91 @@ class Line:
 def read(raw: str) -> Line:
     """Take a line apart."""
     text = _ANSI.sub("", raw).rstrip()
+    if boxed := _DOCKER.match(text):
+        text = _ANSI.sub("", _unescaped(boxed["log"])).rstrip()
     writer = address = level = None
     moment: Moment | None = None
-    # Ray puts its own prefix before the one of vLLM's process.
-    while prefix := _PREFIX.match(text):
-        writer = prefix["name"]
-        address = prefix["ip"] or address
+    while True:
+        # Ray puts its own prefix before the one of vLLM's process.
+        if prefix := _PREFIX.match(text):
+            writer = prefix["name"]
+            address = prefix["ip"] or address
+        else:
+            prefix = _RUNNERS.match(text)
+            if not prefix:
+                break
+            moment = _written(prefix[0]) or moment
         text = text[prefix.end() :]
+    if library := _NCCL.match(text) or _UCX.match(text):
+        moment = _written(text[:24]) or moment
+        return Line(
+            raw.rstrip(), text[library.end() :], writer, address, _level(library), moment, True
+        )
     head = text[:48]
     for pattern in _TIMES:
         if found := pattern.search(head):
             moment = _moment(found)
-            before = text[: found.start()]
-            if named := _LEVEL.match(before):
-                level, text = named["level"], text[found.end() :].removeprefix(" ")
-            elif not before.strip("[ "):
-                text = text[found.end() :].lstrip(" \t")
-                if named := _LEVEL.match(text):
-                    level, text = named["level"], text[named.end() :]
+            level, text = _after_time(text, found)
             break
+    else:
+        if named := _LEVEL.match(text):
+            level, text = _level(named), text[named.end() :]
     text = _LOCATION.sub("", text)
     return Line(raw.rstrip(), _RAY_LOCATION.sub("", text), writer, address, level, moment)
+
+
+def reason(after: Sequence[Line], writer: str | None) -> list[str]:
+    """Return why an exception was raised, of the lines after its head by the same writer."""
+    found: list[str] = []
+    for line in after:
+        if line.writer != writer:
+            continue
+        if line.level or _REASON_END.match(line.text):
+            break
+        if text := _REASON_INPUT.sub("", line.text).strip():
+            found.append(text)
+    return found
+
+
+def _after_time(text: str, found: re.Match[str]) -> tuple[str | None, str]:
+    """Return the level and the words of a line whose time was found."""
+    before, after = text[: found.start()], text[found.end() :]
+    if named := _LEVEL.match(before):
+        return _level(named), after.removeprefix(" ")
+    if letter := found.groupdict().get("letter"):
+        return _LETTERS[letter], _GLOG_LOCATION.sub("", after)
+    if before.strip("[ "):
+        return None, text
+    if severity := _RAY_SEVERITY.match(after):
+        return _LETTERS[severity["letter"]], after[severity.end() :]
+    if named := _NAMED_LEVEL.match(after):
+        return _level(named), after[named.end() :]
+    text = after.lstrip(" \t]")
+    if named := _LEVEL.match(text):
+        return _level(named), text[named.end() :]
+    return None, text
+
+
+def _level(found: re.Match[str]) -> str:
+    level = found["level"]
+    return _LEVELS.get(level, level)
+
+
+def _written(text: str) -> Moment | None:
+    """Return the moment that a prefix carries."""
+    if journal := _JOURNAL.match(text):
+        month = _MONTHS.find(journal["month"]) // 3 + 1
+        day, hour, minute, second = (int(journal[name]) for name in ("d", "h", "mi", "s"))
+        return month, day, hour, minute, second, 0
+    found = _TIMES[0].search(text)
+    return _moment(found) if found else None
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return str(json.loads(f'"{text}"'))
+    except ValueError:
+        return text
 
 
 def _moment(found: re.Match[str]) -> Moment:

@@ -28,12 +28,27 @@ class Signature:
     fix: str
     refs: tuple[str, ...]
     sample: str
+    # A line of this kind has several causes, of which the signature can only name the usual one:
+    # any other known line near it says more.
+    generic: bool = False
+    # Its line is only a warning of its program, and yet why that fails.
+    warns: bool = False
+    # What other lines of the same logs must, and must not, say.
+    beside: re.Pattern[str] | None = None
+    unless: re.Pattern[str] | None = None
+
+    def holds_beside(self, text: str) -> bool:
+        """Tell whether the rest of the logs bears it out."""
+        if self.beside and not self.beside.search(text):
+            return False
+        return not (self.unless and self.unless.search(text))
 
 
 @cache
 def signatures() -> tuple[Signature, ...]:
-    """Return all known failures, the most frequent first."""
-    data = yaml.safe_load((Path(__file__).parent / "signatures.yml").read_text(encoding="utf-8"))
+    """Return all known failures; of two that one line shows, the first counts."""
+    files = sorted((Path(__file__).parent / "signatures").glob("*.yml"))
+    data = [item for file in files for item in yaml.safe_load(file.read_text(encoding="utf-8"))]
     return tuple(
         Signature(
             id=item["id"],
@@ -44,6 +59,10 @@ def signatures() -> tuple[Signature, ...]:
             fix=item["fix"],
             refs=tuple(item["refs"]),
             sample=item["sample"],
+            generic=item.get("generic", False),
+            warns=item.get("warns", False),
+            beside=_pattern(item.get("beside")),
+            unless=_pattern(item.get("unless")),
         )
         for item in data
     )
@@ -58,11 +77,17 @@ def _pattern(regex: str | list[str] | None) -> re.Pattern[str] | None:
 
 def match(text: str, kinds: Collection[str] = FAILURES) -> Signature | None:
     """Return the known failure that the text shows first, or None."""
+    found = all_matches(text, kinds)
+    return found[0] if found else None
+
+
+def all_matches(text: str, kinds: Collection[str] = FAILURES) -> list[Signature]:
+    """Return the known failures that the text shows, specific ones first, then by place."""
     found = [
-        (position.start(), rank, signature)
+        (signature.generic, position.start(), rank, signature)
         for rank, signature in enumerate(signatures())
         if signature.kind in kinds
         and signature.pattern
         and (position := signature.pattern.search(text))
     ]
-    return min(found)[2] if found else None
+    return [one[3] for one in sorted(found, key=lambda one: one[:3])]

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .first import first_failure
-from .match import Signature, match
-
-# An engine that only went silent shows its last phase in its last lines.
-_LAST_LINES = 20
+from .first import Finding, first_failure, last_known
 
 
 def shorten(line: str, most: int = 400) -> str:
@@ -48,14 +44,15 @@ def diagnose(
     if verdict.get("ready"):
         return {"changed": False, "failed": False, "msg": "nothing to diagnose: it is ready"}
     finding = first_failure(logs)
-    known = finding.signature if finding else _silence(logs)
+    silent = None if finding else last_known(logs)
+    known = finding.signature if finding else silent.signature if silent else None
     result = {
         "changed": False,
         "failed": True,
         "msg": _headline(title, verdict) if finding else title,
         "expected": verdict.get("expected"),
-        "found": shorten(finding.line) if finding else verdict.get("found") or _nothing(logs),
-        "where": finding.where if finding else verdict.get("where"),
+        "found": shorten(finding.line) if finding else verdict.get("found") or _quiet(silent, logs),
+        "where": told.where if (told := finding or silent) else verdict.get("where"),
         "rank": finding.rank if finding else verdict.get("rank"),
         "cause": known.cause if known else verdict.get("cause"),
         "fix": known.fix if known else verdict.get("fix"),
@@ -73,13 +70,9 @@ def _headline(title: str, verdict: Mapping[str, Any]) -> str:
     return f"{title}: {seen}" if seen else title
 
 
-def _silence(logs: Mapping[str, str]) -> Signature | None:
-    """Return what is known about the place where the logs stop."""
-    for text in logs.values():
-        last = "\n".join(text.splitlines()[-_LAST_LINES:])
-        if known := match(last, kinds=("stall",)):
-            return known
-    return None
+def _quiet(silent: Finding | None, logs: Mapping[str, str]) -> str:
+    """Return what the logs end with, where no line of them says what failed."""
+    return f"nothing after: {shorten(silent.line)}" if silent else _nothing(logs)
 
 
 def _nothing(logs: Mapping[str, str]) -> str:

@@ -19,6 +19,8 @@ class Wanted:
 
     branch: int
     manage: bool = False
+    # The oldest branch that is no difference; 0 is the branch itself.
+    oldest: int = 0
     packages: tuple[str, ...] = ("nvidia-open",)
     dcgm: bool = True
     repository: Repository | None = None

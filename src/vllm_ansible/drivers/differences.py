@@ -76,10 +76,9 @@ def _packages(look: Look, wanted: Wanted) -> list[Difference]:
             )
         ]
     found = []
-    if names.branch(have) < wanted.branch:
-        found.append(
-            Difference("branch-older", "the branch", f"{wanted.branch} or newer", have, whole)
-        )
+    oldest = wanted.oldest or wanted.branch
+    if names.branch(have) < oldest:
+        found.append(Difference("branch-older", "the branch", f"{oldest} or newer", have, whole))
     if wanted.manage and module["flavour"] == "proprietary" and not _open_is_installed(look):
         found.append(Difference("flavour", "the kernel modules", "open", module["flavour"], whole))
     return found or _one_version(look, manager)

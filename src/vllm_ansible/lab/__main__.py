@@ -1,12 +1,14 @@
 """Command line of the lab: `python -m vllm_ansible.lab up`."""
 
 import argparse
+import os
 import shlex
 import sys
 import time
 from pathlib import Path
 
 from .commands import LabError
+from .handover import hand_over
 from .lab import Lab
 from .paths import DEFAULT_NAME, REPOSITORY, cache_root
 from .record import LinkRecord
@@ -69,6 +71,8 @@ def up(options: argparse.Namespace) -> None:
         f"{len(lab.record.hosts)} hosts answer SSH after {time.monotonic() - started:.1f} s; "
         f"inventory {lab.inventory}"
     )
+    if name := hand_over(lab.paths, os.environ, options.root):
+        say(f"its inventory and key belong to {name}; playbooks need no root")
 
 
 def down(options: argparse.Namespace) -> None:

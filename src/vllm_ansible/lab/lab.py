@@ -15,6 +15,7 @@ from .commands import LabError, podman, require_root, require_tools, run
 from .image import ensure_image
 from .inventory import inventory_file, remove_inventory, write_inventory
 from .keys import ensure_key, ssh_options, write_known_hosts
+from .leftovers import remove_leftovers
 from .links import Link, apply, clear_all
 from .paths import DEFAULT_NAME, REPOSITORY, LabPaths, cache_root, lab_paths
 from .record import HostRecord, Record, exclusive, load, new_record, save
@@ -106,6 +107,7 @@ class Lab:
         with ThreadPoolExecutor() as pool:
             cached = pool.submit(self.cache.prepare)
             with exclusive(cache_root() / ".lock"):
+                remove_leftovers(self.cache.root / "hosts")
                 record.image = record.image or ensure_image(self.progress, packages, setup)
                 if not record.networks:
                     record.networks = networks.plan_networks(record, second_network)

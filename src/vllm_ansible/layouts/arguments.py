@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vllm_ansible.layouts.evaluate import default_seats
+from vllm_ansible.layouts.evaluate import default_step
 from vllm_ansible.layouts.limits import HANGS_ACROSS_NODES, affected
 from vllm_ansible.layouts.request import Request
 from vllm_ansible.layouts.verdict import Verdict
@@ -42,7 +42,8 @@ def start(verdict: Verdict, request: Request) -> Start:
     if request.kv_cache_dtype != "auto":
         words += ["--kv-cache-dtype", request.kv_cache_dtype]
     seats = min(
-        default_seats(node.accelerator, request.engine_version) for node in request.machines.nodes
+        default_step(node.accelerator, request.engine_version, request.longest)[1]
+        for node in request.machines.nodes
     )
     share = -(-request.concurrency // (one.replicas * one.data))
     if share > seats:

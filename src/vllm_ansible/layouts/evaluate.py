@@ -17,7 +17,7 @@ from vllm_ansible.layouts.limits import (
 from vllm_ansible.layouts.placing import Site, nodes_of_engine, partition, sites
 from vllm_ansible.layouts.request import ENGINE_VERSION, Request
 from vllm_ansible.layouts.verdict import GIB, Verdict
-from vllm_ansible.memory.budget import SMALL_BATCH, Budget, budget, default_batch
+from vllm_ansible.memory.budget import Budget, budget, default_batch
 from vllm_ansible.memory.split import Split, stages
 from vllm_ansible.throughput.estimate import Placed, Speed, Stage, version
 from vllm_ansible.throughput.work import Kinds, Work
@@ -37,6 +37,7 @@ class Judge:
         self.version = version(request.engine_version)
         self.total = request.model.bytes()
         self._works: dict[tuple[int, int, bool], Work] = {}
+        self._steps: dict[str, tuple[int, int]] = {}
 
     def all(self) -> Iterator[Verdict]:
         """Yield the verdict of every candidate, or of the one that was asked for."""
@@ -56,7 +57,7 @@ class Judge:
         if refusal:
             return Verdict(candidate, refusal, *spans)
         memory = [site.accelerator.memory_bytes for site in where]
-        least = self.total / candidate.ranks
+        least = self.total / candidate.ranks - self.request.offload_gib * GIB
         if least > max(memory):
             words = f"the weights alone are {least / GIB:.1f} GiB a rank of {max(memory) / GIB:.1f}"
             return Verdict(candidate, words, *spans)
@@ -80,8 +81,16 @@ class Judge:
     def most_running(self, held: Budget, candidate: Candidate, where: tuple[Site, ...]) -> float:
         """Return how many sequences one engine runs at once, by its cache and its scheduler."""
         each = self.request.input_tokens + self.request.output_tokens / 2
-        seats = min(default_seats(site.accelerator, self.request.engine_version) for site in where)
+        seats = min(self._step(site.accelerator)[1] for site in where)
         return max(1.0, min(held.kv_tokens[1] / each, seats)) * candidate.data
+
+    def _step(self, device: Accelerator) -> tuple[int, int]:
+        """Return the most tokens and sequences of a step on a device."""
+        if device.name not in self._steps:
+            self._steps[device.name] = default_step(
+                device, self.request.engine_version, self.request.longest
+            )
+        return self._steps[device.name]
 
     def speed(
         self, candidate: Candidate, where: tuple[Site, ...], split: Split, nodes: int
@@ -100,6 +109,7 @@ class Judge:
             fabric=self.request.machines.fabric,
             eager=self.request.eager,
             engine_version=self.version,
+            step_tokens=min(self._step(site.accelerator)[0] for site in where),
         )
         if key not in self._works:
             self._works[key] = self.kinds.work(*key, placed.old_rotary)
@@ -128,6 +138,7 @@ class Judge:
             if request.engine_version == ENGINE_VERSION
             else request.engine_version,
             accelerator_kind=KINDS.get(where[0].accelerator.kind, "cuda"),
+            device=where[0].accelerator.name,
         )
 
     def _memory(self, held: Budget, stages_: int) -> str:
@@ -145,11 +156,12 @@ class Judge:
         return ""
 
 
-def default_seats(accelerator: Accelerator, engine_version: str) -> int:
-    """Return the sequences that vLLM runs at once on a device; it takes an A100 for a small one."""
-    if accelerator.name.startswith("A100"):
-        return SMALL_BATCH
-    return default_batch(accelerator.memory_bytes, engine_version)[1]
+def default_step(device: Accelerator, engine_version: str, length: int) -> tuple[int, int]:
+    """Return the most tokens and sequences of a step by vLLM's defaults for a device.
+
+    length: the longest request, which bounds a step of engines that take prompts whole.
+    """
+    return default_batch(device.memory_bytes, engine_version, length, device.name)
 
 
 def _shape(candidate: Candidate, machines: Machines) -> str:

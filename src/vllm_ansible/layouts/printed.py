@@ -8,6 +8,8 @@ from typing import Any
 GIB = 1 << 30
 # Weights of one rank; versions and kernels differ in what they keep beside the checkpoint's.
 WEIGHTS_WITHIN = 0.02
+# Half of the last decimal that is printed: below half a GiB it is more than two percent.
+ROUNDING_GIB = 0.005
 
 
 def joined(before: Mapping[str, float], later: Mapping[str, float]) -> dict[str, float]:
@@ -28,7 +30,8 @@ def beside(estimate: Mapping[str, Any], figures: Mapping[str, float]) -> dict[st
         expected["weights_gib"] = round(max(one["weights_bytes"] for one in stages) / GIB, 2)
         expected["kv_tokens"] = list(estimate.get("kv_tokens") or [])
     weights, printed = expected.get("weights_gib"), figures.get("weights_gib")
-    if weights and printed and abs(printed / weights - 1) > WEIGHTS_WITHIN:
+    exact = max((one["weights_bytes"] for one in stages), default=0) / GIB
+    if weights and printed and abs(printed - exact) > WEIGHTS_WITHIN * exact + ROUNDING_GIB:
         misses.append(
             f"the engine printed {printed:g} GiB of weights on a rank, and {weights:g} were "
             f"expected, within {WEIGHTS_WITHIN:.0%}"

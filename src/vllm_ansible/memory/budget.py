@@ -54,19 +54,23 @@ def default_utilization(engine_version: str | None = None) -> float:
 
 
 def default_batch(
-    memory_bytes: int, engine_version: str | None = None, length: int = LONG_PROMPT
+    memory_bytes: int,
+    engine_version: str | None = None,
+    length: int = LONG_PROMPT,
+    device: str = "",
 ) -> tuple[int, int]:
     """Return the default tokens and sequences of a step on a device of this memory.
 
-    Before 0.8 a step took whole prompts, up to the longest. 0.8.0 to 0.8.3 ran 1024 sequences on
-    any device (vllm#16158).
+    An A100 is taken for a small device, whatever its memory. Before 0.8 a step took whole prompts,
+    up to the longest. 0.8.0 to 0.8.3 ran 1024 sequences on any device (vllm#16158).
     """
     version = release(engine_version)
     if version < (0, 8, 0):
         return (max(length, 2048) if length < LONG_PROMPT else 2048), SMALL_BATCH
+    small = device.upper().startswith("A100")
     if memory_bytes >= 160 * GIB:
         return 16384, LARGE_BATCH
-    if memory_bytes >= LARGE_DEVICE:
+    if memory_bytes >= LARGE_DEVICE and not small:
         return 8192, LARGE_BATCH
     return 2048, LARGE_BATCH if version < (0, 8, 4) else SMALL_BATCH
 
@@ -93,11 +97,13 @@ def budget(
     engine_version: str | None = None,
     accelerator_kind: str = "cuda",
     block_size: int | None = None,
+    device: str = "",
 ) -> Budget:
     """Return the memory of every stage.
 
-    `memory_bytes` is a device's memory as the driver reports it, or one for each stage. What is
-    None is vLLM's default for the device. Raises PlanError for values that are no sizes.
+    `memory_bytes` is a device's memory as the driver reports it, or one for each stage; `device`
+    is its name. What is None is vLLM's default for the device. Raises PlanError for values that are
+    no sizes.
     """
     memory = _memory(memory_bytes, split)
     part = default_utilization(engine_version) if utilization is None else utilization
@@ -105,7 +111,7 @@ def budget(
         raise _refused("gpu_memory_utilization", part, "more than 0 and at most 1")
     length = max_model_len if max_model_len is not None else model.max_context
     _whole("max_model_len", length)
-    tokens, sequences = default_batch(min(memory), engine_version, length)
+    tokens, sequences = default_batch(min(memory), engine_version, length, device)
     tokens = max_num_batched_tokens if max_num_batched_tokens is not None else tokens
     sequences = max_num_seqs if max_num_seqs is not None else sequences
     _whole("max_num_batched_tokens", tokens)

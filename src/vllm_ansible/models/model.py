@@ -94,7 +94,8 @@ class Model:
     stage and no parameters: rotary tables, index buffers. `block` is the side of a quantization
     block, None where scales are per tensor or channel. `kv_dtype` is the precision of the cache
     that the checkpoint declares, "auto" where it declares none. `assumed` says, one sentence each,
-    what was taken for granted.
+    what was taken for granted. `most_context` is the longest that the engine allows with scaled
+    positions, 0 where the configuration does not say.
     """
 
     name: str
@@ -116,6 +117,7 @@ class Model:
     buffers: tuple[Tensor, ...] = ()
     everywhere: tuple[Role, ...] = ()
     assumed: tuple[str, ...] = ()
+    most_context: int = 0
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return every tensor, the layers' in order."""

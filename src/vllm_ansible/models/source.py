@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from vllm_ansible.models.checkpoint import INDEX, in_directory
+from vllm_ansible.models.checkpoint import INDEX, Checkpoint, Stored, in_directory
 from vllm_ansible.models.config import Settings, parse
 from vllm_ansible.models.model import Model
 from vllm_ansible.models.understand import understand
+from vllm_ansible.node.model_files import unpack
 from vllm_ansible.planner.problem import PlanError, Problem
 
 CONFIG, QUANTIZATION = "config.json", "hf_quant_config.json"
@@ -41,6 +43,26 @@ def load(model: str, cache: Path | None = None, fetch: Fetch | None = None) -> M
             fix="correct the path",
         )
     )
+
+
+def from_host(found: Mapping[str, Any], name: str) -> Model:
+    """Return the model whose files a host read; see node/model_files.py.
+
+    Raises PlanError in one sentence for what cannot be read or planned for.
+    """
+    place = str(found["place"])
+    config = parse(found["config"], f"{place}/{CONFIG}")
+    text = str(found.get("quantization") or "")
+    beside = parse(text, f"{place}/{QUANTIZATION}") if text else None
+    checkpoint = None
+    if found.get("tensors"):
+        tensors = unpack(found["tensors"])
+        checkpoint = Checkpoint.of(
+            {key: Stored(str(dtype), tuple(shape)) for key, (dtype, shape) in tensors.items()}
+        )
+    elif found.get("names"):
+        checkpoint = Checkpoint(frozenset(unpack(found["names"])), {}, int(found["total"]))
+    return understand(config, name, beside, checkpoint)
 
 
 def default_cache() -> Path:

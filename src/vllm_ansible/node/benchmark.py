@@ -6,15 +6,16 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Optional
 
-from . import launcher, process
+from . import launcher, process, result_file
 from .image.command import another
 from .refused_request import explain
 
 VERSION = 1
+HANDFUL = {"requests": 8, "concurrency": 2, "input_tokens": 64, "output_tokens": 32}
 # What the server was told about its tokenizer holds for the client, too.
 ABOUT_TOKENIZER = ("--tokenizer", "--tokenizer-mode")
 TRUST = "--trust-remote-code"
@@ -32,13 +33,19 @@ class Settings:
     input_tokens: int
     output_tokens: int
 
+    def filled(self, load: Mapping[str, int]) -> Settings:
+        """Return the settings, what is 0 from a load, else a handful of short requests."""
+        usual = {**HANDFUL, **load}
+        return Settings(**{name: given or usual[name] for name, given in asdict(self).items()})
+
 
 @dataclass(frozen=True)
 class Served:
     """One engine whose API this host serves; digest is that of its part of the plan.
 
     server is the process that is measured, where the engine has several, unless the process router
-    runs, which answers for all of them at router_url.
+    runs, which answers for all of them at router_url. load is what is asked of it where nobody says
+    otherwise.
     """
 
     name: str
@@ -48,6 +55,7 @@ class Served:
     server: str = ""
     router: str = ""
     router_url: str = ""
+    load: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def process(self) -> str:
@@ -175,10 +183,9 @@ def keep(cluster_dir: str, engine: Served, seen: Mapping[str, Any], log: str) ->
     seen is what `look` returned before it. What was kept before is gone either way.
     """
     result = seen["result"]
-    raw = process.read_json(result)
-    for path in (result, kept_path(cluster_dir, engine.name)):
-        with suppress(FileNotFoundError):
-            os.unlink(path)
+    raw = result_file.take(result)
+    with suppress(FileNotFoundError):
+        os.unlink(kept_path(cluster_dir, engine.name))
     shown = shlex.join(seen["argv"])
     if raw is None:
         raise process.ProcessError(

@@ -31,14 +31,14 @@ def key_of(secret: bytes) -> bytes:
 class Channel:
     """One open connection; `socket` may be waited for, and `pending` tells what is read already."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, read: bytes = b"") -> None:
         self.socket = connection
-        self.buffer = b""
+        self.buffer = read
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one message."""
-        self.socket.sendall(json.dumps(message).encode() + b"\n")
+        self.socket.sendall(line_of(message))
 
     @property
     def pending(self) -> bool:
@@ -71,35 +71,50 @@ class Channel:
                 return None
             self.buffer += more
         line, _, self.buffer = self.buffer.partition(b"\n")
-        try:
-            message = json.loads(line)
-        except ValueError as error:
-            raise ChannelError("a line that is no JSON") from error
-        if not isinstance(message, dict):
-            raise ChannelError("JSON that is no mapping")
-        return message
+        return message_of(line)
 
     def close(self) -> None:
         """Close the connection."""
         self.socket.close()
 
 
-def _proof(key: bytes, role: bytes, first: str, second: str) -> str:
-    text = b"|".join((role, first.encode(), second.encode()))
+def message_of(line: bytes) -> dict[str, Any]:
+    """Return the message in a line; raise ChannelError for what is none."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ChannelError("a line that is no JSON") from error
+    if not isinstance(message, dict):
+        raise ChannelError("JSON that is no mapping")
+    return message
+
+
+def line_of(message: dict[str, Any]) -> bytes:
+    """Return a message as a line."""
+    return json.dumps(message).encode() + b"\n"
+
+
+def _bytes(value: object) -> bytes:
+    """Return text as bytes: anything may come, also text that is none."""
+    return str(value).encode("utf-8", "backslashreplace")
+
+
+def _proof(key: bytes, role: bytes, first: object, second: object) -> str:
+    text = b"|".join((role, _bytes(first), _bytes(second)))
     return hmac.new(key, text, hashlib.sha256).hexdigest()
 
 
-def accept(connection: socket.socket, key: bytes, seconds: float = 5.0) -> Channel:
-    """Return the channel to whoever has connected; raise ChannelError unless it has the key."""
-    channel = Channel(connection)
-    mine = os.urandom(16).hex()
-    channel.send({"nonce": mine})
-    answer = _expect(channel, seconds)
-    theirs = str(answer.get("nonce", ""))
-    if not hmac.compare_digest(_proof(key, b"rank", mine, theirs), str(answer.get("proof", ""))):
+def _proves(expected: str, shown: object) -> bool:
+    # As bytes: of text, only ASCII can be compared.
+    return hmac.compare_digest(expected.encode(), _bytes(shown))
+
+
+def answer_to(key: bytes, mine: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """Return our proof for who has answered our nonce; raise ChannelError unless it has the key."""
+    theirs = answer.get("nonce", "")
+    if not _proves(_proof(key, b"rank", mine, theirs), answer.get("proof", "")):
         raise ChannelError("it does not have this cluster's key")
-    channel.send({"proof": _proof(key, b"coordinator", theirs, mine)})
-    return channel
+    return {"proof": _proof(key, b"coordinator", theirs, mine)}
 
 
 def connect(address: tuple[str, int], key: bytes, source: str, seconds: float = 5.0) -> Channel:
@@ -114,9 +129,7 @@ def connect(address: tuple[str, int], key: bytes, source: str, seconds: float = 
     theirs = str(_expect(channel, seconds).get("nonce", ""))
     channel.send({"nonce": mine, "proof": _proof(key, b"rank", theirs, mine)})
     answer = _expect(channel, seconds)
-    if not hmac.compare_digest(
-        _proof(key, b"coordinator", mine, theirs), str(answer.get("proof", ""))
-    ):
+    if not _proves(_proof(key, b"coordinator", mine, theirs), answer.get("proof", "")):
         raise ChannelError("it does not have this cluster's key")
     return channel
 

@@ -15,13 +15,21 @@ from typing import Any
 
 STEP_SECONDS = 60
 RETRY_SECONDS = 0.5
+# Thoughts that no parser tells from the answer, and long beginnings, come before what is expected.
+LONGER = 32
+# A model may answer in the language it knows best.
+ELSEWHERE = {
+    "paris": ("париж", "巴黎", "パリ", "파리", "باريس", "پاریس", "פריז", "पेरिस", "ปารีส", "παρίσι")
+}
+FEWEST_REPEATED = 4
 
 
 class Unanswered(Exception):
     """The server did not answer the question, with why."""
 
 
-def _open(request: urllib.request.Request, timeout: float) -> Any:
+def open_request(request: urllib.request.Request, timeout: float) -> Any:
+    """Return the response to a request, without a proxy."""
     # A proxy in the environment must not come between a host and its own data plane.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     return opener.open(request, timeout=timeout)
@@ -30,7 +38,7 @@ def _open(request: urllib.request.Request, timeout: float) -> Any:
 def status_of(url: str, timeout: float = 10) -> int:
     """Return the HTTP status of a GET without a key, 0 when nothing answers."""
     try:
-        with _open(urllib.request.Request(url), timeout) as response:  # noqa: S310 - http by plan
+        with open_request(urllib.request.Request(url), timeout) as response:  # noqa: S310 - http by plan
             return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -41,7 +49,7 @@ def status_of(url: str, timeout: float = 10) -> int:
 def ask(
     base_url: str, key: str, model: str, question: str, max_tokens: int, timeout: float
 ) -> dict[str, Any]:
-    """Return `answer`, `tokens`, `finish_reason`, `logprobs`, `seconds` of one greedy completion.
+    """Return `answer`, `tokens`, `finish_reason`, `logprobs`, `words`, `seconds` of a completion.
 
     `reasoning` is there where a parser has told it from the answer. Raises Unanswered with the
     server's own words.
@@ -60,7 +68,7 @@ def ask(
     )
     started = time.monotonic()
     try:
-        with _open(request, timeout) as response:
+        with open_request(request, timeout) as response:
             answer = json.load(response)
         choice = answer["choices"][0]
         message = choice["message"]
@@ -72,6 +80,7 @@ def ask(
             "tokens": int(answer["usage"]["completion_tokens"]),
             "finish_reason": choice["finish_reason"],
             "logprobs": [token["logprob"] for token in choice["logprobs"]["content"]],
+            "words": [str(token.get("token", "")) for token in choice["logprobs"]["content"]],
             "seconds": round(time.monotonic() - started, 3),
         }
     except urllib.error.HTTPError as error:
@@ -106,12 +115,14 @@ def kept_stepping(base_urls: Sequence[str], key: str, model: str) -> Iterator[No
         done.set()
 
 
-def judge(reply: dict[str, Any], expect: str, reasoning: bool = False) -> str:
+def judge(reply: dict[str, Any], expect: str, reasoning: bool = False, random: bool = False) -> str:
     """Return why a reply is no proof of a working model, or an empty string when it is.
 
-    expect is text that the answer must contain, in any case; without it, as for random weights,
-    the numbers alone are judged. With reasoning, thoughts must come apart from the answer, which
-    may be missing where they took all tokens.
+    expect is text that the answer must contain, in any case; Paris also by its name elsewhere.
+    Without it an answer must still be one: not empty, with a letter or digit, and more than one
+    token over and over. Of random weights, whose answer may be all that, the numbers alone are
+    judged. With reasoning, thoughts must come apart from the answer, which may be missing where
+    they took all tokens.
     """
     if reply["tokens"] < 1:
         return "the answer has no tokens"
@@ -121,6 +132,9 @@ def judge(reply: dict[str, Any], expect: str, reasoning: bool = False) -> str:
     broken = [one for one in reply["logprobs"] if one is None or not math.isfinite(float(one))]
     if broken:
         return f"{len(broken)} of {reply['tokens']} tokens have a log probability of {broken[0]}"
+    flat = set(reply["logprobs"])
+    if len(reply["logprobs"]) >= FEWEST_REPEATED and len(flat) == 1 and 0 not in flat:
+        return f"all {len(reply['logprobs'])} tokens have the same log probability {flat.pop()}"
     if reasoning:
         if not reply.get("reasoning", "").strip():
             return (
@@ -131,6 +145,24 @@ def judge(reply: dict[str, Any], expect: str, reasoning: bool = False) -> str:
             if reply["finish_reason"] != "length":
                 return "reasoning came, and no answer after it"
             reply = {**reply, "answer": reply["reasoning"]}
-    if expect and expect.lower() not in reply["answer"].lower():
+    said = reply["answer"].lower()
+    if expect and not any(
+        one in said for one in (expect.lower(), *ELSEWHERE.get(expect.lower(), ()))
+    ):
         return f"the answer does not contain {expect!r}: {reply['answer']!r}"
+    return "" if random else _no_text(reply)
+
+
+def _no_text(reply: dict[str, Any]) -> str:
+    """Return why an answer is no text at all, or an empty string when it is."""
+    answer = reply["answer"].strip()
+    if not answer:
+        return f"the answer is empty after {reply['tokens']} tokens"
+    if not any(letter.isalnum() for letter in answer):
+        return f"the answer has no letter and no digit: {answer!r}"
+    words = reply.get("words", [])
+    # What ends an answer is a token of its own.
+    said = words[:-1] if reply.get("finish_reason") == "stop" else words
+    if len(said) >= FEWEST_REPEATED and len(set(said)) == 1:
+        return f"the answer repeats one token {len(said)} times: {answer!r}"
     return ""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, NoReturn
+from contextlib import closing, suppress
+from typing import Any, NoReturn, Optional
 
-from .channel import Channel, ChannelError, accept
+from .channel import Channel, ChannelError, answer_to, line_of, message_of
+from .door import Door, Guest, NotAdmitted
 
 Message = dict[str, Any]
+REFUSED_TOLD = 8
 
 
 class CollectiveError(Exception):
@@ -51,30 +55,64 @@ class Coordinator:
         One that says that it cannot begin is an error at once.
         """
         deadline = time.monotonic() + seconds
-        refused: list[str] = []
-        while len(self.channels) < len(self.places):
-            listener.settimeout(max(0.01, deadline - time.monotonic()))
-            try:
-                connection, address = listener.accept()
-            except socket.timeout:
-                self._missing(refused, seconds)
-            try:
-                channel = accept(connection, key)
-                hello = channel.receive(30.0) or {}
-                rank = self.rank_of[str(hello.get("host")), int(hello.get("local_rank", -1))]
-            except (ChannelError, TimeoutError, OSError, KeyError, ValueError) as error:
-                refused.append(f"{address[0]}: {error}")
-                connection.close()
-                continue
-            self.channels[rank], self.hellos[rank] = channel, hello
-            if "error" in hello:
-                self._failed(rank, "begin", "every rank opens its device", hello)
-            told(len(self.channels), len(self.places))
+        refused: Counter[str] = Counter()
 
-    def _missing(self, refused: Sequence[str], seconds: float) -> NoReturn:
+        def greet(guest: Guest) -> bytes:
+            guest.notes["nonce"] = os.urandom(16).hex()
+            return line_of({"nonce": guest.notes["nonce"]})
+
+        def judge(guest: Guest) -> Optional[tuple[int, Message]]:
+            return self._judge(guest, key)
+
+        def admit(guest: Guest, result: tuple[int, Message]) -> None:
+            rank, hello = result
+            if rank in self.channels:  # it has come anew
+                self.channels[rank].close()
+            self.channels[rank], self.hellos[rank] = Channel(guest.socket, guest.said), hello
+
+        with selectors.DefaultSelector() as selector:
+            door = Door(
+                selector,
+                judge,
+                admit,
+                greet,
+                lambda why, guest: refused.update({f"{guest.address}: {why}": 1}),
+            )
+            with closing(door):
+                door.watch(listener)
+                while len(self.channels) < len(self.places):
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        self._missing(refused, seconds)
+                    came = len(self.channels)
+                    door.turn(left)
+                    for rank, hello in self.hellos.items():
+                        if "error" in hello:
+                            self._failed(rank, "begin", "every rank opens its device", hello)
+                    if len(self.channels) > came:
+                        told(len(self.channels), len(self.places))
+
+    def _judge(self, guest: Guest, key: bytes) -> Optional[tuple[int, Message]]:
+        """Return the rank that a guest is, and its hello; None while more has to come."""
+        while b"\n" in guest.said:
+            line, _, guest.said = guest.said.partition(b"\n")
+            try:
+                message = message_of(line)
+                if guest.proven:
+                    place = str(message.get("host")), int(message.get("local_rank", -1))
+                    return self.rank_of[place], message
+                answer = answer_to(key, guest.notes["nonce"], message)
+            except (ChannelError, KeyError, TypeError, ValueError, OverflowError) as error:
+                raise NotAdmitted(str(error)) from error
+            guest.proven = True
+            guest.socket.send(line_of(answer))
+        return None
+
+    def _missing(self, refused: Counter[str], seconds: float) -> NoReturn:
         absent = [self.places[rank] for rank in self.rank_of.values() if rank not in self.channels]
         hosts = sorted({host for host, _ in absent})
-        also = f"; refused: {'; '.join(refused)}" if refused else ""
+        most = [f"{why} ({count} times)" for why, count in refused.most_common(REFUSED_TOLD)]
+        also = f"; refused: {'; '.join(most)}" if most else ""
         raise CollectiveError(
             f"{len(absent)} of {len(self.places)} ranks did not come",
             expected=f"all ranks within {seconds:g} s",

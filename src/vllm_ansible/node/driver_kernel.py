@@ -107,12 +107,6 @@ def running(root: Path) -> set[str]:
     return {read(one) for one in (root / "proc").glob("[0-9]*/comm")}
 
 
-def in_a_container(root: Path) -> bool:
-    """Tell whether this host lives inside another one's kernel."""
-    signs = ("run/systemd/container", "run/.containerenv", ".dockerenv")
-    return any((root / sign).exists() for sign in signs)
-
-
 def read(path: Path) -> str:
     """Return what a file says, stripped; nothing where it cannot be read."""
     try:

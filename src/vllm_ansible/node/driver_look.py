@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from . import driver_kernel as kernel
+from .container import in_container
 from .driver_packages import Run, manager, packages
 
 # Each service with the process behind it, for hosts whose first process is no systemd.
@@ -44,7 +45,7 @@ def look(run: Run, root: str = "/", in_use: bool = False) -> dict[str, Any]:
         **packages(top, kind, run),
         "services": services(top, run),
         **kernel.fabric(top),
-        "container": kernel.in_a_container(top),
+        "container": in_container(top),
         "boot_id": kernel.read(top / "proc/sys/kernel/random/boot_id"),
         "repository": repositories(top),
         "users": kernel.users(top) if in_use else [],

@@ -205,11 +205,18 @@ def fill(
 def install(
     command: Sequence[str], environment: Mapping[str, str], place: Path, total: int, report: Report
 ) -> None:
-    """Run uv, which reports nothing without a terminal: what it has written tells that it moves."""
+    """Run uv, which reports nothing without a terminal: what it has written tells that it moves.
+
+    It fetches and unpacks all packages elsewhere before it puts the first one here.
+    """
 
     def look(pid: int) -> None:
-        done = min(len(distributions(place)), total)
-        report(done, total, "packages", f"{bytes_of(pid, 'wchar') >> 20} MiB written")
+        done, written = min(len(distributions(place)), total), bytes_of(pid, "wchar") >> 20
+        if done:
+            report(done, total, "packages", f"{written} MiB written")
+        else:
+            what = f"fetching and unpacking {total} packages, {written} MiB written"
+            report(None, None, "", what)
 
     log = place / "install.log"
     with log.open("wb") as output:

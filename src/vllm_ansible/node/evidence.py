@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any
 
-from . import launcher
+from . import forked, launcher, safely
 from .log_file import end_of
 
 # Ray writes why a raylet or its head died beside, not into, what `ray start` prints.
@@ -29,11 +29,28 @@ def tails(
         for name, record in records.items()
         if record["engine"] == engine
     }
-    for name in RAY_LOGS:
-        for path in glob.glob(os.path.join(glob.escape(ray_dir), "session_latest/logs", name)):
-            text = tail_of(path, 0, most)
-            if text.strip():
-                found[f"{engine}-ray-{name}"] = text
+    for name, text in ray_tails(ray_dir, most).items() if ray_dir else ():
+        found[f"{engine}-ray-{name}"] = text
+    return found
+
+
+def ray_tails(ray_dir: str, most: int) -> dict[str, str]:
+    """Return the ends of Ray's own logs that hold something, read as the user who has written them.
+
+    Ray's directory is the engine's: root would read whatever a link there leads to.
+    """
+
+    def read(tell: forked.Tell) -> None:
+        for name in RAY_LOGS:
+            for path in glob.glob(os.path.join(glob.escape(ray_dir), "session_latest/logs", name)):
+                text = tail_of(path, 0, most)
+                if text.strip():
+                    tell(name, text)
+
+    told = safely.as_holder(ray_dir, read)
+    found = {name: text for name, text in told.items() if name in RAY_LOGS}
+    if "error" in told:
+        found["logs"] = f"Ray's logs cannot be read: {told['error']}"
     return found
 
 

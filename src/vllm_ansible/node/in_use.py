@@ -31,9 +31,13 @@ def _text_of(pid: int) -> str:
     text = ""
     for name in ("cmdline", "maps"):
         try:
-            text += Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace") + "\n"
+            found = Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace")
         except OSError:
             continue
+        # squashfuse names the directory at which it mounts an image: that is no use of it.
+        if name == "cmdline" and os.path.basename(found.partition("\0")[0]) == "squashfuse":
+            continue
+        text += found + "\n"
     try:
         return text + os.readlink(f"/proc/{pid}/cwd") + "/"
     except OSError:

@@ -10,11 +10,14 @@ import ctypes
 import json
 import os
 import pwd
+import re
 import resource
 import signal
+import stat
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Optional
 
 PR_SET_PDEATHSIG = 1
@@ -22,8 +25,12 @@ PR_SET_CHILD_SUBREAPER = 36
 # Without it setproctitle (Ray, vLLM) overwrites what /proc/PID/environ shows, marker included.
 KEEP_ENVIRON_READABLE = {"SPT_NOENV": "1"}
 MARKER = "VLLM_ANSIBLE_PROCESS"
-LONG_SECONDS = 3600.0
 CLEAN_SECONDS = 20.0
+# How often what a process shares is looked up: most of it is made while it starts.
+FIRST_NOTE_SECONDS, LAST_NOTE_SECONDS = 1.0, 300.0
+SHARED_DIR = "/dev/shm"  # noqa: S108 where the C library has it
+# Of Python, NCCL, PyTorch and Ray; a file of another name there may be meant to last.
+SHARED_NAMES = re.compile(r"(psm_|nccl-|torch_|sem\.(mp-|hdr\d|obj\d))[^/]*")
 ASKED_TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -87,6 +94,87 @@ def descendants(roots: set[int], table: dict[int, Stat]) -> set[int]:
         result.update(below)
         queue += below
     return result
+
+
+def mapped(pids: Iterable[int]) -> set[tuple[str, int]]:
+    """Return device and inode of the shared memory that processes have mapped.
+
+    A semaphore is mapped under a name that is gone by the time it has its own.
+    """
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as lines:
+            for line in lines:
+                if f" {SHARED_DIR}/".encode() in line:
+                    words = line.split(None, 5)
+                    found.add((words[3].decode(), int(words[4])))
+    return found
+
+
+def shared_files() -> dict[str, tuple[str, int, int]]:
+    """Return device, inode and owner of the shared memory that libraries have named."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(SHARED_DIR):
+            with contextlib.suppress(OSError):
+                one = entry.stat(follow_symlinks=False)
+                if SHARED_NAMES.fullmatch(entry.name) and stat.S_ISREG(one.st_mode):
+                    device = f"{os.major(one.st_dev):02x}:{os.minor(one.st_dev):02x}"
+                    found[entry.name] = (device, one.st_ino, one.st_uid)
+    return found
+
+
+def read_notes(path: str) -> dict[str, tuple[str, int, int]]:
+    """Return the shared memory that was noted, by name; nothing where none was."""
+    try:
+        with open(path, encoding="utf-8") as handle:
+            return {name: (one[0], one[1], one[2]) for name, one in json.load(handle).items()}
+    except (OSError, ValueError, AttributeError, LookupError, TypeError):
+        return {}
+
+
+def note_shared(path: str, pids: set[int]) -> None:
+    """Note the shared memory that belongs to the owners of processes and that they have mapped.
+
+    After a kill nothing else tells whose it was: the file has a random name, and its user may have
+    other programs.
+    """
+    files = shared_files()
+    owners = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            owners.add(os.stat(f"/proc/{pid}").st_uid)
+    held, known = mapped(pids), read_notes(path)
+    found = {
+        name: one
+        for name, one in files.items()
+        if known.get(name) == one or (one[:2] in held and one[2] in owners)
+    }
+    if found != known:
+        write_json(path, found)
+
+
+def sweep_shared(paths: Iterable[str], owner: Optional[int] = None) -> None:
+    """Remove shared memory that was noted, or is of an owner, once nobody has it mapped."""
+    notes = {path: read_notes(path) for path in paths}
+    files = shared_files()
+    ours = {
+        name: one
+        for name, one in files.items()
+        if one[2] == owner or any(known.get(name) == one for known in notes.values())
+    }
+    held = mapped(process_table()) if ours else set()
+    kept = {name: one for name, one in ours.items() if one[:2] in held}
+    for name in ours.keys() - kept.keys():
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(SHARED_DIR, name))
+    for path, known in notes.items():
+        left = {name: one for name, one in known.items() if kept.get(name) == one}
+        if left and left != known:
+            write_json(path, left)
+        elif not left:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
 
 def write_json(path: str, value: Any, mode: int = 0o600, lasting: bool = False) -> None:
@@ -233,20 +321,25 @@ def clean(record: dict[str, Any], log: int) -> None:
         signal.sigtimedwait({signal.SIGCHLD}, left)
 
 
-def follow(pid: int, stop_seconds: float) -> int:
+def follow(pid: int, stop_seconds: float, note: Callable[[], None]) -> int:
     """Wait for the process, pass on a wish to stop, and return its exit status."""
     deadline: Optional[float] = None
+    pause = FIRST_NOTE_SECONDS
     while True:
         ended = reap()
         if pid in ended:
             return ended[pid]
         waiting = {signal.SIGCHLD, *ASKED_TO_STOP}
-        left = LONG_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
+        left = pause if deadline is None else max(0.0, deadline - time.monotonic())
         received = signal.sigtimedwait(waiting, left)
         if received is None and deadline is not None:
             kill_all({pid})
             deadline = None
-        elif received is not None and received.si_signo in ASKED_TO_STOP:
+        elif received is None:
+            note()
+            pause = min(2 * pause, LAST_NOTE_SECONDS)
+        elif received.si_signo in ASKED_TO_STOP:
+            note()
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
             deadline = deadline or time.monotonic() + stop_seconds
@@ -257,6 +350,7 @@ def main(path: str) -> int:
     with open(path, encoding="utf-8") as handle:
         record = json.load(handle)
     state_path = record["state_path"]
+    shared_path = f"{state_path}.shared"
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *ASKED_TO_STOP})
     become_subreaper()
     log = os.open(record["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
@@ -267,13 +361,20 @@ def main(path: str) -> int:
         "started_at": time.time(),
         "lowered_limits": set_limits(record["limits"]),
     }
+
+    def note() -> None:
+        note_shared(shared_path, descendants({os.getpid()}, process_table()))
+
     clean(record, log)
+    sweep_shared([shared_path])
     pid, error = spawn(record, log)
     state["process"] = identity(pid)
     state["error"] = error
     write_json(state_path, state)
-    status = follow(pid, record["stop_timeout_seconds"])
+    status = follow(pid, record["stop_timeout_seconds"], note)
+    note()
     kill_descendants()
+    sweep_shared([shared_path])
     clean(record, log)
     write_json(state_path, {**state, "exit_status": status, "ended_at": time.time()})
     return status

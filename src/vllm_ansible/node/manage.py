@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import shlex
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from . import process
+from . import family, launcher, process
 from .process import Decision, Files, Look, ProcessError, Spec, Supervisor
 
 
@@ -37,6 +38,17 @@ def refusal(files: Files, decision: Decision, record: Mapping[str, Any]) -> Proc
     )
 
 
+def own_user(cluster: str, record: Optional[Mapping[str, Any]]) -> Optional[int]:
+    """Return the number of the user that was made for a cluster, if that runs a process."""
+    name = f"vllm-{cluster}"
+    if (record or {}).get("user") != name:
+        return None
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
+
+
 def act(
     supervisor: Supervisor,
     files: Files,
@@ -47,7 +59,11 @@ def act(
 ) -> list[str]:
     """Carry out one action and return warnings."""
     # A start goes through a stop as well: nothing of an earlier start may be left beside it.
+    launcher.note_shared(files.shared, family.family(files.record, {}))
     supervisor.stop(files, record, float(labels["stop_timeout_seconds"]))
+    # All notes: what a server made, a Ray node may have had mapped until now.
+    notes = process.shared_notes(files.cluster_dir)
+    launcher.sweep_shared(notes, own_user(labels["cluster"], record))
     if action in ("start", "restart") and wanted is not None:
         fresh = process.new_record(wanted, files, labels, supervisor.name)
         return supervisor.start(files, fresh)
@@ -108,6 +124,10 @@ def manage(
             warnings = act(supervisor, files, record, decision.action, wanted, labels)
             record = process.read_json(files.record)
             look = supervisor.look(files, record)
+        elif state == "stopped" and record is not None and not check:
+            # What had ended by itself is not wanted any more either.
+            record = {**record, "stopped": True}
+            process.save(files, record)
         result = report(files, look, record, decision)
     if check and wanted is not None and decision.action in ("start", "restart"):
         result.update(digest=process.digest(wanted), command=shlex.join(wanted.argv))

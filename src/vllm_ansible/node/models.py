@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from . import model_config
-from .safetensors import WeightsError, check, file_digest
+from .safetensors import WeightsError, check, file_digest, is_sampled
 
 Report = Callable[..., None]
 SOURCES = ("hub", "path", "package", "random")
@@ -153,6 +153,10 @@ def look(model: Model, models_dir: str) -> Optional[dict[str, Any]]:
             found = os.stat(os.path.join(place, one["name"]))
             if (found.st_size, found.st_mtime_ns) != (one["bytes"], one["mtime_ns"]):
                 return None
+            # Who replaces what was only named may keep size and time. Older records lack `sampled`.
+            before = one["sampled"] if model.source == "path" else None
+            if before is not None and [found.st_ino, found.st_ctime_ns] != before:
+                return None
         # A file that came later may replace what was checked: another index, another config.
         if names(place) != sorted(one["name"] for one in record["files"]):
             return None
@@ -195,6 +199,10 @@ def make_record(
                 "bytes": found.st_size,
                 "mtime_ns": found.st_mtime_ns,
                 "digest": (digests or {}).get(name) or file_digest(path, largest),
+                # Set where the digest is of blocks alone.
+                "sampled": [found.st_ino, found.st_ctime_ns]
+                if model.source == "path" and is_sampled(path, largest)
+                else None,
             }
         )
     text = json.dumps([revision, [[one["name"], one["bytes"], one["digest"]] for one in files]])
@@ -218,9 +226,15 @@ def write_record(model: Model, models_dir: str, record: Mapping[str, Any]) -> No
     os.replace(path + ".partial", path)
 
 
-def summary(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what other stages and the gate need to know of a model."""
+def summary(record: Mapping[str, Any], whole: Optional[Mapping[str, str]] = None) -> dict[str, Any]:
+    """Return what other stages and the gate need to know of a model.
+
+    whole: the digests of whole files that are known; `content` is of models that were only named.
+    """
+    known = whole or {}
+    content = {one["name"]: [one["digest"], known.get(one["name"], "")] for one in record["files"]}
     return {
+        **({"content": content} if record["source"] == "path" else {}),
         "path": record["path"],
         "model": record["model"],
         "source": record["source"],
@@ -239,17 +253,31 @@ def differences(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[di
     for host, engines in found.items():
         for engine, model in engines.items():
             other, expected = first.setdefault(engine, (host, model))
-            if model["fingerprint"] == expected["fingerprint"]:
+            files = _differing(expected, model)
+            if model["fingerprint"] == expected["fingerprint"] and not files:
                 continue
+            named = f"; {', '.join(files[:3])}" if files else ""
+            more = f" and {len(files) - 3} more" if len(files) > 3 else ""
             problems.append(
                 {
                     "engine": engine,
                     "expected": f"{_described(expected)}, as on {other}",
-                    "found": _described(model),
+                    "found": f"{_described(model)}{named}{more}",
                     "where": f"{host}: {model['path']}",
                 }
             )
     return problems
+
+
+def _differing(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
+    """Name the files of which two hosts hold something else, as far as it is known of both."""
+    here, there = one.get("content") or {}, two.get("content") or {}
+    found = [f"{name} is on one of them alone" for name in sorted(here.keys() ^ there.keys())]
+    for name in sorted(here.keys() & there.keys()):
+        (sampled, whole), (other_sampled, other_whole) = here[name], there[name]
+        if sampled != other_sampled or (whole and other_whole and whole != other_whole):
+            found.append(f"{name} holds something else")
+    return found
 
 
 def _described(model: Mapping[str, Any]) -> str:

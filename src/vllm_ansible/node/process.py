@@ -23,7 +23,10 @@ from .failure import Failure
 from .launcher import KEEP_ENVIRON_READABLE, MARKER, write_json
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+SHARED = ".shared"
 LOG_BYTES_BEFORE_ROTATION = 64 * 1024**2
+# Why a process does not run that was stopped from here.
+STOPPED = "it was stopped"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -102,6 +105,7 @@ class Look:
     instance: Optional[str] = None
     started_at: Optional[float] = None
     exit_status: Optional[int] = None
+    ended_at: Optional[float] = None
     # Processes of an earlier start that outlived their supervisor.
     leftovers: tuple[int, ...] = ()
     why: str = ""
@@ -181,16 +185,28 @@ class Files:
         return os.path.join(self.directory, f"{self.name}.state.json")
 
     @property
+    def shared(self) -> str:
+        """Return the path at which the launcher notes the shared memory of the process."""
+        return f"{self.state}{SHARED}"
+
+    @property
     def log(self) -> str:
         """Return the path of the log."""
         return os.path.join(self.cluster_dir, "logs", f"{self.name}.log")
 
 
 def read_json(path: str) -> Optional[dict[str, Any]]:
-    """Return the object in a file, or None when the file does not exist."""
+    """Return the object in a file, or None when the file does not exist or holds nothing.
+
+    A host that lost its power may leave it empty, or with zeros alone: what it was to describe
+    ended with the power.
+    """
     try:
         with open(path, encoding="utf-8") as handle:
-            content: dict[str, Any] = json.load(handle)
+            text = handle.read().strip(" \t\r\n\0")
+        if not text:
+            return None
+        content: dict[str, Any] = json.loads(text)
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -210,6 +226,22 @@ def recorded_names(cluster_dir: str) -> list[str]:
         return []
     names = (entry[: -len(".json")] for entry in entries if entry.endswith(".json"))
     return sorted(name for name in names if NAME.fullmatch(name) and not name.endswith(".state"))
+
+
+def empty_records(cluster_dir: str) -> list[str]:
+    """Return the paths of records that hold nothing."""
+    paths = [Files(cluster_dir, name).record for name in recorded_names(cluster_dir)]
+    return [path for path in paths if os.path.exists(path) and read_json(path) is None]
+
+
+def shared_notes(cluster_dir: str) -> list[str]:
+    """Return the notes on shared memory of all processes of a cluster, also of forgotten ones."""
+    directory = os.path.join(cluster_dir, "processes")
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(
+            os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(SHARED)
+        )
+    return []
 
 
 def home_of(user: Optional[str]) -> tuple[str, str]:
@@ -295,5 +327,5 @@ def locked(cluster_dir: str) -> Iterator[None]:
 
 
 def save(files: Files, record: Mapping[str, Any]) -> None:
-    """Write a record that only its owner may read."""
-    write_json(files.record, dict(record), mode=0o600)
+    """Write a record that only its owner may read, and that is there after a power failure."""
+    write_json(files.record, dict(record), mode=0o600, lasting=True)

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from contextlib import suppress
 
-from .reach_responder import allow_descriptors
+from .door import allow_descriptors
 from .reach_wire import socket_for
 
 Target = tuple[str, int]  # address, port

@@ -29,7 +29,12 @@ from .slurm_drain import drain, there, wait_until
 # Channel, kind, bytes of the payload; a line's end follows it, for srun sends whole lines on.
 HEADER = struct.Struct("!IBI")
 OPEN, INPUT, END, CLOSE, OUTPUT, ERRORS, EXIT = range(7)
+# That so many bytes arrived where they were to go; 7 and 8 never leave the controller.
+TAKEN = 9
+COUNT = struct.Struct("!I")
 CHUNK_BYTES = 32768
+# Of one command, each way, on their way: what is slow, or stopped, waits for itself alone.
+WINDOW_BYTES = 1 << 20
 CREDENTIALS = struct.Struct("3i")
 PR_SET_CHILD_SUBREAPER = 36
 REAP_SECONDS = 0.2
@@ -56,6 +61,32 @@ def frames(read: Callable[[int], bytes]) -> Iterator[tuple[int, int, bytes]]:
         yield channel, kind, payload[:-1]
 
 
+class Window:
+    """How many bytes may still be sent before some of them were taken."""
+
+    def __init__(self) -> None:
+        self._left, self._closed = WINDOW_BYTES, False
+        self._changed = threading.Condition()
+
+    def use(self, size: int) -> None:
+        """Wait until something may be sent, and count it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._left > 0 or self._closed)
+            self._left -= size
+
+    def taken(self, count: bytes) -> None:
+        """Let as many bytes follow as were taken."""
+        with self._changed:
+            self._left += COUNT.unpack(count)[0]
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let nobody wait: nobody takes anything any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
 def address(job: str) -> str:
     """Return where the agent of a job listens: a name that needs no file and leaves none."""
     return f"\0vllm-ansible-slurm-{os.getuid()}-{job}"
@@ -72,6 +103,7 @@ class Command:
 
     def __init__(self, argv: list[str], send: Callable[[int, bytes], None]) -> None:
         self._send = send
+        self.window = Window()
         self._input: queue.SimpleQueue[Optional[bytes]] = queue.SimpleQueue()
         with COMMANDS_LOCK:
             self._process = subprocess.Popen(  # noqa: S603  argv of the job's own user, no shell
@@ -93,6 +125,7 @@ class Command:
     def hang_up(self) -> None:
         """End the command, for nobody listens any more; what it detached stays."""
         self.give(None)
+        self.window.close()
         with contextlib.suppress(ProcessLookupError):
             if self._process.poll() is None:
                 os.killpg(self._process.pid, signal.SIGHUP)
@@ -103,6 +136,7 @@ class Command:
             while (data := self._input.get()) is not None:
                 stream.write(data)
                 stream.flush()
+                self._send(TAKEN, COUNT.pack(len(data)))
         with contextlib.suppress(BrokenPipeError):
             stream.close()
 
@@ -121,6 +155,7 @@ class Command:
 
     def _pass_on(self, stream: Any, kind: int) -> None:
         while data := stream.read1(CHUNK_BYTES):
+            self.window.use(len(data))
             self._send(kind, data)
 
 
@@ -147,7 +182,9 @@ def serve(connection: socket.socket) -> None:
                     send(ERRORS, f"{error}\n".encode())
                     send(EXIT, json.dumps({"status": 127}).encode())
             elif channel in commands:
-                if kind == CLOSE:
+                if kind == TAKEN:
+                    commands[channel].window.taken(payload)
+                elif kind == CLOSE:
                     commands.pop(channel).hang_up()
                 else:
                     commands[channel].give(payload if kind == INPUT else None)

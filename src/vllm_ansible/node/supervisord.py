@@ -183,6 +183,7 @@ def look(files: Files, record: Optional[Mapping[str, Any]]) -> Look:
         instance=state.get("instance"),
         started_at=state.get("started_at"),
         exit_status=state.get("exit_status"),
+        ended_at=state.get("ended_at"),
         leftovers=tuple(sorted(family(files.record, state))),
         why=why(state, record),
     )
@@ -193,7 +194,7 @@ def why(state: Mapping[str, Any], record: Optional[Mapping[str, Any]]) -> str:
     if record is None:
         return ""
     if record.get("stopped"):
-        return "it was stopped"
+        return process.STOPPED
     if state.get("exit_status") is not None:
         return f"it {process.ending(state['exit_status'])}"
     if state and state["boot_id"] != launcher.boot_id():

@@ -175,7 +175,8 @@ class Daemon:
                 fix=f"See {self.log}; the Python named must have the package supervisor.",
             )
         pid = self.call(self.server().getPID)
-        launcher.write_json(self.record, {**launcher.identity(pid), "boot_id": launcher.boot_id()})
+        known = {**launcher.identity(pid), "boot_id": launcher.boot_id()}
+        launcher.write_json(self.record, known, lasting=True)
 
     def check_run_dir(self) -> None:
         """Make the run directory, and refuse one that somebody else may write to."""

@@ -208,7 +208,7 @@ def look(shown: Mapping[str, str], record: Optional[Mapping[str, Any]]) -> Look:
 def why(shown: Mapping[str, str], record: Mapping[str, Any], status: int) -> str:
     """Say why a recorded process does not run."""
     if record.get("stopped"):
-        return "it was stopped"
+        return process.STOPPED
     if record.get("boot_id") != launcher.boot_id():
         return "the host was restarted since"
     result = shown.get("Result", "success")

@@ -103,9 +103,13 @@ def _memory(cluster: Cluster, host: str, devices: list[Device]) -> Row:
     short = [one for one in idle if one["memory"]["free"] < part * one["memory"]["total"]]
     told = "; ".join(
         f"device {one['index']}: {gib(one['memory']['free'])} of {gib(one['memory']['total'])}"
+        f"{_holders(one) if short else ''}"
         for one in short or idle[:1]
     )
+    pids = _pids(short)
     fix = f"{WHO[cluster.kind(host)]}; end those by their number"
+    if pids:
+        fix = f"ask their user to end them: kill {' '.join(map(str, pids))}"
     return MEMORY.judged(FAIL if short else PASS, host, f"{part:.0%} of each free", told, fix)
 
 
@@ -116,12 +120,27 @@ def _strangers(host: str, devices: list[Device]) -> Row:
         for one in device["processes"] or []
         if not one["ours"]
     ]
-    pids = sorted(
-        {one["pid"] for device in devices for one in device["processes"] or [] if not one["ours"]}
-    )
+    pids = _pids(devices)
     fix = f"ask their user to end them: kill {' '.join(map(str, pids))}"
     verdict = WARN if found else PASS
     return STRANGERS.judged(verdict, host, "none", "; ".join(found) or "none", fix)
+
+
+def _pids(devices: list[Device]) -> list[int]:
+    """Return the numbers of the processes on devices that are not ours."""
+    return sorted(
+        {one["pid"] for device in devices for one in device["processes"] or [] if not one["ours"]}
+    )
+
+
+def _holders(device: Device) -> str:
+    """Return who holds a device's memory, as far as its driver tells."""
+    found = [
+        f"{who(one)} holds {_held(one['bytes'])}"
+        for one in device["processes"] or []
+        if not one["ours"]
+    ]
+    return f" ({'; '.join(found)})" if found else ""
 
 
 def _held(size: int | None) -> str:

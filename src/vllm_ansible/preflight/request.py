@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vllm_ansible.inventory.site_host import supervisor_dir
 from vllm_ansible.planner.processes import LIMITS
 from vllm_ansible.preflight.storage import CACHE
 
@@ -48,7 +49,7 @@ def request(
         "accelerator": host["accelerator"],
         "cluster": cluster,
         "cluster_dir": host["cluster_dir"],
-        "run_dir": host["run_dir"],
+        "run_dir": supervisor_dir(host),
         "supervisor": host["supervisor"],
         "limits": LIMITS,
         "interface": host["interface"],

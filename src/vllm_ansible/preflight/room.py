@@ -50,9 +50,12 @@ def _raise(cluster: Cluster, host: str, name: str) -> str:
             f"--ulimit {name}=-1:-1 --cap-add SYS_RESOURCE"
         )
     value = "unlimited" if LIMITS[name] == "infinity" else LIMITS[name]
+    running = "supervisord, process" in str(cluster.looks[host]["limits"].get("of", ""))
+    # What runs keeps the limits that it was started with, whatever later logins get.
+    ended = ", playbooks/teardown.yml ends the supervisord that has the old ones" if running else ""
     return (
-        f"echo '* - {name} {value}' > /etc/security/limits.d/vllm.conf and log in again; in a "
-        f"container start it with --ulimit {name}=-1:-1"
+        f"printf '%s - {name} {value}\\n' '*' root > /etc/security/limits.d/vllm.conf and log in "
+        f"again{ended}; in a container start it with --ulimit {name}=-1:-1"
     )
 
 

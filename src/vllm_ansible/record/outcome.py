@@ -15,7 +15,10 @@ FIELDS = ("expected", "found", "where", "cause", "fix", "command")
 # Where a program's own words lie in a result; msg first, for it is the most exact.
 _OUTPUT = ("msg", "found", "stderr", "module_stderr", "stdout", "module_stdout")
 _LONGEST_MESSAGE = 600
-# What ansible-core puts before the words of a module or an action.
+# What ansible-core says of a command before 2.21 and since, and puts before others' words.
+_EXIT_STATUS_ALONE = re.compile(
+    r"(?:The command exited with a )?non-zero return code\.?", re.IGNORECASE
+)
 _PREFIX = re.compile(r"^(?:Task failed: |Module failed: |Action failed: )+")
 
 
@@ -118,14 +121,19 @@ def _failed_items(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     failed = [
         item
         for item in (items if isinstance(items, list) else [])
-        if isinstance(item, Mapping) and (item.get("failed") or item.get("unreachable"))
+        if isinstance(item, Mapping) and (_has_failed(item) or item.get("unreachable"))
     ]
     return failed or [result]
 
 
+def _has_failed(item: Mapping[str, Any]) -> bool:
+    """Tell whether an item failed: since 2.21, ansible-core shows callbacks the exception alone."""
+    return bool(item["failed"] if "failed" in item else item.get("exception"))
+
+
 def _message(result: Mapping[str, Any]) -> str:
     message = _PREFIX.sub("", str(result.get("msg") or "").strip())
-    if not message or message == "non-zero return code":
+    if not message or _EXIT_STATUS_ALONE.fullmatch(message):
         message = _last_line(result) or message or "The task failed and said nothing"
     return message[:_LONGEST_MESSAGE]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -46,6 +47,23 @@ def of_first_host(play: Any, group: str) -> Mapping[str, Any]:
     return found
 
 
+# What holds a secret of the cluster: by the variables that name it, and by name in state/<cluster>.
+SECRET_FILES = (
+    *("vllm_api_key_file", "huggingface_token_file", "object_storage_credentials_file"),
+    "lambda_api_key_file",
+)
+STATE_SECRETS = ("api_key", "ray_token", "huggingface_token")
+
+
+def secret_files(play: Any, state: Path) -> list[Path]:
+    """Return the files on this machine that hold the cluster's secrets, if they are there."""
+    variables = of_first_host(play, "all")
+    named = [variables.get(name) for name in SECRET_FILES]
+    found = [Path(one).expanduser() for one in named if isinstance(one, str) and one]
+    name = cluster_name(play)
+    return found + [state / name / one for one in STATE_SECRETS if name]
+
+
 def hosts(play: Any) -> list[str]:
     """Return the names of all hosts of the inventory."""
     return [str(one) for one in play.get_variable_manager()._inventory.get_hosts("all")]
@@ -68,7 +86,9 @@ def is_rescued(task: Any) -> bool:
 
 def host(result: Any) -> str:
     """Return the host that a task ran on: not the one that delegated it."""
-    return str(result.task_fields.get("delegate_to") or result.host.get_name())
+    # ansible-core 2.21 warns of the same mapping without its underscore, at each failure, and has
+    # the resolved name on the task as well, which 2.19 has not.
+    return str(result._task_fields.get("delegate_to") or result.host.get_name())
 
 
 def address(result: Any) -> str:

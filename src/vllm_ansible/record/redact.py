@@ -1,23 +1,33 @@
-"""Keep secrets out of what is written for people."""
+"""Keep secrets, and what would steer a terminal, out of what is written for people."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 HIDDEN = "<hidden>"
 
 # `max_tokens` and `output_tokens_per_second` are figures, `hf_token` is none; a name that ends in
 # `_path` says where a secret lies.
-_NAME = r"[\w.\-]*(?:(?:api|private|access)[_-]?key|token|secret|passw(?:or)?d|_pass|passphrase)"
+_NAME = (
+    r"[\w.\-]*(?:(?:api|private|access|secret)[_-]?key|token|secret|passw(?:or)?d|_pass|passphrase)"
+)
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 _SHAPES = [
     (re.compile(pattern, re.IGNORECASE | re.MULTILINE), replacement)
     for pattern, replacement in (
-        (rf"\b({_NAME}=)(['\"]?)[^\s\"',;}}]+", rf"\1\2{HIDDEN}"),
+        # vLLM up to 0.26 prints its arguments so, and a key may be one of several.
+        (rf"(\b{_NAME}\s*=\s*|['\"]{_NAME}['\"]\s*:\s*)\[[^\]]*\]", rf"\1[{HIDDEN}]"),
+        (rf"\b({_NAME}=)(['\"]?)[^\s\"',;}}\[]+", rf"\1\2{HIDDEN}"),
+        # A file of settings has room around it; in a sentence a number or a word may follow.
+        (rf"^(\s*{_NAME}\s+=\s*|\s*{_NAME}=\s+)\S+$", rf"\1{HIDDEN}"),
         (rf"(['\"]{_NAME}['\"]\s*:\s*)(['\"])(?:(?!\2).)+\2", rf"\1\2{HIDDEN}\2"),
         # A line of YAML; in a sentence a word before a colon is no assignment.
         (rf"^(\s*{_NAME}:\s+)\S+$", rf"\1{HIDDEN}"),
+        # Of an address: whoever reads it may know the user.
+        (r"(\b[a-z][a-z0-9+.-]*://[^\s/:@\"']*:)[^\s/@\"']+@", rf"\1{HIDDEN}@"),
         (r"(--(?:hf-)?(?:api-key|token|password) +)\S+", rf"\1{HIDDEN}"),
     )
 ]
@@ -28,8 +38,54 @@ _KNOWN = re.compile(
 )
 
 
+# All but tab and new line: they move the cursor, retitle the window, write over what stands there.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# The colours of the console, and back to the first column to write over a line of progress.
+_OWN_CONTROLS = re.compile(r"\r|\x1b\[[0-9;]*[mK]")
+# Shorter words stand in texts that are no secret.
+_SHORTEST = 8
+_known: set[str] = set()
+
+
+def learn(words: Iterable[str]) -> None:
+    """Know secrets by what they are: they are hidden from now on wherever they stand."""
+    _known.update(word for word in words if len(word) >= _SHORTEST)
+
+
+def learn_files(paths: Iterable[Path]) -> None:
+    """Know what lies in files of secrets: one word alone, or what has the name of a secret."""
+    for path in paths:
+        try:
+            text = path.read_text()
+        except (OSError, ValueError):
+            continue
+        if len(text.split()) == 1:
+            learn([text.strip()])
+        for line in text.splitlines():
+            name, _, value = re.sub(r"\s*[=:]\s*", "=", line.strip(), count=1).partition("=")
+            if _SECRET_NAME.fullmatch(name.strip("\"' ")):
+                learn([value.strip("\"', ")])
+
+
+def visible(text: str, own: bool = False) -> str:
+    """Return a text whose control characters are shown instead of obeyed.
+
+    Of `own` text the colours of the console and its way back to the first column stay.
+    """
+
+    def shown(match: re.Match[str]) -> str:
+        if own and (kept := _OWN_CONTROLS.match(text, match.start())):
+            return kept[0][0]
+        code = ord(match[0])
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+    return _CONTROLS.sub(shown, text)
+
+
 def redact_text(text: str) -> str:
-    """Return the text with everything that looks like a secret hidden."""
+    """Return the text with everything that is known, or looks like, a secret hidden."""
+    for word in sorted(_known, key=len, reverse=True):
+        text = text.replace(word, HIDDEN)
     text = _KNOWN.sub(HIDDEN, text)
     for shape, replacement in _SHAPES:
         text = shape.sub(replacement, text)
@@ -51,4 +107,6 @@ def redact(value: Any) -> Any:
 
 
 def _is_secret(name: str, item: Any) -> bool:
-    return isinstance(item, str) and bool(item) and bool(_SECRET_NAME.fullmatch(name))
+    words = item if isinstance(item, list | tuple) else [item]
+    is_text = bool(words) and all(isinstance(one, str) and one for one in words)
+    return is_text and bool(_SECRET_NAME.fullmatch(name))

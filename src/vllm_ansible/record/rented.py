@@ -48,7 +48,8 @@ def ways_out(
     where no machine is paid for.
     """
     try:
-        ledger = Ledger(state / (cluster or "-") / FILE)
+        (file,) = (state / (cluster or "-")).glob(f"*{FILE}")
+        ledger = Ledger(file)
         machines = sum(one.until is None for one in ledger.entries().values())
         price, cents = ledger.cents_per_hour(), ledger.cents(time.time())
     except (OSError, ValueError, TypeError):

@@ -16,7 +16,7 @@ from vllm_ansible.sweep.table import rows as sweep_rows
 
 from . import console
 from .heat_map import heat_map
-from .redact import redact
+from .redact import redact, visible
 from .summary import Summary, summarise
 
 FILE = "report.html"
@@ -36,7 +36,7 @@ def write(run_dir: str | Path) -> Path:
     page = render(summarise(run_dir))
     # A reader who reloads must never see half a page.
     draft = path.with_suffix(".new")
-    draft.write_text(page, encoding="utf-8")
+    draft.write_text(visible(page), encoding="utf-8")
     draft.chmod(0o600)
     draft.replace(path)
     return path

@@ -16,14 +16,18 @@ def runs_directory(config_file: str | None = None) -> Path:
     """Return where runs are kept: where the environment says, else beside the ansible.cfg in use.
 
     The machine's or the user's own configuration belongs to no project: then, and without any,
-    the runs stay in the checkout.
+    the runs stay in the checkout. Where this user may not write there, as in a checkout that
+    several people share, they are kept in his own home.
     """
     if chosen := os.environ.get("VLLM_ANSIBLE_RUNS_DIR"):
         return Path(chosen).expanduser().absolute()
     config = Path(config_file) if config_file else None
-    if config and config.name == "ansible.cfg" and config.parent != Path("/etc/ansible"):
-        return config.parent / "runs"
-    return REPOSITORY / "runs"
+    ours = config and config.name == "ansible.cfg" and config.parent != Path("/etc/ansible")
+    runs = (config.parent if config and ours else REPOSITORY) / "runs"
+    if os.access(runs if runs.is_dir() else runs.parent, os.W_OK | os.X_OK):
+        return runs
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
+    return Path(home) / "vllm-ansible" / "runs"
 
 
 def new_id(cluster: str | None = None) -> str:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vllm_ansible.inventory.command_line import tags_of, unknown_tags
+
 from .outcome import RefusedInput
 
 _MARKER = "callback_plugins/run_record.py"
@@ -62,11 +64,14 @@ def check_request(
             f"playbook {playbook} does not exist in {root}; there are: "
             + (", ".join(["site.yml", *(f"playbooks/{name}" for name in there)]))
         )
+    chosen = tuple(filter(None, tags.split(","))) if isinstance(tags, str) else tuple(tags)
+    if wrong := unknown_tags({"tags": chosen}, sorted(tags_of(root / playbook)), playbook):
+        raise RefusedInput(" ".join(problem.sentence() for problem in wrong))
     return Request(
         checkout=root,
         inventory=find_inventory(inventory, root),
         playbook=playbook,
-        tags=tuple(filter(None, tags.split(","))) if isinstance(tags, str) else tuple(tags),
+        tags=chosen,
         limit=limit,
         extra_vars=dict(extra_vars or {}),
         check=check,

@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vllm_ansible.node.slurm_agent import (
+    COUNT,
     END,
     ERRORS,
     EXIT,
     INPUT,
     OPEN,
     OUTPUT,
+    TAKEN,
+    Window,
     frames,
     is_ours,
     pack,
@@ -63,12 +66,18 @@ def run(
     sinks: dict[int, Callable[[bytes], object]] = {kind: kept[kind].append for kind in kept}
     if output:
         sinks[OUTPUT] = output
+    window, lock = Window(), threading.Lock()
     # A step that ends now says so, or closes the connection before it could.
-    with _served(node) as connection, contextlib.suppress(ConnectionError):
+    with (
+        _served(node) as connection,
+        contextlib.closing(window),
+        contextlib.suppress(ConnectionError),
+    ):
         with contextlib.suppress(ConnectionError):
             connection.sendall(pack(0, OPEN, json.dumps({"argv": list(argv)}).encode()))
         # Beside the reading: a command that answers before it has read all would stop both.
-        threading.Thread(target=_feed, args=(connection, data), daemon=True).start()
+        feeding = (connection, data, window, lock)
+        threading.Thread(target=_feed, args=feeding, daemon=True).start()
         with connection.makefile("rb") as stream:
             for _, kind, payload in frames(stream.read):
                 if kind == EXIT:
@@ -76,7 +85,12 @@ def run(
                     return status, b"".join(kept[OUTPUT]), b"".join(kept[ERRORS])
                 if kind == GONE:
                     raise StepEnded(_words(json.loads(payload)))
+                if kind == TAKEN:
+                    window.taken(payload)
+                    continue
                 sinks[kind](payload)
+                with lock:
+                    connection.sendall(pack(0, TAKEN, COUNT.pack(len(payload))))
     raise StepEnded("the process that shares the step was ended")
 
 
@@ -127,12 +141,18 @@ def _start(node: Node) -> subprocess.Popen[bytes]:
     )
 
 
-def _feed(connection: socket.socket, data: Iterable[bytes]) -> None:
+def _feed(
+    connection: socket.socket, data: Iterable[bytes], window: Window, lock: threading.Lock
+) -> None:
     with contextlib.suppress(OSError):
         for chunk in data:
             for start in range(0, len(chunk), CHUNK_BYTES):
-                connection.sendall(pack(0, INPUT, chunk[start : start + CHUNK_BYTES]))
-        connection.sendall(pack(0, END))
+                piece = chunk[start : start + CHUNK_BYTES]
+                window.use(len(piece))
+                with lock:
+                    connection.sendall(pack(0, INPUT, piece))
+        with lock:
+            connection.sendall(pack(0, END))
 
 
 def _words(told: dict[str, object]) -> str:

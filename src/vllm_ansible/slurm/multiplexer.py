@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import json
 import os
+import queue
 import socket
 import subprocess
 import sys
@@ -39,6 +40,36 @@ def address(job: str, node: str) -> str:
     return f"\0vllm-ansible-step-{os.getuid()}-{job}-{node}"
 
 
+class Client:
+    """Whoever asked for one command; what is for it waits here until it reads.
+
+    That is never more than a window's bytes, for the node sends no more before they are taken.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._frames: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write, daemon=True)
+        self._writer.start()
+
+    def give(self, frame: bytes | None) -> None:
+        """Have a frame sent after those before it; None ends what is sent."""
+        self._frames.put(frame)
+
+    def finish(self, frame: bytes, seconds: float) -> None:
+        """Send the last words, if it reads them in time."""
+        self.give(frame)
+        self.give(None)
+        self._writer.join(seconds)
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):
+            while (frame := self._frames.get()) is not None:
+                self.connection.sendall(frame)
+
+
 class Multiplexer:
     """One step, and the clients that share it; each client has one command."""
 
@@ -50,7 +81,7 @@ class Multiplexer:
             stderr=subprocess.PIPE,
             env=without_wishes(os.environ),
         )
-        self._clients: dict[int, socket.socket] = {}
+        self._clients: dict[int, Client] = {}
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._words = b""
@@ -77,7 +108,7 @@ class Multiplexer:
         number = next(self._numbers)
         with contextlib.suppress(OSError):
             client.sendall(pack(0, HELLO))
-            self._clients[number] = client
+            self._clients[number] = Client(client)
             threading.Thread(target=self._up, args=(client, number), daemon=True).start()
 
     def end(self) -> None:
@@ -95,9 +126,7 @@ class Multiplexer:
         self._readers[1].join(LOOK_SECONDS)
         told = {"status": self._step.poll(), "words": self._words.decode(errors="replace")}
         for client in list(self._clients.values()):
-            with contextlib.suppress(OSError):
-                client.sendall(pack(0, GONE, json.dumps(told).encode()))
-                client.shutdown(socket.SHUT_RDWR)
+            client.finish(pack(0, GONE, json.dumps(told).encode()), LOOK_SECONDS)
 
     def _up(self, client: socket.socket, number: int) -> None:
         """Hand on what a client sends, under a number of its own."""
@@ -105,7 +134,7 @@ class Multiplexer:
             with contextlib.suppress(OSError):
                 for _, kind, payload in frames(stream.read):
                     self._send(pack(number, kind, payload))
-            del self._clients[number]
+            self._clients.pop(number).give(None)
             self._send(pack(number, CLOSE))
             self.used = time.monotonic()
 
@@ -123,8 +152,7 @@ class Multiplexer:
         for number, kind, payload in frames(stream.read):
             # It may have left, and its number with it.
             if client := self._clients.get(number):
-                with contextlib.suppress(OSError):
-                    client.sendall(pack(0, kind, payload))
+                client.give(pack(0, kind, payload))
 
     def _listen(self) -> None:
         for line in self._step.stderr:  # type: ignore[union-attr]

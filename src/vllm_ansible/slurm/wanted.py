@@ -70,7 +70,13 @@ def wanted(
     declared = {name: {**variables, "accelerator": kind} for name, variables in hosts.items()}
     base = cluster.whole_number(first.get("port_base"), INTERNAL_BASE)
     _, plan, refused = cluster.estimate(
-        asked.cluster, first.get("engines"), declared, base, read_models
+        asked.cluster,
+        first.get("engines"),
+        declared,
+        base,
+        read_models,
+        # What the job would find out later, a script alone cannot act upon.
+        settled=not cluster.is_true(first.get("plan_allow_unchecked")),
     )
     problems += refused
     if problems or plan is None:

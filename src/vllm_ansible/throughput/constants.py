@@ -20,6 +20,11 @@ CACHE_MEMORY_SHARE = 0.70
 # TFLOP/s); over experts 0.51 (8192 tokens).
 ARITHMETIC_SHARE = 0.70
 EXPERT_ARITHMETIC_SHARE = 0.51
+# Attention over a prompt: FlashAttention-3 multiplies at 0.65 of an H100's dense rate with heads of
+# 128 and more (620 to 648 of 989 TFLOP/s: its paper, pytorch/benchmark#2391). A head of 64 has half
+# the products for as many exponentials.
+ATTENTION_SHARE = 0.65
+SMALL_HEAD, SMALL_HEAD_ATTENTION_SHARE = 64, 0.42
 # FP8 products over experts reach a third of what bf16 ones do of their rate: DeepSeek-R1 on eight
 # H200 under vLLM 0.11's defaults takes in 15,500 to 17,700 tokens/s (GPUStack's performance lab,
 # prompts of 2,000 to 32,000).
@@ -27,13 +32,12 @@ FP8_EXPERT_ARITHMETIC_SHARE = 0.18
 # The part of a prefill that is matrix products: norms, activations, quantizing and small chunks
 # take the rest (the same source, Qwen3-14B and Qwen3-235B on A100).
 PREFILL_SHARE = 0.75
-# 4-bit experts that are widened before they are multiplied. Since 0.9 by Marlin's kernels
-# (gpt-oss-120b on two A100, the same source); before, by Triton's: the model card of
-# cognitivecomputations/DeepSeek-R1-AWQ prints 4,732 tokens/s of prefill on 8 x H100, 4.4 % of their
-# bf16 rate. Enflame's plugin has kernels of the older kind.
-WIDENED_EXPERT_ARITHMETIC_SHARE = 0.16
+# Weights of 4 bits that are widened before they are multiplied are read and multiplied like those
+# of 16 since 0.9: Marlin's kernels widen in registers. Before, Triton's did it otherwise: the model
+# card of cognitivecomputations/DeepSeek-R1-AWQ prints 4,732 tokens/s of prefill on 8 x H100, 4.4 %
+# of their bf16 rate. Enflame's plugin has kernels of the older kind.
 OLD_WIDENED_EXPERT_ARITHMETIC_SHARE = 0.044
-WIDENED_MEMORY_SHARE = 0.5
+OLD_WIDENED_MEMORY_SHARE = 0.5
 
 # A kernel of a captured graph keeps the device at least this long: between an addition (1.2 us)
 # and a small product (3.8 us) (H200, launch).

@@ -17,6 +17,8 @@ FUSED_ROTARY_SINCE = (0, 10)
 MARLIN_SINCE = (0, 9)
 # Prompts of which a prefill rate is told.
 PROMPT = 2048
+# The most tokens of one step where nobody says: vLLM's default on large devices.
+STEP_TOKENS = 8192
 
 
 @frozen
@@ -34,7 +36,7 @@ class Stage:
 
 @frozen
 class Placed:
-    """One engine as far as its speed goes."""
+    """One engine as far as its speed goes; `step_tokens` are the most tokens of one step."""
 
     tensor: int
     data: int
@@ -44,6 +46,7 @@ class Placed:
     fabric: Fabric
     eager: bool = False
     engine_version: tuple[int, ...] | None = None
+    step_tokens: int = STEP_TOKENS
 
     @property
     def old_rotary(self) -> bool:
@@ -91,6 +94,16 @@ class Estimate:
 
 
 @frozen
+class Round:
+    """Between two tokens of a sequence: replies that begin, seconds, and those without a prompt."""
+
+    replies: float
+    seconds: float
+    plain: float
+    terms: Terms
+
+
+@frozen
 class Alike:
     """So many stages of a pipeline that hold layers of the same kinds on the same device."""
 
@@ -123,51 +136,95 @@ class Speed:
         """
         running = min(concurrency, most_running) if most_running else concurrency
         context = input_tokens + output_tokens / 2
-        period, terms = self._decode(running, context)
-        prefill = self._prefill(input_tokens)
-        hidden = 0.0 if self.placed.first_engine else self._prefill(1)
-        width = len(self.placed.stages) * self.placed.data
-        busy = 0.0 if prefilled else max(0.0, prefill - hidden) / width
-        reply = output_tokens * period + running * busy
+        prompt = 0.0 if prefilled else input_tokens
+        round_ = self._round(running, context, prompt, output_tokens)
+        reply = running * round_.seconds / round_.replies
         queue = reply * max(0.0, concurrency - running) / running
-        rate = running * output_tokens / reply
         return Estimate(
             concurrency=concurrency,
             running=running,
-            output_rate=_band(rate),
+            output_rate=_band(round_.replies * output_tokens / round_.seconds),
             token_time=_band(reply / output_tokens),
-            first_token=_band(queue + prefill + period),
-            prefill_rate=PROMPT * width / self._prefill(PROMPT),
-            decode=terms,
+            first_token=_band(queue + self.prefill(input_tokens) + round_.plain),
+            prefill_rate=self.prefill_rate(),
+            decode=round_.terms,
         )
 
-    def _decode(self, running: float, context: float) -> tuple[float, Terms]:
-        """Return the seconds between two tokens of a sequence, and the stages' terms together."""
+    def prefill_rate(self) -> float:
+        """Return the tokens per second of an engine that does nothing but take in prompts."""
         placed = self.placed
-        stages = len(placed.stages)
+        tick, _, _ = self.tick(0.0, 0.0, float(placed.step_tokens), PROMPT / 2)
+        return placed.step_tokens * placed.data / tick
+
+    def _round(self, running: float, context: float, prompt: float, output: float) -> Round:
+        """Return what happens between two tokens of a sequence.
+
+        A step decodes a token of each sequence that is past its prompt and takes in prompts with
+        what is left of its tokens; the last part of a prompt makes the first token of a reply.
+        """
+        placed = self.placed
         local = max(1.0, running / placed.data)
-        batches = min(stages, max(1, int(local)))
-        batch = local / batches
-        load = Pass(batch, batch, context, max(1.0, running / batches))
+        batches = min(len(placed.stages), max(1, int(local)))
+        slots, more = local / batches, max(0.0, output - 1)
+        chunk = min(prompt, float(placed.step_tokens))
+        own = prompt / chunk if chunk else 1.0
+        # Replies that begin in each step: as many as its slots turn over, or as its tokens allow.
+        begun = min(slots / (more + own), placed.step_tokens / (prompt + more) if prompt else slots)
+        decoding = begun * more
+        everywhere = max(1.0, running / batches) / slots
+        taken = begun * prompt
+        chunk = min(max(chunk, taken), max(1.0, placed.step_tokens - decoding))
+        part = min(1.0, taken / chunk) if chunk and prompt else 0.0
+        plain, terms, _ = self.tick(decoding, context, 0.0, 0.0, batches, everywhere)
+        mixed = plain
+        if part and placed.first_engine:
+            mixed = plain + self.tick(0.0, 0.0, chunk, prompt / 2, batches, everywhere)[0]
+        elif part:
+            mixed = self.tick(decoding, context, chunk, prompt / 2, batches, everywhere)[0]
+        # Stages wait for each other: one batch with a prompt in it delays all that are under way.
+        slow = 1 - (1 - part) ** batches
+        seconds = slow * mixed + (1 - slow) * plain
+        # Ranks in step that have no sequence of their own add nothing.
+        working = running / (local * placed.data)
+        return Round(begun * batches * placed.data * working, seconds, plain, terms)
+
+    def tick(
+        self,
+        sequences: float,
+        context: float,
+        prompt: float,
+        before: float,
+        batches: int = 1,
+        everywhere: float = 0.0,
+    ) -> tuple[float, Terms, float]:
+        """Return the seconds of a round of all batches, its terms, and the way of one batch.
+
+        everywhere: how many data-parallel ranks have as much to do.
+        """
+        placed = self.placed
+        tokens = max(1.0, sequences + prompt)
+        load = Pass(
+            max(1.0, sequences) if not prompt else sequences,
+            context,
+            tokens * (everywhere or placed.data),
+            prompt,
+            before,
+        )
         passes = [
             (stage_pass(self.work, one.parts, one.head, load, one.rank), one.times)
             for one in self.stages
         ]
-        host = self._host(batch)
+        host = self._host(max(1.0, sequences))
         through = sum((one.total * times for one, times in passes), 0.0)
-        through += host + (stages - 1) * c.PIPELINE_HOP
+        through += host + (len(placed.stages) - 1) * c.PIPELINE_HOP
         widest = max(max(one.total for one, _ in passes), host)
         together = sum((one.times(times) for one, times in passes), Terms())
-        return max(through, batches * widest), together
+        return max(through, batches * widest), together, through
 
-    def _prefill(self, tokens: float) -> float:
+    def prefill(self, tokens: float) -> float:
         """Return the seconds from a prompt's arrival at the first stage to its logits."""
-        load = Pass(tokens, 1, 0, tokens * self.placed.data, decode=False)
-        time = self._host(1) + (len(self.placed.stages) - 1) * c.PIPELINE_HOP
-        for one in self.stages:
-            terms = stage_pass(self.work, one.parts, one.head, load, one.rank)
-            time += one.times * (terms.total + terms.arithmetic * (1 / c.PREFILL_SHARE - 1))
-        return time
+        steps = tokens / min(tokens, float(self.placed.step_tokens))
+        return steps * self.tick(0.0, 0.0, tokens / steps, tokens / 2)[2]
 
     def _host(self, sequences: float) -> float:
         """Return the seconds the engine takes on the host between two steps."""

@@ -13,15 +13,28 @@ from vllm_ansible.throughput.work import LayerWork, Parts, Work
 class Pass:
     """What goes through the layers at once, on one data-parallel rank.
 
-    `tokens` are new tokens, `sequences` those they belong to, `context` the tokens that each
-    sequence already has. `all_tokens` are the new tokens of all data-parallel ranks.
+    `sequences` get one new token each, and each already has `context`; `prompt` tokens of prompts
+    are taken in beside them, before each of which `before` others are, in the mean. `all_tokens`
+    are the new tokens of all data-parallel ranks.
     """
 
-    tokens: float
     sequences: float
     context: float
     all_tokens: float
-    decode: bool = True
+    prompt: float = 0.0
+    before: float = 0.0
+
+    @property
+    def tokens(self) -> float:
+        """Return the tokens of one rank that are multiplied by the weights."""
+        return self.sequences + self.prompt
+
+    @property
+    def slowed(self) -> float:
+        """Return by how much the part of a prompt lengthens what is multiplied."""
+        if not self.prompt:
+            return 1.0
+        return 1.0 + (1.0 / c.PREFILL_SHARE - 1.0) * self.prompt / self.tokens
 
 
 @frozen
@@ -81,7 +94,7 @@ def stage_pass(work: Work, parts: Parts, head: bool, load: Pass, rank: Rank) -> 
     """Return the terms of one stage with these layers; `head` tells whether it makes the logits."""
     device, memory, arithmetic, kernels, collectives, launches = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for kind, count in parts:
-        read, computed = _read(kind, load, rank), _computed(kind, load, rank)
+        read, computed = _read(kind, load, rank), _computed(kind, load, rank) * load.slowed
         kept = kind.kernels * c.GRAPH_KERNEL
         talk = _collectives(kind, work.hidden, load, rank)
         # What takes longer hides the other: products read while they multiply.
@@ -93,7 +106,8 @@ def stage_pass(work: Work, parts: Parts, head: bool, load: Pass, rank: Rank) -> 
         calls = kind.collectives + (2 if kind.experts_all and rank.expert else 0)
         launches += count * (kind.kernels * c.EAGER_KERNEL + calls * c.EAGER_COLLECTIVE)
     if head:
-        rows = load.sequences
+        # Of a prompt only the last token has logits.
+        rows = max(1.0, load.sequences)
         read = work.head_bytes / (rank.accelerator.bandwidth * c.MEMORY_SHARE)
         computed = 2 * work.head_products * rows / _rate(rank.accelerator, 16)
         memory += read
@@ -107,15 +121,13 @@ def stage_pass(work: Work, parts: Parts, head: bool, load: Pass, rank: Rank) -> 
 def _read(kind: LayerWork, load: Pass, rank: Rank) -> float:
     """Return the seconds in which the weights and the cache of one layer are read."""
     bandwidth = rank.accelerator.bandwidth
-    widened = _widened(rank.accelerator, kind.dense_bits)
-    dense = c.WIDENED_MEMORY_SHARE if widened and kind.dense_bits == 4 else c.MEMORY_SHARE
-    time = kind.dense_bytes / (bandwidth * dense)
+    old = c.OLD_WIDENED_MEMORY_SHARE
+    time = kind.dense_bytes / (bandwidth * (old if _old(rank, kind.dense_bits) else c.MEMORY_SHARE))
     if kind.experts_all:
         chosen = 1 - (1 - kind.experts_per_token / kind.experts_all) ** max(1.0, load.all_tokens)
-        four = kind.expert_bits == 4 and _widened(rank.accelerator, 4)
-        share = c.WIDENED_MEMORY_SHARE if four else c.EXPERT_MEMORY_SHARE
+        share = old if _old(rank, kind.expert_bits) else c.EXPERT_MEMORY_SHARE
         time += kind.experts * chosen * kind.expert_bytes / (bandwidth * share)
-    context = min(load.context, kind.window) if kind.window else load.context
+    context = _seen(kind, load.context)
     cache = load.sequences * (kind.cache_bytes * context + kind.state_bytes)
     return time + cache / (bandwidth * c.CACHE_MEMORY_SHARE)
 
@@ -129,10 +141,16 @@ def _computed(kind: LayerWork, load: Pass, rank: Rank) -> float:
         each = kind.experts_per_token * kind.experts / kind.experts_all
         products = each * kind.expert_products * load.all_tokens * busy
         time += 2 * products / _expert_rate(rank, kind.expert_bits)
-    context = min(load.context, kind.window) if kind.window else load.context
-    attended = load.tokens * (context if load.decode else context + load.tokens / 2)
-    each = kind.attention_products if load.decode else kind.prefill_products
-    return time + 2 * each * attended / _rate(device, 16)
+    context, before = _seen(kind, load.context), _seen(kind, load.before)
+    share = c.SMALL_HEAD_ATTENTION_SHARE if kind.small_heads else c.ATTENTION_SHARE
+    attended = kind.attention_products * load.sequences * context
+    attended += kind.prefill_products * load.prompt * before
+    return time + 2 * attended / (device.flops["bf16"] * share)
+
+
+def _seen(kind: LayerWork, tokens: float) -> float:
+    """Return how many of the tokens before one it attends to."""
+    return min(tokens, kind.window) if kind.window else tokens
 
 
 def _collectives(kind: LayerWork, hidden: int, load: Pass, rank: Rank) -> float:
@@ -156,9 +174,12 @@ def _collectives(kind: LayerWork, hidden: int, load: Pass, rank: Rank) -> float:
     )
 
 
-def _widened(device: Accelerator, bits: int) -> bool:
-    """Tell whether weights of so few bits are widened before this device multiplies them."""
-    return (bits == 4 and "fp4" not in device.flops) or (bits == 8 and "fp8" not in device.flops)
+def _old(rank: Rank, bits: int) -> bool:
+    """Tell whether weights of so few bits are widened here by the kernels before Marlin's."""
+    device = rank.accelerator
+    return (
+        bits == 4 and "fp4" not in device.flops and (rank.old_widening or device.kind == "enflame")
+    )
 
 
 def _rate(device: Accelerator, bits: int) -> float:
@@ -170,11 +191,8 @@ def _rate(device: Accelerator, bits: int) -> float:
 def _expert_rate(rank: Rank, bits: int) -> float:
     """Return the operations per second of grouped products over experts."""
     flops = rank.accelerator.flops
-    if bits == 4 and "fp4" not in flops:
-        share = c.WIDENED_EXPERT_ARITHMETIC_SHARE
-        if rank.old_widening or rank.accelerator.kind == "enflame":
-            share = c.OLD_WIDENED_EXPERT_ARITHMETIC_SHARE
-        return flops["bf16"] * share
+    if _old(rank, bits):
+        return flops["bf16"] * c.OLD_WIDENED_EXPERT_ARITHMETIC_SHARE
     if bits == 8 and "fp8" in flops:
         return flops["fp8"] * c.FP8_EXPERT_ARITHMETIC_SHARE
     return flops.get({4: "fp4"}.get(bits, "bf16"), flops["bf16"]) * c.EXPERT_ARITHMETIC_SHARE

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from vllm_ansible.models.model import Layer, Model, Tensor
 from vllm_ansible.planner.frozen import frozen
+from vllm_ansible.throughput.constants import SMALL_HEAD
 
 
 @frozen
@@ -33,6 +34,7 @@ class LayerWork:
     state_bytes: float
     attention_products: float
     prefill_products: float
+    small_heads: bool
     kernels: int
     collectives: int
     dense_bits: int
@@ -137,6 +139,7 @@ def _layer_work(
         state_bytes=kv.state_bytes / tensor,
         attention_products=_attention(model, layer, tensor),
         prefill_products=_prefill_attention(model, layer, tensor),
+        small_heads=0 < kv.head_size <= SMALL_HEAD,
         kernels=_kernels(model, layer, old_rope),
         collectives=2 if tensor > 1 else 0,
         dense_bits=_bits(dense),

@@ -10,7 +10,7 @@ from vllm_ansible.reach.verdict import CHECKS as REACH
 
 MEASURED = (
     *("results", "bandwidth", "links", "cards", "resent"),
-    *("computes", "memory_rate", "host_link", "peers", "kernel_log"),
+    *("computes", "memory_rate", "host_link", "peers", "copies", "kernel_log"),
 )
 KNOWN = frozenset((*MEASURED, *REACH, *(check.id for check in CHECKS)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 from statistics import median
 from typing import Any
 
@@ -25,6 +26,10 @@ RATES = (
 )
 GB = 1e9
 MEND = "reset the device or reboot the host; what comes back is a case for its vendor"
+COPY_FIX = (
+    "see the links between the two (`nvidia-smi topo -m`, `nvidia-smi nvlink -s`) and, where "
+    "copies go over PCIe, that ACS and the IOMMU let them pass; " + MEND
+)
 Device = Mapping[str, Any]
 
 
@@ -40,6 +45,7 @@ def judge(
     ]
     rows = [row for where, one in devices for row in _alone(where, one, accelerators)]
     rows += _beside([(where, one) for where, one in devices if "error" not in one])
+    rows += [row for host, probe in probes.items() for row in _copies(host, probe)]
     return rows + [_log(host, probe["kernel_log"]) for host, probe in probes.items()]
 
 
@@ -137,6 +143,38 @@ def _beside(devices: Sequence[tuple[str, Device]]) -> Iterator[Row]:
             for where, rate in slow.items():
                 fix = f"see why {where} throttles: heat, power cap, ECC (`nvidia-smi -q`)"
                 yield Row("peers", where, FAIL, what, expected, f"{rate:.4g}", fix)
+
+
+def _copies(host: str, probe: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield the rows on copies from device to device: each ordered pair that computes is owed."""
+    sound = [one["index"] for one in probe["devices"] if "error" not in one]
+    owed = set(permutations(sound, 2))
+    if not owed:
+        return
+    peers = probe.get("peers", {})
+    pairs = {(one["source"], one["target"]): one for one in peers.get("pairs", [])}
+    what, expected = "copies from device to device", "every word as it was sent, of each pair"
+    wrong = {pair: one for pair, one in pairs.items() if one.get("wrong_words")}
+    for (source, target), one in wrong.items():
+        where, found = f"{host}:{source}-{target}", f"{one['wrong_words']} words came changed"
+        yield Row("copies", where, FAIL, what, expected, found, COPY_FIX)
+    missing = sorted(owed - set(pairs))
+    if "error" in peers or missing:
+        named = "; ".join(f"device {source} to device {target}" for source, target in missing[:3])
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        lost = f"not measured: {named}{more}" if missing else ""
+        failed = f"{peers['error']} at {peers.get('stage', 'start')}" if "error" in peers else ""
+        found = "; ".join(part for part in (failed, lost) if part)
+        yield Row("copies", host, FAIL, what, expected, found, COPY_FIX)
+        return
+    late = [pair for pair, one in pairs.items() if "wrong_words" not in one]
+    if late:
+        reason = pairs[late[0]].get("skipped", "not measured")
+        found = f"{len(late)} of {len(owed)} pairs not measured: {reason}"
+        yield Row("copies", host, WARN, what, expected, found, "give the probe more time")
+    elif not wrong:
+        found = f"{len(owed)} pairs are right"
+        yield Row("copies", host, PASS, what, expected, found)
 
 
 def _log(host: str, log: Mapping[str, Any]) -> Row:

@@ -108,7 +108,30 @@ def decoder(
         buffers=(*_rotary(outline), *buffers),
         everywhere=outline.everywhere,
         assumed=outline.assumed,
+        most_context=_most_context(config),
     )
+
+
+def _most_context(config: Settings) -> int:
+    """Return the longest context with the positions scaled as configured, 0 where none is given.
+
+    Never less than the engine allows: which kinds of scaling count differs between its versions.
+    """
+    if "max_position_embeddings" not in config:
+        return 0
+    given = config.count("max_position_embeddings")
+    longest = given
+    for name in ("rope_scaling", "rope_parameters"):
+        outer = config.values.get(name)
+        # One for all layers, or one for each kind of them.
+        kinds = [outer, *outer.values()] if isinstance(outer, Mapping) else []
+        for scaling in kinds:
+            factor = scaling.get("factor") if isinstance(scaling, Mapping) else None
+            if isinstance(factor, int | float) and factor > 1:
+                first = scaling.get("original_max_position_embeddings")
+                base = first if isinstance(first, int) and first > 0 else given
+                longest = max(longest, int(factor * base))
+    return longest
 
 
 def layer_count(config: Settings) -> int:

@@ -56,8 +56,11 @@ def limits_file(asked: Mapping[str, Any], names: Sequence[str]) -> Repair:
             (("systemctl", "daemon-reload"),),
         )
     path = f"{asked['etc']}/security/limits.d/vllm-ansible.conf"
+    # The asterisk does not mean root.
     content = "".join(
-        f"* - {name} {str(limits[name]).replace('infinity', 'unlimited')}\n" for name in names
+        f"{who} - {name} {str(limits[name]).replace('infinity', 'unlimited')}\n"
+        for who in ("*", "root")
+        for name in names
     )
     return Repair(check, f"gave every later login {words} by {path}", path, content)
 

@@ -10,10 +10,9 @@ import sysconfig
 from pathlib import Path
 from typing import Any, Optional
 
+from ..container import in_container
 from ..kernel_files import text
 
-# What container runtimes leave in the root of what they start; systemd writes the first one.
-CONTAINER_MARKS = ("run/systemd/container", "run/.containerenv", ".dockerenv")
 # adjtimex(2): the kernel sets this bit until something has set the clock by another one.
 STA_UNSYNC = 0x0040
 
@@ -38,11 +37,6 @@ def clock_synchronised() -> Optional[bool]:
     if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(state)) < 0:
         return None
     return not state.status & STA_UNSYNC
-
-
-def in_container(root: Path = Path("/")) -> bool:
-    """Tell whether this is a container, which shares its machine's clock and kernel."""
-    return any((root / mark).exists() for mark in CONTAINER_MARKS)
 
 
 def glibc() -> str:

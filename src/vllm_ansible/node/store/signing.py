@@ -31,7 +31,9 @@ def refusal(key: bytes, path: str, shown: str) -> str:
     if len(parts) != 4 or parts[0] != SCHEME:
         return "no signature"
     _, stamp, nonce, signature = parts
-    if not hmac.compare_digest(signature, _signature(key, path, stamp, nonce)):
+    # As bytes: of text, only ASCII can be compared.
+    right = _signature(key, path, stamp, nonce).encode()
+    if not hmac.compare_digest(signature.encode("utf-8", "backslashreplace"), right):
         return "another key"
     if not stamp.isdigit() or abs(time.time() - int(stamp)) > SKEW_SECONDS:
         return "another time: the clocks of the two hosts differ"
@@ -40,4 +42,4 @@ def refusal(key: bytes, path: str, shown: str) -> str:
 
 def _signature(key: bytes, path: str, stamp: str, nonce: str) -> str:
     text = "\n".join(("GET", path, stamp, nonce))
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    return hmac.new(key, text.encode("utf-8", "backslashreplace"), hashlib.sha256).hexdigest()

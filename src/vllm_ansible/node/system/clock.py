@@ -46,12 +46,3 @@ def may_set(status: str) -> bool:
     """Tell whether root may set the clock here: rented containers are not given that right."""
     words = [line.split()[1] for line in status.splitlines() if line.startswith("CapBnd:")]
     return not words or bool(int(words[0], 16) >> CAP_SYS_TIME & 1)
-
-
-def in_container(root: Path = Path("/")) -> bool:
-    """Tell whether this is a container, whose clock and kernel are those of its machine."""
-    marks = (
-        *("run/systemd/container", "run/.containerenv", ".dockerenv"),
-        "run/secrets/kubernetes.io",
-    )
-    return any((root / mark).exists() for mark in marks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Callable
 
+from ..container import in_container
 from . import clock, containers, firewall, limits, links, memory, names
 from .tool import Tools
 
@@ -23,7 +24,7 @@ def look(
         "container_runtime": lambda: containers.look(tools),
     }
     return {
-        "container": clock.in_container(),
+        "container": in_container(),
         "devices": links.devices(Path("/")),
         **{name: looks[name]() for name in concerns},
     }

@@ -1,0 +1,1 @@
+"""Whether engines that have the same weights compute the same numbers."""
