@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,10 +30,33 @@ ansible.module_utils.__path__.append(str(ROOT / "src"))
 # As wide as a console without a terminal: whoever runs the tests may have another.
 os.environ["COLUMNS"] = "100"
 
-# Tests that take minutes, most of them spent waiting: two rows of them at once, all others beside.
+# Tests that take minutes, most of them spent waiting: each row on one worker, all others beside.
 ROWS = {"engine": "engines", "flows": "engines", "lab": "hosts", "test_molecule.py": "hosts"}
+# Marks of tests by the fixture that brings what the mark is about: `make test-unit` needs none.
+MARKED = {
+    "tests/enflame/": ("machine", "lab"),
+    "tests/unit/node/image/": ("tool", "lab"),
+    "tests/engine/": ("engine", "engine"),
+    "tests/flows/": ("run", "engine"),
+}
 # Files whose tests go on, one after the other, with what the first has started.
 IN_ORDER = ("tests/unit/router/test_role.py",)
+
+
+def row(nodeid: str) -> str | None:
+    """Return the row that a test belongs to, if any."""
+    return ROWS.get(nodeid.partition("::")[0].split("/")[1])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the rows first, and lint, which takes as long as hundreds of others."""
+    for item in items:
+        for place, (fixture, mark) in MARKED.items():
+            if item.nodeid.startswith(place) and fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
+    long = ("tests/test_lint.py", *MARKED)
+    items.sort(key=lambda item: 0 if row(item.nodeid) else 2 - item.nodeid.startswith(long))
 
 
 class Rows(LoadScopeScheduling):
@@ -41,12 +66,57 @@ class Rows(LoadScopeScheduling):
         path = nodeid.partition("::")[0]
         if path in IN_ORDER:
             return path
-        return ROWS.get(path.split("/")[1], nodeid)
+        return row(nodeid) or nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Rows:
     """Schedule by rows."""
     return Rows(config, log)
+
+
+def processor_seconds() -> float:
+    """Return what this process and those that it has waited for have used; not containers' own."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+class Costs:
+    """What each part of the suite takes: on any machine that is shared, only processor time says.
+
+    A worker adds to each report what its test has used; who shows the reports adds them up.
+    """
+
+    def __init__(self) -> None:
+        self.last = processor_seconds()
+        self.processor: Counter[str] = Counter()
+        self.wall: Counter[str] = Counter()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
+        """Add to the report of each phase of a test what it has used."""
+        report = yield
+        now = processor_seconds()
+        report.processor, self.last = now - self.last, now
+        return report
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Count it for the part that the test belongs to."""
+        part = report.nodeid.partition("::")[0].split("/")
+        name = "/".join(part[: 3 if part[1] in ("flows", "lab", "engine") else 2])
+        # A worker that died reports without.
+        self.processor[name] += getattr(report, "processor", 0.0)
+        self.wall[name] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Show the parts, the costliest first."""
+        terminalreporter.section("processor seconds by part (without what containers use)")
+        for part, used in self.processor.most_common():
+            terminalreporter.line(f"{used:8.0f} s of {self.wall[part]:6.0f} s  {part}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure in every run."""
+    config.pluginmanager.register(Costs(), "costs")
 
 
 @pytest.fixture(scope="session")

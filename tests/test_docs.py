@@ -26,11 +26,6 @@ TOPS = (
 )
 # Written by a command, so not there before it has run.
 MADE = {"inventories/lab/hosts.yml"}
-# Options of single playbooks, said where they are read.
-OF_PLAYBOOKS = {
-    *("logs_engine", "logs_follow", "logs_lines"),
-    *("drain_engine", "drain_rank", "drain_state"),
-}
 LEVELS = {"hardware", "real", "emulated", "rendered"}
 
 every_document = pytest.mark.parametrize(
@@ -108,7 +103,7 @@ def site_variables() -> dict[str, Any]:
 def test_variables_that_are_given_exist(document: Path) -> None:
     for piece in code(document):
         for name in re.findall(r"-e (\w+)=", piece):
-            assert name in {*site_variables(), *OF_PLAYBOOKS}, name
+            assert name in site_variables(), name
 
 
 def test_the_readme_lists_exactly_the_roles_there_are() -> None:
@@ -230,3 +225,35 @@ def test_every_module_has_transcripts_with_check_mode_and_a_refusal(path: Path) 
     cases = yaml.safe_load((ROOT / "tests/cases" / f"{path.stem}.yml").read_text())
     assert [case for case in cases if case.get("check")], "no case in check mode"
     assert [case for case in cases if case["result"].get("failed")], "no case that is refused"
+
+
+def named_tests(document: str) -> list[tuple[str, str]]:
+    """Return file and name of each test in the rows of tables; fail for a row without any."""
+    found = []
+    for line in document.splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+        if not line.startswith("|") or cells[-1] == "test" or set(line) <= {"|", "-"}:
+            continue
+        names = re.findall(r"`(test_\w+)`", cells[-1])
+        (file,) = re.findall(r"^`(tests/\S+\.py)`$", cells[-2])
+        assert names, line
+        found += [(file, name) for name in names]
+    return found
+
+
+def test_whatever_is_said_of_security_has_its_test() -> None:
+    named = named_tests((ROOT / "docs/security.md").read_text())
+    assert len(named) > 20
+    lacking = [
+        f"{file}::{name}"
+        for file, name in named
+        if not re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE)
+    ]
+    assert lacking == []
+
+
+def test_a_sentence_on_security_without_its_test_is_noticed() -> None:
+    with pytest.raises(ValueError, match="not enough values"):
+        named_tests("| a | nothing |")
+    with pytest.raises(AssertionError):
+        named_tests("| a | `tests/test_docs.py` | soon |")

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from vllm_ansible.lab import Lab, LabError
 
@@ -40,7 +41,7 @@ SCENARIOS = (
         "devices",
     ),
     *("wheels", "environment", "preflight", "collectives", "verification", "weights"),
-    *("plan", "ray", "vllm", "benchmark", "sweep", "load_page", "teardown"),
+    *("plan", "ray", "vllm", "watchdog", "benchmark", "sweep", "load_page", "teardown"),
 )
 # What a scenario's stand-ins are made with, on this machine.
 NEEDS = {"nvidia_driver": ("gpg", "dpkg-deb", "dpkg-scanpackages")}
@@ -57,12 +58,12 @@ def environment(real_hosts: None) -> Iterator[dict[str, str]]:
         "PATH": os.pathsep.join([str(MOLECULE.parent), clean["PATH"]]),
         "MOLECULE_LAB": LAB,
         "MOLECULE_COMMAND_BORDERS": "false",
-        "ANSIBLE_SKIP_TAGS": "ready",
         "NO_COLOR": "1",
     }
     with contextlib.suppress(LabError):  # no scenario came so far as to make it
         Lab.open(LAB).down()
-    shutil.rmtree(ROOT / "state" / "molecule", ignore_errors=True)
+    for name in ("molecule", "molecule-rent"):
+        shutil.rmtree(ROOT / "state" / name, ignore_errors=True)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +88,8 @@ def test_scenario(scenario: str, environment: dict[str, str], tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stdout
     assert "no tests found" not in done.stdout
+    # The first of a part that is run alone has made what all before it would have left.
+    environment["ANSIBLE_SKIP_TAGS"] = "ready"
 
 
 def test_every_role_has_a_scenario_and_every_scenario_is_run() -> None:
@@ -95,3 +98,36 @@ def test_every_role_has_a_scenario_and_every_scenario_is_run() -> None:
     assert roles | {"managed_process"} == scenarios == set(SCENARIOS)
     for scenario in scenarios:
         assert list((ROOT / "molecule" / scenario / "tests").glob("test_*.py")), scenario
+
+
+# A stage needs all of these done that come before it; the other stages change nothing it needs.
+NEEDED = ("prepare", "install", "weights", "plan", "cluster", "serve", "benchmark")
+LATER = {"verify": "weights"}  # it needs what the stage named needs
+
+
+def imported(path: Path) -> list[str]:
+    """Return the stages that a playbook of a scenario imports, in their order."""
+    plays = yaml.safe_load(path.read_text()) or [] if path.exists() else []
+    found = [str(play["import_playbook"]) for play in plays if "import_playbook" in play]
+    return [Path(one).stem for one in found if one.startswith("../../playbooks/")]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_prepares_all_that_its_stages_need(scenario: str) -> None:
+    """So that it passes alone, too, and not just after the ones before it."""
+    directory = ROOT / "molecule" / scenario
+    prepared = imported(directory / "prepare.yml")
+    for stage in imported(directory / "converge.yml"):
+        name = LATER.get(stage, stage)
+        needed = NEEDED[: NEEDED.index(name)] if name in NEEDED else ()
+        assert [one for one in needed if one not in prepared] == [], f"{scenario}, for {stage}"
+        prepared.append(stage)
+    made = [NEEDED.index(one) for one in prepared if one in NEEDED]
+    assert made == sorted(made)
+
+
+def test_the_order_of_stages_is_that_of_the_site() -> None:
+    plays = yaml.safe_load((ROOT / "site.yml").read_text())
+    stages = [Path(play["import_playbook"]).stem for play in plays]
+    assert [stage for stage in stages if stage in NEEDED] == list(NEEDED)
+    assert set(stages) - set(NEEDED) == {"validate", "provision", "verify", "release"}

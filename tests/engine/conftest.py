@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,29 +57,37 @@ def engine_uv() -> str:
 
 
 @pytest.fixture(scope="session")
-def run_engine_python(engine: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def run_engine_python(
+    engine: Path,
+) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
     """Run a text under the engine's Python."""
 
-    def run(text: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        variables = {
-            **os.environ,
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-            **options.pop("environment", {}),
-        }
-        command = [str(environment.python(engine)), "-c", text, *arguments]
-        return subprocess.run(
-            options.pop("before", []) + command,
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            **options,
-        )
+    # vLLM leaves sockets where temporary files go, whose paths have 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="vllm-") as place:
+        yield partial(_run, environment.python(engine), place)
 
-    return run
+
+def _run(
+    python: Path, place: str, text: str, *arguments: str, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    variables = {
+        **os.environ,
+        "TMPDIR": place,
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        **options.pop("environment", {}),
+    }
+    command = [str(python), "-c", text, *arguments]
+    return subprocess.run(
+        options.pop("before", []) + command,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        **options,
+    )
 
 
 @pytest.fixture(scope="session")

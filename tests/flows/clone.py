@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,20 @@ class Running:
         return Ran(status, self.console.read_text(), self.runs)
 
 
+def copy_bytecode(source: Path, target: Path) -> None:
+    """Copy what `make` has compiled of a file that was copied with its time.
+
+    A user's clone has it from `make`, too. Where Python may not write bytecode, every process of
+    every run would compile all of it anew.
+    """
+    if source.suffix == ".py":
+        compiled = Path(cache_from_source(str(source)))
+        if compiled.is_file():
+            kept = Path(cache_from_source(str(target)))
+            kept.parent.mkdir(exist_ok=True)
+            shutil.copy2(compiled, kept)
+
+
 class Clone:
     """A directory with the working tree as a fresh clone would have it, and its own state/."""
 
@@ -146,6 +161,7 @@ class Clone:
             if source.is_file() and not name.startswith("tests/"):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target)
+                copy_bytecode(source, target)
 
     def inventory(self, name: str, hosts: dict[str, Any], **variables: Any) -> Path:
         """Write an inventory of this clone and return its directory."""

@@ -30,7 +30,12 @@ EXPERTS = {
     "model": "random:deepseek-v3",
     "executor": "mp",
     "port": 8261,
-    "vllm_args": {"max_model_len": 1024, "dtype": "float32", "kv_cache_memory_bytes": 1 << 28},
+    "vllm_args": {
+        "max_model_len": 1024,
+        "dtype": "float32",
+        "attention_backend": "CPU_MLA",
+        "kv_cache_memory_bytes": 1 << 28,
+    },
 }
 HERE = {"here": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}}
 

@@ -57,13 +57,21 @@ import vllm.model_executor.models.deepseek_v2, uvicorn, xgrammar
 """
 PACKAGES = ("podman", "runc", "conmon", "catatonit", "haproxy")
 MODEL = "random:deepseek-v3"
-SMALL = {"max_model_len": 256, "max_num_seqs": 2, "dtype": "float32", "enforce_eager": True}
+SMALL = {
+    "max_model_len": 256,
+    "max_num_seqs": 2,
+    "dtype": "float32",
+    "attention_backend": "CPU_MLA",
+    "enforce_eager": True,
+}
 CLUSTER_DIR = "/opt/vllm-ansible/r1"
 # Asks until every rank has answered, and says which did how often.
 ASK = """
 import json, sys, urllib.request
 url, key = sys.argv[1], open(sys.argv[2]).read().strip()
-body = json.dumps({"model": sys.argv[3], "prompt": "Paris", "max_tokens": 4}).encode()
+# Random weights end an answer at any token, were it not for these two.
+asked = {"model": sys.argv[3], "prompt": "Paris", "max_tokens": 4}
+body = json.dumps({**asked, "temperature": 0, "ignore_eos": True}).encode()
 seen = []
 for number in range(40):
     headers = {"Authorization": "Bearer " + key, "Content-Type": "application/json"}
@@ -154,6 +162,8 @@ class Enflame:
             "router_answer_seconds": 30,
             # Ranks of a mixture of experts on two cores take long for each step.
             "benchmark_requests": 4,
+            "benchmark_concurrency": 2,
+            "benchmark_input_tokens": 64,
             "benchmark_output_tokens": 8,
             # Nor do they carry all pairs of ranks of a host equally.
             "verify_accept": ["memlock", "cards", *(f"bandwidth@{host}" for host in self.hosts)],

@@ -19,7 +19,12 @@ from .greedy import ASK
 from .processes import end_all, identities, listeners, look, of_cluster
 
 pytestmark = [pytest.mark.engine, pytest.mark.soak]
-ARGUMENTS = {"max_model_len": 256, "max_num_seqs": 2, "dtype": "float32"}
+ARGUMENTS = {
+    "max_model_len": 256,
+    "max_num_seqs": 2,
+    "dtype": "float32",
+    "attention_backend": "CPU_MLA",
+}
 ENGINE: dict[str, Any] = {
     "name": "experts",
     "model": "random:deepseek-v3",
@@ -139,10 +144,16 @@ def test_a_rank_that_was_killed_is_told_and_the_group_starts_anew(ranks: Ranks) 
     before = ranks.instances
     kill(ranks, NAMES[1])
     told = ranks.run(playbook="playbooks/status.yml")
-    assert told.status == 0, told.output
+    assert told.status == 2, told.output
     (status,) = told.evidence("status")
     assert f"{NAMES[1]}: was killed by signal 9 (SIGKILL)" in status["summary"]
-    found = answered(ranks.run())
+    died = f"{NAMES[1]} was killed by signal 9 (SIGKILL)"
+    assert "experts does not run" in told.failure["msg"]
+    assert died in told.output
+    ran = ranks.run()
+    assert "experts had died and is started again" in ran.output
+    assert died in ran.output
+    found = answered(ran)
     assert [one["rank"] for one in found] == [0, 1]
     after = ranks.instances
     assert not set(before) & set(after), "a rank of a broken group was kept"

@@ -48,8 +48,10 @@ def served(site: Enflame) -> tuple[Enflame, dict[str, Any]]:
 
 def test_a_device_that_a_rank_cannot_open_is_told_with_its_host(site: Enflame) -> None:
     # Each host's second rank asks the stand-in for a device beyond those there are.
-    fewer = {"collectives_environment": {"GCU_COUNT": "1"}}
-    ran = site.run("-e", json.dumps(fewer))
+    # Ranks of a measurement have the environment of the engines of their host.
+    site.write(environment={"GCU_COUNT": "1"})
+    ran = site.run()
+    site.write()
     failure = ran.failure
     assert failure["stage"] == "verify"
     assert failure["msg"].startswith("The links between ranks could not be measured")

@@ -120,10 +120,10 @@ def test_a_change_that_would_interrupt_an_engine_is_refused_by_name(untouched: S
     chat, experts = untouched.variables["engines"]
     shorter = {**chat, "vllm_args": {**chat["vllm_args"], "max_model_len": 1024}}
     variables = {**untouched.variables, "engines": [shorter, experts]}
-    failure = untouched.clone.run(
-        untouched.clone.inventory("shorter", untouched.hosts, **variables)
-    ).failure
+    ran = untouched.clone.run(untouched.clone.inventory("shorter", untouched.hosts, **variables))
+    failure = ran.failure
     assert failure["stage"] == "plan"
+    assert ran.changed == [] and "changed=0" in ran.output
     assert "engine chat is serving and would restart as a whole" in failure["msg"]
     assert "2048 becomes 1024" in failure["msg"]
     assert "allow_disruption=true" in failure["fix"]

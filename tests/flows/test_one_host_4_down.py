@@ -6,6 +6,8 @@ import socket
 
 import pytest
 
+from vllm_ansible.node import launcher
+
 from .conftest import Site
 from .processes import listeners, of_cluster
 
@@ -15,9 +17,14 @@ pytestmark = pytest.mark.engine
 def test_down_leaves_no_process_no_port_and_no_secret(served: Site) -> None:
     ports = {port for _, port in listeners(served.cluster_dir)}
     assert ports
+    held = launcher.mapped({process.pid for process in of_cluster(served.cluster_dir)})
+    files = launcher.shared_files()
+    shared = [name for name, one in files.items() if one[:2] in held]
+    assert shared, "engines have shared memory"
     ran = served.run(playbook="playbooks/teardown.yml")
     assert ran.status == 0, ran.output
     assert of_cluster(served.cluster_dir) == []
+    assert not set(shared) & launcher.shared_files().keys()
     for port in ports:
         with socket.socket() as free:
             free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -110,7 +110,16 @@ def test_two_labs_live_side_by_side_and_down_removes_only_its_own(
     lab: Lab, make_lab: Callable[..., Lab], tmp_path: Path
 ) -> None:
     before = podman_names()
+    # Of a lab that was killed and whose hosts are gone: the kernel gives their cables' names again.
+    dead = "vllm_lab_deadbeef"
+    cuts = f"table bridge {dead} {{ chain c {{ type filter hook prerouting priority -300; "
+    rules = 'iifname "veth*" drop; }; }'
+    subprocess.run(["nft", "-f", "-"], input=cuts + rules, text=True, check=True)
+    lab.link("lab1").limit(loss=0.1)
     with make_lab(1, "test", root=tmp_path) as other:
+        tables = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True).stdout
+        assert dead not in tables and f"vllm_lab_{lab.record.token}" in tables
+        lab.link("lab1").restore()
         assert other.run("lab1", ["true"]).returncode == 0
         assert len(podman_names() - before) == 2
         other.link("lab1").limit(rate="10mbit", delay="1ms", loss=0.1)

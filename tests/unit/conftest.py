@@ -173,6 +173,11 @@ class Playbook:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        # Of the repository's callbacks this one alone: the others would record it as a run.
+        self.callbacks = directory / ".callbacks"
+        self.callbacks.mkdir(exist_ok=True)
+        if not (self.callbacks / "preload.py").exists():
+            (self.callbacks / "preload.py").symlink_to(ROOT / "callback_plugins/preload.py")
 
     def start(
         self,
@@ -206,6 +211,9 @@ class Playbook:
                 "ANSIBLE_FILTER_PLUGINS": str(ROOT / "filter_plugins"),
                 "ANSIBLE_MODULE_UTILS": str(ROOT / "src"),
                 "ANSIBLE_STDOUT_CALLBACK": callback,
+                # As ansible.cfg does: else each task's worker loads all filters for itself.
+                "ANSIBLE_CALLBACK_PLUGINS": str(self.callbacks),
+                "ANSIBLE_CALLBACKS_ENABLED": "preload",
                 "ANSIBLE_PIPELINING": "true",
                 **(environment or {}),
             },

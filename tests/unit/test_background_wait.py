@@ -134,3 +134,17 @@ def test_hosts_that_start_nothing_are_not_counted(tmp_path: Path) -> None:
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert events[-1]["text"] == "2 of 2 hosts done"
     assert all("other" not in event["text"] for event in events)
+
+
+def test_what_is_counted_is_shown_without_the_rest_of_what_a_program_prints(tmp_path: Path) -> None:
+    """As the client of a benchmark prints its whole namespace, and libraries their warnings."""
+    lines = "echo Triton is installed; sleep 0.5; printf '\r 50%%|= | 1/2 [00:01]'; sleep 0.5; "
+    lines += "printf '\r100%%|==| 2/2 [00:02]'; sleep 0.5; echo; echo ===== {}"
+    results, _ = play(tmp_path, {"here": lines}, counted="answers")
+    assert results["here"]["status"]["state"] == "done"
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert {(event["done"], event["total"], event["unit"]) for event in events} <= {
+        (1.0, 2.0, "answers"), (2.0, 2.0, "answers"), (None, None, ""),
+    }  # fmt: skip
+    assert any(event["done"] for event in events)
+    assert not [event for event in events if "Triton" in event["text"] or "=" in event["text"]]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.progress import ClusterLine, HostProgress, Rate, Silence, add_up, describe
+from vllm_ansible.progress import ClusterLine, HostProgress, Rate, Silence, add_up, describe, of_bar
 
 
 def test_hosts_are_added_up_in_the_unit_most_of_them_use() -> None:
@@ -134,3 +134,20 @@ def test_reports_of_an_earlier_task_with_the_label_do_not_count(tmp_path: Path) 
     new = ClusterLine(tmp_path, "weights", ["a", "b"], display, key="new")
     new.report("a", text="begins")
     assert display.lines == [" weights    0 of 2 hosts done, a: begins"]
+
+
+def test_of_what_a_program_prints_its_count_alone_is_shown() -> None:
+    lines = {
+        "  0%|          | 0/8 [00:00<?, ?it/s]": (0, 8),
+        " 25%|██▌       | 2/8 [00:03<00:11,  1.99s/it]": (2, 8),
+        "100%|██████████| 8/8 [00:13<00:00,  1.66s/it]": (8, 8),
+    }
+    for line, (done, total) in lines.items():
+        assert of_bar(line, "answers") == {"done": done, "total": total, "unit": "answers"}
+    for line in (
+        "Triton is installed, but doesn't include CPU backend. Disabling Triton.",
+        "Namespace(subparser='bench', request_rate=inf, sizes=['1/2'], num_prompts=8)",
+        "  0%|          |",
+        "",
+    ):
+        assert of_bar(line, "answers") == {}

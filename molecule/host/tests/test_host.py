@@ -31,7 +31,7 @@ def test_the_service_cannot_write_to_what_it_or_root_runs(host: Host, cluster_di
     modes = {
         **dict.fromkeys(("", "engines", "environments", "evidence"), "root 750"),
         **dict.fromkeys(("logs", "models", "processes", "tasks"), "root 750"),
-        "secrets": "vllm-molecule 700",
+        "secrets": "root 750",
         "tools": "root 755",
     }
     paths = " ".join(f"{cluster_dir}/{name}" for name in modes)

@@ -12,7 +12,7 @@ import pytest
 from testinfra.host import Host
 
 CLOUD = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "cloud"
-STATE = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "state" / "molecule"
+STATE = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "state" / "molecule-rent"
 
 
 def listed(path: str) -> list[dict[str, Any]]:
@@ -32,7 +32,7 @@ def instances() -> dict[str, dict[str, Any]]:
 def test_every_slot_has_one_machine_and_the_unhealthy_one_is_gone(
     instances: dict[str, dict[str, Any]],
 ) -> None:
-    assert sorted(instances) == ["molecule-0", "molecule-1"]
+    assert sorted(instances) == ["molecule-rent-0", "molecule-rent-1"]
     assert {one["status"] for one in instances.values()} == {"active"}
     assert {one["file_system_names"][0] for one in instances.values()} == {"shared"}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import socket
@@ -12,14 +11,11 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import launcher
-
-PLUGIN = Path(__file__).parents[3] / "action_plugins/cluster_lock.py"
+from vllm_ansible.node import launcher, lock
 
 
 def holder(**more: Any) -> dict[str, Any]:
-    here = {"host": socket.gethostname(), "boot_id": launcher.boot_id()}
-    return {"user": "ada", **here, **launcher.identity(os.getpid()), **more}
+    return {**lock.holder_of(os.getpid(), "ada"), **more}
 
 
 @pytest.fixture
@@ -31,24 +27,11 @@ def ended() -> dict[str, Any]:
     return identity
 
 
-def test_only_a_holder_of_this_machine_is_known_to_be_gone(ended: dict[str, Any]) -> None:
-    # A module carries the same name, so it cannot be imported by it.
-    spec = importlib.util.spec_from_file_location("lock_action", PLUGIN)
-    assert spec is not None and spec.loader is not None
-    plugin = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(plugin)
-    assert not plugin.is_over(holder())
-    assert plugin.is_over(holder(**ended))
-    assert plugin.is_over(holder(start_time=1))  # its number was given to another process
-    assert plugin.is_over(holder(boot_id="an-earlier-one"))
-    assert not plugin.is_over(holder(**ended, host="bastion"))
-    assert not plugin.is_over({})
-
-
 def test_a_cluster_is_held_against_the_living_and_taken_from_the_dead(
     play: Any, tmp_path: Path, ended: dict[str, Any]
 ) -> None:
-    for name, who in (("alive", holder()), ("dead", holder(**ended))):
+    unseen = holder(**ended, namespace="pid:[4026532000]")
+    for name, who in (("alive", holder()), ("dead", holder(**ended)), ("unseen", unseen)):
         (tmp_path / name).mkdir()
         # Renewed in a far future, so that only its holder's death can free it.
         content = {"run": "other", "holder": who, "since": 1e10, "renewed": 1e10}
@@ -61,6 +44,7 @@ def test_a_cluster_is_held_against_the_living_and_taken_from_the_dead(
         [
             {**hold("check", "alive"), "check_mode": True},
             hold("alive", "alive"),
+            hold("unseen", "unseen"),
             hold("dead", "dead"),
             hold("let go", "dead", state="free"),
         ],
@@ -70,9 +54,17 @@ def test_a_cluster_is_held_against_the_living_and_taken_from_the_dead(
         assert played[name]["failed"] and played[name]["lock"]["run"] == "other", name
         assert "another run holds this cluster: other by ada@" in played[name]["msg"]
         assert "break_lock" in played[name]["fix"]
+    # The same number in another container of this name is another process.
+    assert played["unseen"]["failed"]
+    assert "cannot be seen from here: it is in another namespace" in played["unseen"]["found"]
+    assert f"process {ended['pid']} of ada does not run on" in played["unseen"]["fix"]
     taken = played["dead"]["lock"]
     # Without a record of the run it is known by the process that lives as long as the run.
-    assert taken["run"] == f"pid-{taken['holder']['pid']}"
+    assert taken["run"].startswith(f"pid-{taken['holder']['pid']}-")
+    assert (taken["holder"]["uid"], taken["holder"]["namespace"]) == (
+        os.geteuid(),
+        holder()["namespace"],
+    )
     assert taken["holder"]["host"] == socket.gethostname()
     assert taken["holder"]["boot_id"] == launcher.boot_id()
     assert not launcher.alive(taken["holder"]["pid"], taken["holder"]["start_time"])

@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
-import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-from engine_phase import supervisor_dir
-
-from vllm_ansible.node import process, supervisord
+from vllm_ansible.inventory.site_host import supervisor_dir
 
 
 def test_root_keeps_its_socket_apart_from_what_the_service_may_write() -> None:
     assert supervisor_dir({"run_dir": "/run/c", "privileges": "none"}) == "/run/c"
     assert supervisor_dir({"run_dir": "/run/c", "privileges": "root"}) == "/run/c-supervisord"
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """Give a host without root, and leave no process of it behind."""
-    if importlib.util.find_spec("supervisor") is None:
-        pytest.skip("the package supervisor is not installed beside pytest")
-    cluster_dir = tmp_path / "c"
-    cluster_dir.mkdir()
-    (cluster_dir / "tools").symlink_to(sys.prefix)
-    # Not below tmp_path, whose name is too long for a unix socket.
-    with tempfile.TemporaryDirectory(prefix="vllm-") as run_dir:
-        yield {
-            "cluster_dir": str(cluster_dir),
-            "run_dir": run_dir,
-            "privileges": "none",
-            "supervisor": "supervisord",
-        }
-        # Only what a test that failed half way has left.
-        backend = supervisord.Supervisord(str(cluster_dir), run_dir, sys.executable)
-        for name in process.recorded_names(str(cluster_dir)):
-            files = process.Files(str(cluster_dir), name)
-            backend.stop(files, process.read_json(files.record), 1)
-            backend.remove(files)
 
 
 def alive(pid_file: Path) -> bool:

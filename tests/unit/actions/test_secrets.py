@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[3]
 ME = pwd.getpwuid(os.getuid()).pw_name
 
 
@@ -72,12 +73,31 @@ def test_a_key_that_vllm_takes_for_an_argument_is_made_anew(play: Any, tmp_path:
     assert not played["again"]["changed"]
 
 
+def test_a_key_that_a_power_failure_left_empty_is_made_anew(play: Any, tmp_path: Path) -> None:
+    head, state, own = tmp_path / "head", tmp_path / "state", tmp_path / "own"
+    for place in (head, state):
+        place.mkdir()
+    (state / "api_key").touch()
+    (state / "ray_token").touch()
+    (head / "ray_token").write_text("t-of-the-head")
+    own.touch()
+    arguments = {"state_dir": str(state), "head_directory": str(head)}
+    given = {"cluster_secrets": {**arguments, "given": {"api_key": str(own)}}}
+    played = play([{"name": "own", **given}, {"name": "made", "cluster_secrets": arguments}])
+    assert played["own"]["failed"] and f"in {own} is empty" in played["own"]["msg"]
+    assert "api_key" in played["made"]["made"]
+    assert re.fullmatch("[0-9a-f]{64}", (state / "api_key").read_text())
+    assert (state / "ray_token").read_text() == "t-of-the-head"
+
+
 def test_secrets_go_from_files_of_the_controller_to_files_of_a_host(
     play: Any, tmp_path: Path
 ) -> None:
     source, missing, host = tmp_path / "api_key", tmp_path / "none", tmp_path / "host"
     source.write_text("k-123456\n")
     (host / "a").mkdir(parents=True)
+    # As after `git clean`, or in another clone: nothing of this cluster is there.
+    lost = ROOT / "state/never-made/api_key"
 
     def put(name: str, path: Path = source, **more: Any) -> dict[str, Any]:
         arguments = {
@@ -95,6 +115,7 @@ def test_secrets_go_from_files_of_the_controller_to_files_of_a_host(
             put("written"),
             put("again"),
             put("missing", missing),
+            put("lost", lost),
             put("missing in check mode", missing, check_mode=True),
         ]
     )
@@ -107,5 +128,8 @@ def test_secrets_go_from_files_of_the_controller_to_files_of_a_host(
     refused = played["missing"]
     assert refused["failed"]
     assert refused["msg"].endswith(f"the secret a/key.yaml is expected in {missing}: no such file")
+    assert refused["fix"] == "put it there, or correct the variable that names it"
+    assert played["lost"]["where"] == str(lost)
+    assert "run the stage prepare first" in played["lost"]["fix"]
     assert played["missing in check mode"]["changed"]
     assert "k-123456" not in str(played)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.planner.problem import PlanError
+
 LOAD = {"rounds": 4, "least_requests": 16, "input_tokens": 64, "output_tokens": 32}
 ENGINES = [{"name": name, "model": "m", "layout": "auto"} for name in ("chat", "code")]
 ARGUMENTS = ["--max-num-seqs", "4", "--max-num-batched-tokens", "64"]
@@ -157,3 +159,12 @@ def test_a_sweep_without_any_figure_fails_with_the_first_reason(played: Any) -> 
     )
     assert played["nothing at all"]["failed"]
     assert played["check mode"]["skipped"]
+
+
+def test_what_the_command_line_says_of_points_is_refused_before_any_is_measured() -> None:
+    """An engine was started anew and measured for minutes before this was seen."""
+    from action_plugins.sweep_points import _refuse_said_before
+
+    _refuse_said_before({"sweep_engine": "chat", "allow_disruption": True})
+    with pytest.raises(PlanError, match="-e says engines, benchmark_requests, and every point"):
+        _refuse_said_before({"engines": [], "benchmark_requests": 4})

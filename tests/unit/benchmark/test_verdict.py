@@ -37,6 +37,32 @@ RANKED = {
 }
 
 
+ESTIMATE = {
+    "output_tokens_per_second": [1000.4, 1500.2, 2250.0],
+    "concurrency": 64.0,
+    "input_tokens": 1024,
+    "output_tokens": 512,
+}
+
+
+def test_the_planned_rate_stands_beside_one_measured_at_the_same_load() -> None:
+    planned = engine("chat", "a", estimate=ESTIMATE)
+    (one,) = served_on({"engines": [planned]}, {"name": "a", "address": "10.0.0.1"})
+    load = {"concurrency": 64, "input_tokens": 1024, "output_tokens": 512}
+    assert one["load"] == {"requests": 128, **load}
+    slow = {**ESTIMATE, "output_tokens_per_second": [100, 150, 225]}
+    (one,) = served_on(
+        {"engines": [engine("chat", "a", estimate=slow)]}, {"name": "a", "address": ""}
+    )
+    assert one["load"]["requests"] == 64, "two rounds would take minutes"
+    looks = {"a": {"engines": {"chat": {"figures": {**FIGURES, **load, "requests": 128}}}}}
+    evidence = verdict([planned], looks, check=False)["evidence"]
+    assert "23.1 tokens/s (planned 1,500, 1,000 to 2,250) at 64 concurrent" in evidence["summary"]
+    assert evidence["values"]["engines"][0]["planned_tokens_per_second"] == [1000.4, 1500.2, 2250.0]
+    other = {"a": {"engines": {"chat": {"figures": FIGURES}}}}
+    assert "planned" not in verdict([planned], other, check=False)["evidence"]["summary"]
+
+
 def test_of_data_ranks_the_first_is_measured_and_the_summary_says_so() -> None:
     planned = engine("chat", "a", "b", **RANKED)
     (one,) = served_on({"engines": [planned]}, {"name": "a", "address": "10.0.0.1"})

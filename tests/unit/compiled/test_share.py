@@ -32,12 +32,22 @@ class Site:
         path.parent.mkdir(parents=True)
         path.write_text("compiled")
 
-    def run(self, state: str, host: str, *flags: str, **changed: Any) -> Any:
+    def run(
+        self,
+        state: str,
+        host: str,
+        *flags: str,
+        cluster: str = "r1",
+        remote_code: bool = False,
+        **changed: Any,
+    ) -> Any:
         facts = {"architecture": "x86_64", "accelerator_name": "", "service_user": ""}
         task = {
             "state": state,
             "engine": {**ENGINE, **changed},
             "host": {**facts, "cluster_dir": str(self.directory / "hosts" / host)},
+            "cluster": cluster,
+            "remote_code": remote_code,
             "fingerprint": "one",
             "kept_dir": str(self.directory / "kept"),
         }
@@ -89,3 +99,21 @@ def test_what_cannot_be_kept_is_a_warning_and_no_failure(site: Site) -> None:
     (warning,) = site.run("kept", "one")["warnings"]
     assert "is not shared between hosts" in str(warning)
     assert str(site.directory / "kept") in str(warning)
+
+
+def test_another_cluster_takes_none_of_it(site: Site) -> None:
+    site.compiles("one")
+    site.run("kept", "one")
+    assert not site.run("taken", "two", cluster="r2")["changed"]
+    assert site.run("taken", "two")["changed"]
+
+
+@pytest.mark.parametrize("argument", ["--trust-remote-code", "--trust_remote_code=True"])
+def test_what_a_models_own_code_may_have_left_stays_where_it_is(site: Site, argument: str) -> None:
+    site.compiles("one")
+    site.run("kept", "one", arguments=[argument])
+    assert not list(site.directory.glob("kept/*"))
+    site.run("kept", "one", arguments=[argument], remote_code=True)
+    # Kept because it was allowed; taken where it is, too.
+    assert not site.run("taken", "two", arguments=[argument])["changed"]
+    assert site.run("taken", "two", arguments=[argument], remote_code=True)["changed"]

@@ -130,3 +130,66 @@ def test_what_a_logger_puts_before_its_words_is_taken_off() -> None:
     assert (vllm.text, vllm.level, vllm.writer) == ("boom", "ERROR", "EngineCore")
     ray = lines.read("2026-11-20 10:31:02,123\tERROR worker.py:12 -- boom")
     assert (ray.text, ray.level) == ("boom", "ERROR")
+
+
+PYDANTIC = """\
+(APIServer pid=812)   File "/srv/pydantic/_internal/_dataclasses.py", line 121, in __init__
+(APIServer pid=812)     s.__pydantic_validator__.validate_python(ArgsKwargs(args, kwargs))
+(APIServer pid=812) pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
+(raylet, ip=10.0.0.2) something in between
+(APIServer pid=812)   Value error, The model needs a thing that this one has not. \
+[type=value_error, input_value=ArgsKwargs((), {'model': 'x', 'y': 1}), input_type=ArgsKwargs]
+(APIServer pid=812)     For further information visit https://errors.pydantic.dev/2.12/v/value_error
+(APIServer pid=812) Traceback of another thing
+"""
+
+
+def test_an_exception_that_only_counts_is_shown_with_its_reason() -> None:
+    found = first_failure({"h-01 chat-serve": PYDANTIC})
+    assert found
+    assert found.line == (
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig "
+        "Value error, The model needs a thing that this one has not."
+    )
+    assert found.number == 3
+
+
+def test_all_fields_that_are_wrong_are_shown_to_the_end_of_the_exception() -> None:
+    text = (
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for CacheConfig\n"
+        "block_size\n"
+        "  Input should be 1, 8 or 16 [type=literal_error, input_value=7, input_type=int]\n"
+        "INFO 11-23 10:00:00 [x.py:1] bye\n"
+    )
+    found = first_failure({"h-01": text})
+    assert found
+    assert found.line.endswith("for CacheConfig block_size Input should be 1, 8 or 16")
+
+
+def test_an_engine_core_that_was_killed_is_said_to_be() -> None:
+    log = (
+        "(APIServer pid=3) ERROR 11-23 21:50:01 [async_llm.py:7] AsyncLLM output_handler failed.\n"
+        "(APIServer pid=3) ERROR 11-23 21:50:01 [async_llm.py:707] vllm.v1.engine.exceptions."
+        "EngineDeadError: EngineCore encountered an issue. See stack trace (above)\n"
+        "(APIServer pid=3) ERROR 11-23 21:50:02 [core_client.py:600] Engine core proc"
+        " EngineCore_DP0 died unexpectedly, shutting down client.\n"
+    )
+    finding = found({"a serve": log})
+    assert finding.signature and finding.signature.id == "engine-core-killed"
+    killed = "Nov 23 21:50:00 a kernel: Out of memory: Killed process 31 (VLLM::EngineCor)\n"
+    finding = found({"a serve": log, "a kernel": killed})
+    assert finding.signature and finding.signature.id == "host-oom-kill"
+
+
+def test_what_ray_only_warns_of_may_be_why_a_host_does_not_join() -> None:
+    refused = (
+        "[2026-11-23 22:15:39,932 W 929 929] gcs_client.cc:210: Failed to get cluster ID from GCS"
+        " server: Unauthenticated: RPC error: InvalidAuthToken: Authentication token is missing\n"
+        "RuntimeError: Failed to connect to GCS. Last connection error: Traceback (most recent):\n"
+    )
+    silent = (
+        "[2026-11-23 22:14:23,553 W 569 569] rpc_client.h:153: Failed to connect to GCS at address"
+        " 10.213.3.11:20000 within 5 seconds.\n"
+    )
+    names = [found({"b ray": log}).signature for log in (refused, silent)]
+    assert [one.id for one in names if one] == ["ray-token", "store-timeout"]

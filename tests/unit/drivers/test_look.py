@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -191,10 +190,3 @@ def test_who_holds_a_device_is_told_and_daemons_are_nobody(tmp_path: Path) -> No
     os.symlink("/dev/nvidia0", tmp_path / "proc/8/fd/5")
     os.symlink("/dev/nvidiactl", tmp_path / "proc/9/fd/5")
     assert kernel.users(tmp_path) == ["python3 (7)"]
-
-
-def test_a_container_is_told(tmp_path: Path) -> None:
-    assert not kernel.in_a_container(tmp_path)
-    write(tmp_path, **{"run/.containerenv": ""})
-    found: Any = kernel.in_a_container(tmp_path)
-    assert found is True

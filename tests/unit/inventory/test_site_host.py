@@ -255,3 +255,26 @@ def test_the_numbers_of_enflame_devices_are_kept_as_they_answer() -> None:
         host = look("n1", address("10.0.0.1"), accelerators={"kind": kind, **found})
         facts = resolve(host, accelerator_count=7)["n1"]
         assert facts["accelerator_indices"] == expected
+
+
+@pytest.mark.parametrize("kind", ["nvidia", "enflame"])
+def test_a_device_that_fell_silent_is_refused_until_a_count_accepts_it(kind: str) -> None:
+    seven = {"kind": kind, "count": 7, "pci": list("abcdefgh")}
+    host = look("n1", address("10.0.0.1"), accelerators=seven)
+    with pytest.raises(PlanError) as refused:
+        resolve(host)
+    (problem,) = refused.value.problems
+    told = f"n1 has 7 usable {kind} accelerators; 1 of 8 on the PCI bus do not answer"
+    assert (problem.message, problem.expected) == (told, f"at least 8 {kind}")
+    assert problem.fix.endswith("set accelerator_count: 7 for n1")
+    assert resolve(host, accelerator_count=7)["n1"]["accelerator_count"] == 7
+    # A container sees its machine's bus, and was not given all of it.
+    lent = look("n1", address("10.0.0.1"), accelerators={**seven, "withheld": 1})
+    assert resolve(lent)["n1"]["accelerator_count"] == 7
+
+
+def test_who_stops_and_looks_is_not_refused_for_a_silent_device() -> None:
+    gone = {"kind": "nvidia", "count": 0, "pci": list("abcdefgh")}
+    host = look("n1", address("10.0.0.1"), accelerators=gone)
+    found = resolve_hosts([host], {"n1": Wishes("r1")}, False, accelerators_judged=False)
+    assert found["n1"]["accelerator"] == "nvidia"

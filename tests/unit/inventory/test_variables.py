@@ -35,7 +35,11 @@ def sentences(verdict: Verdict) -> list[str]:
 def test_a_good_inventory_is_summed_up() -> None:
     verdict = judge({}, {}, cluster_name="r1", engines=[ENGINE, {**ENGINE, "name": "b"}])
     assert sentences(verdict) == []
-    assert verdict.summary() == "r1: 2 engines on 2 hosts"
+    assert verdict.summary() == (
+        "r1: 2 engines on 2 hosts; fit of a, b not checked: the hosts' accelerators are not known"
+    )
+    processors = judge({}, {}, cluster_name="r1", engines=[ENGINE], accelerator="cpu")
+    assert processors.summary() == "r1: 1 engine on 2 hosts"
 
 
 def test_what_a_user_calls_my_own_is_the_users() -> None:
@@ -275,12 +279,12 @@ def planned(directory: Path, model: str, count: int) -> Verdict:
 def test_declared_accelerators_are_planned_for_before_any_is_there(tmp_path: Path) -> None:
     verdict = planned(tmp_path, "H100-80", 4)
     assert sentences(verdict) == []
-    assert "a: TP4: layout auto; " in verdict.summary()
+    assert "a: 2 x TP4: layout auto; " in verdict.summary()
 
 
 def test_a_model_that_fits_nowhere_is_refused_before_any_machine_is_rented(tmp_path: Path) -> None:
     (sentence,) = sentences(planned(tmp_path, "RTX-4090", 2))
-    assert "no layout is expected to run; " in sentence
+    assert "no layout is expected to run on 2x2 RTX-4090; " in sentence
 
 
 def test_an_unknown_accelerator_is_refused_with_those_that_are_known(tmp_path: Path) -> None:

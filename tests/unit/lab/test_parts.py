@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_ansible.lab import commands, shaping
+from vllm_ansible.lab import commands, leftovers, shaping
 from vllm_ansible.lab.cache import BUCKETS, SharedCache, link_missing
 from vllm_ansible.lab.commands import LabError
 from vllm_ansible.lab.inventory import inventory_data
@@ -220,3 +220,34 @@ def test_delays_of_a_host_and_of_a_pair_are_kept_apart() -> None:
 def test_a_host_without_limits_gets_no_commands() -> None:
     links = [LinkRecord("b", "data", rate="1mbit")]
     assert shaping.rates(PORTS["a", "data"], links, ADDRESSES) == []
+
+
+def test_tables_and_devices_of_labs_without_a_host_are_known_by_their_token() -> None:
+    tables = [
+        {"family": "bridge", "name": "vllm_lab_0123abcd", "handle": 7},
+        {"family": "bridge", "name": "vllm_lab_deadbeef", "handle": 8},
+        {"family": "inet", "name": "vllm_lab_deadbeef", "handle": 9},
+        {"family": "bridge", "name": "vllm_lab_of_somebody", "handle": 10},
+        {"family": "ip", "name": "nat", "handle": 1},
+    ]
+    listed = {"nftables": [{"metainfo": {}}, *({"table": one} for one in tables)]}
+    assert leftovers.dead_tables(listed, {"0123abcd"}) == ["vllm_lab_deadbeef"]
+    assert len(leftovers.dead_tables(listed, set())) == 2
+    devices = ["eth0", "vl0123ab00u", "vldeadbe10t", "vldeadbeu", "vlan10t", "veth1"]
+    assert leftovers.dead_devices(devices, {"0123abcd"}) == ["vldeadbe10t"]
+
+
+def test_a_network_without_a_host_may_be_of_a_lab_that_is_being_made() -> None:
+    def network(token: str, created: str) -> dict[str, object]:
+        labels = {"vllm-ansible.lab": token} if token else {"other": "x"}
+        return {"name": f"{token}-front", "created": created, "labels": labels}
+
+    listed = [
+        network("0123abcd", "2026-11-23T10:00:00.463634785Z"),
+        network("deadbeef", "2026-11-23T12:00:00.463634785+02:00"),
+        network("feedbeef", "2026-11-23T11:30:00.5Z"),
+        network("", "2026-11-23T10:00:00Z"),
+        {"name": "podman", "created": "2026-11-23T10:00:00Z"},
+    ]
+    old = leftovers.made_at("2026-11-23T11:00:00Z")
+    assert leftovers.dead_networks(listed, {"0123abcd"}, old) == ["deadbeef-front"]

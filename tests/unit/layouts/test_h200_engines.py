@@ -62,7 +62,7 @@ def test_a_captured_step_of_a_rank_lies_in_the_band(
     work = Kinds(model(shape)).work(split.tensor, split.data, split.expert, False)
     alone = links(accelerator("H200"), Fabric(1.0), 1, 1)
     rank = Rank(accelerator("H200"), alone, alone, split.expert, False)
-    load = Pass(sequences, sequences, 150, sequences * split.data)
+    load = Pass(sequences, 150, sequences * split.data)
     planned = stage_pass(work, work.stage(layers), True, load, rank).total * 1000
     print(f"{name} at {sequences}: {planned:.1f} ms planned, {milliseconds:.1f} measured")
     assert milliseconds / BAND < planned < milliseconds * BAND

@@ -7,24 +7,18 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from vllm_ansible.accelerators.accelerator import accelerator, accelerators
 from vllm_ansible.accelerators.machines import Fabric, Node, usual_fabric
 from vllm_ansible.memory.split import Split, stages
 from vllm_ansible.throughput.estimate import Placed, Speed, even_stages, version
 from vllm_ansible.throughput.work import Kinds
 
-TABLE = Path(__file__).parents[3].parent / "shared" / "facts" / "measured-deployments.csv"
+TABLE = Path(__file__).parents[2] / "data" / "public" / "measured-deployments.csv"
 IN_BAND = 0.90
 # A row counts with these columns, a known model and accelerator, and a concurrency.
 NEEDED = ("gpu", "gpu_count", "nodes", "tp", "vllm_version")
 MODELS = {"deepseek-ai/DeepSeek-R1": "r1", "cognitivecomputations/DeepSeek-V3-AWQ": "r1-awq"}
 INPUT, OUTPUT = 32, 1024
-
-pytestmark = pytest.mark.skipif(
-    not TABLE.is_file(), reason="shared/facts/measured-deployments.csv is not beside the checkout"
-)
 
 
 def points(row: dict[str, str]) -> list[tuple[float, float]]:

@@ -38,6 +38,15 @@ def test_figures_within_their_band_are_no_miss() -> None:
     assert found["expected"] == {"weights_gib": 79.55, "kv_tokens": [575_000, 680_000, 731_000]}
 
 
+@pytest.mark.parametrize(("printed", "missed"), [(0.25, 0), (0.26, 0), (0.27, 1), (0.24, 1)])
+def test_two_decimals_of_a_small_model_are_not_held_to_two_percent(
+    printed: float, missed: int
+) -> None:
+    """0.2506 GiB were planned of SmolLM2, and vLLM printed 0.26."""
+    small = {"stages": [{"weights_bytes": int(0.2506 * 2**30)}]}
+    assert len(beside(small, {"weights_gib": printed})["misses"]) == missed
+
+
 @pytest.mark.parametrize(
     ("printed", "said"),
     [

@@ -67,19 +67,66 @@ def test_a_directory_below_a_file_cannot_be_made(run_module: Module, tmp_path: P
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
 def test_root_gives_directories_to_the_service(run_module: Module, nobodys: Path) -> None:
+    os.chown(nobodys, 0, 0)
+    nobodys.chmod(0o755)
     args = {
-        "directories": [f"{nobodys}/c", f"{nobodys}/c/models"],
+        "directories": [f"{nobodys}/c", f"{nobodys}/models"],
         "owner": "nobody",
-        "administered": [f"{nobodys}/c/models"],
+        "administered": [f"{nobodys}/models"],
     }
     assert run_module("cluster_directories", args, [])["changed"]
-    made = [(nobodys / name).stat() for name in ("c", "c/models")]
+    made = [(nobodys / name).stat() for name in ("c", "models")]
     service = pwd.getpwnam("nobody")
     # The service reads what is administered through its group, and cannot change it.
     assert [one.st_uid for one in made] == [service.pw_uid, 0]
     assert [one.st_gid for one in made] == [service.pw_gid] * 2
-    assert mode(nobodys / "c/models") == 0o750
+    assert mode(nobodys / "models") == 0o750
     assert not run_module("cluster_directories", args, [])["changed"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_root_administers_nothing_that_the_service_could_replace(
+    run_module: Module, nobodys: Path
+) -> None:
+    path = f"{nobodys}/models"
+    args = {"directories": [path], "owner": "nobody", "administered": [path]}
+    for check in (True, False):
+        result = run_module("cluster_directories", args, [], check=check)
+        assert result["failed"] and f"{nobodys} can be changed by nobody" in result["found"]
+        assert not Path(path).exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_what_is_roots_is_not_given_away_where_the_service_can_change_names(
+    run_module: Module, nobodys: Path
+) -> None:
+    path = nobodys / "cache"
+    path.mkdir(mode=0o700)
+    args = {"directories": [str(path)], "owner": "nobody"}
+    (path / "kept").touch()
+    result = run_module("cluster_directories", args, [])
+    assert result["failed"] and "belongs to root and is not empty" in result["found"]
+    assert (path.stat().st_uid, mode(path)) == (0, 0o700)
+    # An interrupted run leaves an empty one behind.
+    (path / "kept").unlink()
+    assert run_module("cluster_directories", args, [])["made"] == [str(path)]
+    assert (path.stat().st_uid, mode(path)) == (65534, 0o750)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be led astray")
+def test_root_follows_links_that_only_root_can_have_made(
+    run_module: Module, nobodys: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "opt").symlink_to("disk")
+    args = {"directories": [str(tmp_path / "opt/c")], "owner": "nobody"}
+    assert run_module("cluster_directories", args, [])["changed"]
+    assert (tmp_path / "disk/c").stat().st_uid == 65534
+    (nobodys / "opt").symlink_to(tmp_path / "disk")
+    args["directories"] = [str(nobodys / "opt/d")]
+    result = run_module("cluster_directories", args, [])
+    assert result["failed"] and "root does not follow it" in result["found"]
+    assert not (tmp_path / "disk/d").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make what is a stranger's")

@@ -31,7 +31,7 @@ def test_secrets_are_written_once_and_only_their_owner_reads_them(
     assert not directory.exists()
     result = run_module("secret_files", arguments(directory), [])
     assert result["changed"] and result["written"] == ["api_key", "ray_token"]
-    assert mode(directory) == 0o700
+    assert mode(directory) == 0o750
     for name, content in SECRETS.items():
         assert (directory / name).read_text() == content and mode(directory / name) == 0o600
     assert sorted(os.listdir(directory)) == sorted(SECRETS)  # no temporary file is left
@@ -98,7 +98,10 @@ def test_an_unknown_owner_is_refused_unless_he_would_be_made(
 def test_root_writes_what_only_the_service_reads(
     run_module: Module, as_nobody: Callable[..., Any], nobodys: Path
 ) -> None:
+    os.chown(nobodys, 0, 0)
+    nobodys.chmod(0o755)
     run_module("secret_files", arguments(nobodys / "secrets", owner="nobody"), [])
+    assert (nobodys / "secrets").stat().st_uid == 0  # no link can be put in the place of a key
     key = nobodys / "secrets/api_key"
     assert (key.stat().st_uid, mode(key)) == (pwd.getpwnam("nobody").pw_uid, 0o600)
     assert as_nobody(key.read_text) == "k-123456"

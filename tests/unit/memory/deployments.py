@@ -17,7 +17,7 @@ from vllm_ansible.models.model import Model
 from vllm_ansible.models.understand import understand
 from vllm_ansible.planner.problem import PlanError
 
-FACTS = Path(__file__).parents[3].parent / "shared" / "facts"
+FACTS = Path(__file__).parents[2] / "data" / "public"
 TABLE = FACTS / "measured-deployments.csv"
 GIB = 2**30
 

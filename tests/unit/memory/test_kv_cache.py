@@ -15,19 +15,14 @@ from vllm_ansible.models.source import load
 from vllm_ansible.planner.problem import PlanError
 
 Make = Callable[..., Model]
-CONFIGS = Path(__file__).parents[3].parent / "shared" / "facts" / "configs"
+CONFIGS = Path(__file__).parents[2] / "data" / "public" / "configs"
 GIB = 2**30
-
-needs_configs = pytest.mark.skipif(
-    not CONFIGS.is_dir(), reason="facts/configs is not beside the checkout"
-)
 
 
 def configuration(name: str) -> Model:
     return load(str(CONFIGS / f"{name}_config.json"))
 
 
-@needs_configs
 @pytest.mark.parametrize(
     ("name", "split", "dtype", "version", "expected"),
     [
@@ -58,7 +53,6 @@ def test_blocks_are_whole_and_the_smallest_stage_decides(make: Make) -> None:
     assert (found.blocks, found.tokens, found.concurrency) == (7, 112, 7 / 4)
 
 
-@needs_configs
 def test_states_take_blocks_of_the_same_pool() -> None:
     """One log: 5.98 GiB in fp8 held 567,978 tokens at 131,072 (noonghunna/club-3090#612)."""
     model = configuration("Qwen--Qwen3.5-35B-A3B")
@@ -68,7 +62,6 @@ def test_states_take_blocks_of_the_same_pool() -> None:
     assert found.concurrency == pytest.approx(4.333, abs=0.001)
 
 
-@needs_configs
 def test_before_0_20_tokens_were_counted_by_group() -> None:
     """One log: 5.38 GiB held 78,384 tokens (alvarobartt/hf-mem#60)."""
     model = configuration("openai--gpt-oss-120b")

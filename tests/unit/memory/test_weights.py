@@ -13,7 +13,7 @@ from vllm_ansible.models.model import Model, Tensor
 from vllm_ansible.models.source import load
 
 Make = Callable[..., Model]
-R1 = Path(__file__).parents[3].parent / "shared/facts/configs/deepseek-ai--DeepSeek-R1_config.json"
+R1 = Path(__file__).parents[2] / "data/public/configs/deepseek-ai--DeepSeek-R1_config.json"
 GIB = 2**30
 
 
@@ -83,7 +83,6 @@ def test_tables_are_loaded_on_every_stage_but_are_no_parameters(make: Make) -> N
     assert [loaded - counted for loaded, counted in sizes] == [tables] * 3
 
 
-@pytest.mark.skipif(not R1.is_file(), reason="facts/configs is not beside the checkout")
 @pytest.mark.parametrize(
     ("split", "version", "expected"),
     [

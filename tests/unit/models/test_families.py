@@ -9,7 +9,7 @@ import pytest
 from vllm_ansible.models.model import Model
 from vllm_ansible.models.source import load
 
-CONFIGS = Path(__file__).parents[3].parent / "shared" / "facts" / "configs"
+CONFIGS = Path(__file__).parents[2] / "data" / "public" / "configs"
 NAMES = sorted(
     path.name.removesuffix("_config.json")
     for path in CONFIGS.glob("*_config.json")
@@ -17,9 +17,6 @@ NAMES = sorted(
 )
 NO_PARAMETERS = (".scales", ".zeros", "kv_b_absorbed")
 
-needs_configs = pytest.mark.skipif(
-    not CONFIGS.is_dir(), reason="facts/configs is not beside the checkout"
-)
 
 # What the safetensors of each repository hold, without scales and layers for speculation.
 PUBLISHED = {
@@ -61,20 +58,17 @@ def parameters(model: Model) -> int:
     return sum(one.elements for one in model.tensors() if not one.name.endswith(NO_PARAMETERS))
 
 
-@needs_configs
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_those_of_the_checkpoint(name: str) -> None:
     assert parameters(configuration(name)) == PUBLISHED[name]
 
 
-@needs_configs
 @pytest.mark.parametrize("name", ROUNDED)
 def test_parameters_are_about_those_of_the_card(name: str) -> None:
     billions, apart = ROUNDED[name]
     assert parameters(configuration(name)) / 1e9 == pytest.approx(billions, rel=apart)
 
 
-@needs_configs
 @pytest.mark.parametrize("name", NAMES)
 def test_every_configuration_is_understood(name: str) -> None:
     model = configuration(name)
@@ -83,7 +77,6 @@ def test_every_configuration_is_understood(name: str) -> None:
     assert all(one.bytes > 0 and one.units > 0 for one in model.tensors())
 
 
-@needs_configs
 def test_the_tensors_of_r1_sum_to_its_files() -> None:
     model = configuration("deepseek-ai--DeepSeek-R1")
     made = sum(one.bytes for one in model.tensors() if one.name.endswith("kv_b_absorbed"))
@@ -93,14 +86,12 @@ def test_the_tensors_of_r1_sum_to_its_files() -> None:
     assert [layer.experts for layer in model.layers[:4]] == [0, 0, 0, 256]
 
 
-@needs_configs
 def test_quantized_files_have_the_size_of_their_repository() -> None:
     # GB of the safetensors in the repositories, as their pages sum them.
     assert configuration("moonshotai--Kimi-K2.5").bytes() / 1e9 == pytest.approx(595, rel=0.005)
     assert configuration("Qwen--Qwen3-32B-FP8").bytes() / 1e9 == pytest.approx(34.3, rel=0.01)
 
 
-@needs_configs
 def test_a_sparse_model_indexes_only_the_layers_that_choose() -> None:
     model = configuration("zai-org--GLM-5.3-FP8")
     indexed = [layer.index for layer in model.layers if layer.kv.extra_bytes_per_token]
@@ -108,7 +99,6 @@ def test_a_sparse_model_indexes_only_the_layers_that_choose() -> None:
     assert all(layer.kv.extra_bytes_per_token for layer in configuration("zai-org--GLM-5").layers)
 
 
-@needs_configs
 def test_a_hybrid_keeps_keys_in_every_fourth_layer_and_a_state_in_the_others() -> None:
     model = configuration("Qwen--Qwen3.5-35B-A3B")
     kinds = [layer.kv.kind for layer in model.layers]
@@ -117,7 +107,6 @@ def test_a_hybrid_keeps_keys_in_every_fourth_layer_and_a_state_in_the_others() -
     assert model.layers[0].kv.state_bytes == 3 * 8192 * 2 + 32 * 128 * 128 * 4
 
 
-@needs_configs
 def test_windows_are_where_the_configuration_has_them() -> None:
     model = configuration("openai--gpt-oss-20b")
     assert [layer.kv.window for layer in model.layers[:4]] == [128, None, 128, None]

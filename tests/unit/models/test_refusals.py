@@ -16,7 +16,7 @@ from vllm_ansible.models.source import load
 from vllm_ansible.models.understand import understand
 from vllm_ansible.planner.problem import PlanError
 
-CONFIGS = Path(__file__).parents[3].parent / "shared" / "facts" / "configs"
+CONFIGS = Path(__file__).parents[2] / "data" / "public" / "configs"
 NEEDED = (
     "hidden_size",
     "intermediate_size",
@@ -111,7 +111,6 @@ def configurations() -> dict[str, dict[str, Any]]:
     return found
 
 
-@pytest.mark.skipif(not CONFIGS.is_dir(), reason="facts/configs is not beside the checkout")
 @settings(deadline=None, max_examples=400)
 @given(some.data())
 def test_a_changed_value_is_understood_or_refused_in_one_sentence(data: some.DataObject) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ def test_the_answer_is_the_last_line_whatever_comes_before(tmp_path: Path) -> No
     answer = '{"chat": {"ok": true}}'
     python = python_that(tmp_path, f"echo INFO starting; echo '{answer}'")
     assert arguments.ask(python, {"chat": ["/m", "--x"]}) == {"chat": {"ok": True}}
-    assert (tmp_path / "asked").read_text() == '{"chat": ["/m", "--x"]}'
+    asked = json.loads((tmp_path / "asked").read_text())
+    assert asked == {"lines": {"chat": ["/m", "--x"]}, "environments": {}, "deep": False}
 
 
 def test_a_vllm_that_does_not_import_is_no_refusal(tmp_path: Path) -> None:
@@ -51,3 +53,8 @@ def test_a_refusal_names_what_was_probably_meant() -> None:
     assert found["expected"] == "--max-modell-len is near --max-model-len"
     assert "engine chat" in found["where"]
     assert set(found) == {"msg", "expected", "found", "where", "fix"}
+
+
+def test_a_refusal_that_knows_its_fix_says_it() -> None:
+    found = arguments.refusal("experts", {"complaint": "no", "close": {}, "fix": "dtype: bfloat16"})
+    assert found["fix"] == "dtype: bfloat16"

@@ -74,6 +74,7 @@ def test_one_greedy_question_is_asked_with_the_key(serve: Any) -> None:
         "tokens": 3,
         "finish_reason": "stop",
         "logprobs": [-0.1] * 3,
+        "words": ["It", "is", "Paris."],
         "seconds": 0,
     }
     (request,) = server.requests
@@ -144,6 +145,7 @@ def reply(**more: Any) -> dict[str, Any]:
         (reply(), "Paris", ""),
         (reply(), "pARIS", ""),
         (reply(answer="xq"), "", ""),
+        (reply(answer="", logprobs=[-0.1, -0.1]), "", "the answer is empty"),
         (reply(answer="It is Rome."), "Paris", "does not contain 'Paris': 'It is Rome.'"),
         (reply(tokens=0, logprobs=[]), "", "the answer has no tokens"),
         (reply(logprobs=[-0.1, float("nan")]), "", "1 of 2 tokens have a log probability of nan"),
@@ -158,6 +160,46 @@ def test_only_a_right_answer_with_finite_numbers_is_a_proof(
 ) -> None:
     found = judge(given, expect)
     assert why in found and bool(found) == bool(why)
+
+
+def garbage_of(answer: str, words: list[str], **more: Any) -> dict[str, Any]:
+    logprobs = [-0.1 * (place + 1) for place in range(len(words))]
+    return reply(answer=answer, words=words, tokens=len(words), logprobs=logprobs, **more)
+
+
+# What engines have said that loaded half of their weights, or computed with broken kernels.
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (garbage_of("!!!!!!", ["!"] * 6), "no letter and no digit: '!!!!!!'"),
+        (garbage_of("", ["<|im_end|>"]), "the answer is empty after 1 tokens"),
+        (garbage_of(" \n\n", ["\n"] * 2), "the answer is empty after 2 tokens"),
+        (garbage_of("the the the the", [" the"] * 4), "repeats one token 4 times"),
+        (
+            garbage_of("ia" * 4, ["ia"] * 4 + ["<end>"], finish_reason="stop"),
+            "repeats one token 4 times",
+        ),
+    ],
+)
+def test_what_is_no_text_is_no_proof_also_where_nothing_is_expected(
+    given: dict[str, Any], why: str
+) -> None:
+    assert why in judge(given, "")
+    # Random weights may say just that; no trained model answers the default question so.
+    assert judge(given, "", random=True) == ""
+    assert "does not contain 'Paris'" in judge(given, "Paris")
+
+
+def test_the_same_number_for_every_token_is_no_proof_of_random_weights_either() -> None:
+    flat = reply(logprobs=[-10.8] * 8, tokens=8)
+    assert "all 8 tokens have the same log probability -10.8" in judge(flat, "", random=True)
+    # A model that is sure of every word has none left to be unsure of.
+    assert judge(reply(logprobs=[0.0] * 8, tokens=8), "Paris") == ""
+
+
+def test_paris_is_known_by_its_name_elsewhere() -> None:
+    assert judge(reply(answer="法国的首都是巴黎。"), "Paris") == ""
+    assert "'Rome'" in judge(reply(answer="Париж"), "Rome")
 
 
 @pytest.mark.parametrize(
@@ -217,6 +259,37 @@ def check(run_module: Module, tmp_path: Path) -> Callable[..., dict[str, Any]]:
 def test_the_module_passes_a_right_answer(serve: Any, check: Any) -> None:
     result = check(serve(guarded(completion())).url)
     assert result["ok"] and result["reason"] == "" and result["answer"] == "It is Paris."
+
+
+def cut_at(room: int, most: int = 4096) -> Callable[[Any], tuple[int, Any]]:
+    """Answer as a model that thinks aloud for so many tokens before it says Paris."""
+
+    def reply(request: Any) -> tuple[int, Any]:
+        if request.key != f"Bearer {KEY}" or request.body["max_tokens"] > most:
+            return (401 if request.key != f"Bearer {KEY}" else 400), {"error": "no"}
+        enough = request.body["max_tokens"] >= room
+        said = completion("<think>Which one?</think>Paris." if enough else "<think> Which")
+        said["choices"][0]["finish_reason"] = "stop" if enough else "length"
+        return 200, said
+
+    return reply
+
+
+def test_the_module_gives_a_model_that_thinks_aloud_more_room(serve: Any, check: Any) -> None:
+    result = check(serve(cut_at(200)).url)
+    assert result["ok"] and "Paris" in result["answer"] and not result["wrong"]
+    # Where the engine has no room for more, what it said is judged, and it said nothing.
+    result = check(serve(cut_at(200, most=512)).url)
+    assert result["wrong"] and "does not contain 'Paris': '<think> Which'" in result["reason"]
+
+
+def test_the_module_tells_an_engine_that_must_not_serve_from_one_that_does_not(
+    serve: Any, check: Any, closed: str
+) -> None:
+    assert check(serve(guarded(completion("It is Rome."))).url)["wrong"] is True
+    assert check(serve(lambda request: (200, completion())).url)["wrong"] is True
+    assert check(serve(guarded({}, 503)).url)["wrong"] is False
+    assert check(closed)["wrong"] is False
 
 
 def test_the_module_refuses_a_server_that_needs_no_key(serve: Any, check: Any) -> None:

@@ -194,6 +194,18 @@ def test_torchs_own_index_is_asked_only_where_no_wheels_are_named(
     assert "--require-hashes" in command
 
 
+def test_packages_are_counted_from_the_first_that_is_there(tmp_path: Path) -> None:
+    site = tmp_path / "lib/python3.11/site-packages"
+    # uv fetches and unpacks all of them before the first comes here.
+    command = ["sh", "-c", f"sleep 1.2; mkdir -p {site}/a-1.dist-info; sleep 1.2"]
+    said: list[tuple[Any, ...]] = []
+    environment.install(command, {}, tmp_path, 2, lambda *words: said.append(words))
+    numbers = [done for done, *_ in said]
+    assert numbers[0] is None and numbers[-1] == 1
+    assert said[0][3].startswith("fetching and unpacking 2 packages, ")
+    assert all(done is None or done > 0 for done in numbers)
+
+
 def test_a_lock_is_counted_by_what_it_installs() -> None:
     lock = Path(__file__).parents[3] / "requirements/engine-cpu.txt"
     names = environment.locked(lock.read_text())

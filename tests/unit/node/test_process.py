@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,19 @@ import pytest
 
 from vllm_ansible.node import process
 from vllm_ansible.node.launcher import stat_of
-from vllm_ansible.node.process import Look, ProcessError, changes, decide, digest, read_json, spec
+from vllm_ansible.node.process import (
+    Files,
+    Look,
+    ProcessError,
+    changes,
+    decide,
+    digest,
+    empty_records,
+    read_json,
+    save,
+    spec,
+)
+from vllm_ansible.node.processes import looks
 
 BASE: dict[str, Any] = {
     "argv": ["vllm", "serve", 8000],
@@ -93,6 +106,28 @@ def test_one_action_leads_to_what_is_wanted(
 def test_a_start_without_a_command_is_refused() -> None:
     with pytest.raises(ProcessError, match="argv"):
         decide(GONE, None, None, "started", False)
+
+
+@pytest.mark.parametrize("content", ["", "\n", "\0" * 512])
+def test_a_record_that_a_power_failure_left_empty_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "processes").mkdir()
+    record = tmp_path / "processes/chat-serve.json"
+    record.write_text(content)
+    assert read_json(str(record)) is None
+    assert looks(str(tmp_path), "r1", lambda *_: pytest.fail("nothing is asked")) == {}
+    assert empty_records(str(tmp_path)) == [str(record)]
+
+
+def test_a_record_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (done.append("fsync"), fsync(file)))
+    monkeypatch.setattr(os, "replace", lambda *paths: (done.append("name"), replace(*paths)))
+    (tmp_path / "processes").mkdir()
+    save(Files(str(tmp_path), "chat-serve"), {"engine": "chat"})
+    assert done == ["fsync", "name"]
 
 
 def test_a_broken_record_is_named(tmp_path: Path) -> None:

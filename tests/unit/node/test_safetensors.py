@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.node import safetensors
 from vllm_ansible.node.safetensors import INDEX, WeightsError, check, file_digest
 
 
@@ -101,9 +102,45 @@ def test_a_config_alone_is_no_model(tmp_path: Path) -> None:
     assert "no weights" in refused(tmp_path)["msg"]
 
 
-def test_a_large_file_is_known_by_its_header_and_a_small_one_by_every_byte(model: Path) -> None:
+def test_a_large_file_is_known_by_blocks_of_each_tensor_and_a_small_one_by_every_byte(
+    model: Path,
+) -> None:
     shard = model / "model-00001-of-00002.safetensors"
-    whole, header = file_digest(str(shard), 1 << 20), file_digest(str(shard), 10)
+    whole, sampled = file_digest(str(shard), 1 << 20), file_digest(str(shard), 10)
     shard.write_bytes(shard.read_bytes()[:-1] + b"x")
     assert file_digest(str(shard), 1 << 20) != whole
-    assert file_digest(str(shard), 10) == header
+    # Small tensors are blocks as they are.
+    assert file_digest(str(shard), 10) != sampled
+
+
+def test_two_fine_tunes_of_one_shape_are_told_apart_by_any_tensor(tmp_path: Path) -> None:
+    shard, size = tmp_path / "model.safetensors", 5 << 20
+    write_shard(shard, ["a", "b", "c"], size)
+    base = file_digest(str(shard), 10)
+    content = shard.read_bytes()
+    start = len(content) - 3 * size
+    for number in range(3):
+        other = bytearray(content)
+        # As training leaves it: every weight of one tensor is another.
+        other[start + number * size : start + (number + 1) * size] = b"\1" * size
+        shard.write_bytes(other)
+        assert file_digest(str(shard), 10) != base
+    shard.write_bytes(content)
+    assert file_digest(str(shard), 10) == base
+
+
+def test_a_large_tensor_has_a_block_in_each_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(safetensors, "SAMPLE_EACH", 1 << 20)
+    shard = tmp_path / "model.safetensors"
+    write_shard(shard, ["a"], 4 << 20)
+    read: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        safetensors, "_blocks", lambda path, places: read.extend(places) or iter(())
+    )
+    file_digest(str(shard), 10)
+    start = shard.stat().st_size - (4 << 20)
+    assert [(place - start) >> 20 for place, _ in read] == [0, 1, 2, 3]
+    assert {length for _, length in read} == {safetensors.SAMPLE}
+    assert max(place + length for place, length in read) <= shard.stat().st_size

@@ -62,6 +62,9 @@ def test_a_stranger_on_a_device_is_named_with_process_and_user(healthy: Make, h2
     assert stranger.fix.endswith(f"kill {h200['pid']}")
     memory = of(rows, "device_memory")
     assert memory.verdict == FAIL and "device 0: 119.3 GiB of 140.4 GiB" in memory.found
+    # Who holds it is named where it stops the run, with how to end it.
+    assert f"process {h200['pid']} (python3) of root holds 20.5 GiB" in memory.found
+    assert memory.fix == stranger.fix
     # An engine that asks for less has room beside it.
     less = [{"name": "chat", "vllm_args": {"gpu_memory_utilization": 0.8}}]
     assert of(judge.rows(replace(made, engines=less)), "device_memory").verdict == PASS

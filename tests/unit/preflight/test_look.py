@@ -159,11 +159,6 @@ def test_our_processes_are_known_by_what_marks_them_and_by_descent(tmp_path: Pat
                 os.kill(pid, 9)
 
 
-def test_a_container_is_known_by_what_started_it(tmp_path: Path) -> None:
-    assert not system.in_container(tmp_path)
-    assert system.in_container(tree(tmp_path, {"run/systemd/container": "podman"}))
-
-
 def test_the_machine_type_is_what_the_firmware_says(tmp_path: Path) -> None:
     name = "sys/devices/virtual/dmi/id/product_name"
     found = system.look(tree(tmp_path, {name: "p5en.48xlarge\n"}))

@@ -69,7 +69,8 @@ def test_limits_are_raised_where_the_supervisor_reads_them() -> None:
     assert one.path == "/etc/systemd/system/vllm-demo-.service.d/zz-vllm-ansible.conf"
     assert one.content == "[Service]\nLimitMEMLOCK=infinity\nLimitNOFILE=65536\n"
     (two,) = planned("memlock", "nofile", supervisor="supervisord")
-    assert two.content == "* - memlock unlimited\n* - nofile 65536\n"
+    every = "{0} - memlock unlimited\n{0} - nofile 65536\n"
+    assert two.content == every.format("*") + every.format("root")
 
 
 def test_both_sides_reserve_as_many_huge_pages() -> None:
@@ -96,11 +97,13 @@ def test_a_host_is_asked_for_its_peers_and_for_every_cache(healthy: Any) -> None
     hosts = list(healthy(2, "cpu").hosts.values())
     engines = [{"name": "a", "environment": {"TRITON_CACHE_DIR": "/nfs/t"}}, {"name": "b"}]
     asked = request.request(hosts[0], hosts, engines, "demo")
+    assert asked["run_dir"] == "/run/c-supervisord"  # where root's supervisord is
     assert asked["peers"] == {"n2": "10.0.0.2"}
     assert asked["directories"]["cache a TRITON_CACHE_DIR"] == "/nfs/t"
     assert asked["directories"]["cache b"] == "/opt/c/engines/b/cache"
     assert asked["write_as"]["cluster"] == "" and asked["write_as"]["cache b"] == "vllm"
     mine = request.request({**hosts[0], "privileges": "none"}, hosts, engines, "demo")
+    assert mine["run_dir"] == "/run/c"
     assert set(mine["write_as"].values()) == {""}
 
 

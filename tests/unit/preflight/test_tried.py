@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.node import forked, launcher
 from vllm_ansible.node.preflight import limits, writing
 
 
@@ -80,19 +81,40 @@ def test_limits_of_a_login_are_what_our_launcher_reaches() -> None:
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] == hard
 
 
-def lowered() -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
+@pytest.mark.parametrize(
+    ("soft", "hard", "own", "gets"),
+    [
+        pytest.param(1024, 4096, None, 4096, id="the soft limit of an ordinary login"),
+        pytest.param(1024, 8192, None, 5000, id="more than is asked for"),
+        pytest.param(512, 512, None, 512, id="less than this login may have"),
+        pytest.param(1024, 4096, 600, 4096, id="more than this login may have"),
+        pytest.param(1024, 8192, 600, 5000, id="more than this login may have, and is asked for"),
+    ],
+)
+def test_limits_of_a_running_supervisord_are_those_that_its_launchers_reach(
+    as_nobody: Any, soft: int, hard: int, own: int | None, gets: int
+) -> None:
+    """Its own soft limit holds for itself alone: our launcher takes the hard one."""
+    nofile = resource.RLIMIT_NOFILE
 
+    def launched(tell: Any) -> None:
+        resource.setrlimit(nofile, (soft, hard))
+        launcher.set_limits({"nofile": "5000"})
+        tell("nofile", resource.getrlimit(nofile)[0])
 
-def test_limits_of_a_running_supervisord_are_those_it_hands_on(as_nobody: Any) -> None:
     def measure() -> Any:
-        with subprocess.Popen(["sleep", "60"], preexec_fn=lowered) as daemon:
-            found = limits.under_supervisord(daemon.pid, {"nofile": "65536"})
+        (reached,) = forked.run_each([launched], 5.0, Exception)
+        with subprocess.Popen(
+            ["sleep", "600"], preexec_fn=lambda: resource.setrlimit(nofile, (soft, hard))
+        ) as daemon:
+            if own:
+                resource.setrlimit(nofile, (own, own))
+            found = limits.under_supervisord(daemon.pid, {"nofile": "5000"})
             daemon.kill()
-        return found
+        return reached["nofile"], found
 
-    found = as_nobody(measure)
-    assert found.get("nofile") == 512, found
+    reached, found = as_nobody(measure)
+    assert found.get("nofile") == gets == reached, found
     assert "supervisord, process" in found["of"]
 
 

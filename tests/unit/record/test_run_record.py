@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from vllm_ansible.record import run_directory
 
 from .conftest import Project
 
@@ -283,3 +286,23 @@ def test_the_error_at_the_root_is_what_was_found(project: Project) -> None:
     failure = project.run("--limit", "a").of("failure")[0]
     assert "No such file or directory" in failure["found"]
     assert "Traceback" not in str(failure)
+
+
+def test_where_the_checkout_may_not_be_written_runs_are_kept_at_home(
+    nobodys: Path, as_nobody: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout, home = nobodys / "checkout", nobodys / "home"
+    home.mkdir(mode=0o777)
+    home.chmod(0o777)
+    checkout.mkdir()
+    (checkout / "ansible.cfg").touch()
+    monkeypatch.delenv("VLLM_ANSIBLE_RUNS_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    config = str(checkout / "ansible.cfg")
+    assert run_directory.runs_directory(config) == checkout / "runs"
+    checkout.chmod(0o555)
+    made = as_nobody(lambda: str(run_directory.create(run_directory.runs_directory(config), "r1")))
+    checkout.chmod(0o755)
+    assert Path(made).parent == home / ".local/state/vllm-ansible/runs"
+    assert (Path(made).parent / "latest").resolve() == Path(made)

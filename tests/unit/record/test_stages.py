@@ -6,9 +6,11 @@ import os
 import pty
 import re
 import subprocess
-from typing import Any
+from typing import Any, ClassVar
 
-from .conftest import Project
+from vllm_ansible.record import plays
+
+from .conftest import Project, Ran
 from .test_run_record import CHANGE, DEBUG, FAIL, gate
 
 QUIET = {"name": "Look closely", "gate_of_test": {}}
@@ -151,3 +153,37 @@ def test_a_worker_shows_progress_and_records_it(project: Project) -> None:
     assert [event["done"] for event in ran.of("progress")] == [1, 2, 3]
     said = _on_a_terminal(project)
     assert "\x1b[K serve      loading   3 of 3 shards\r" in said
+
+
+def test_a_run_outlives_whoever_read_its_console(project: Project) -> None:
+    """As `head` does."""
+    project.play({"tags": ["install"], "tasks": [gate("before"), gate("after")]})
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        project.command,
+        cwd=project.directory,
+        env=project.environment,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+    ran = Ran(done.returncode, "", project.latest())
+    assert [one["summary"] for one in ran.of("evidence")] == ["before", "before", "after", "after"]
+    assert ran.events[-1]["event"] == "run_end" and ran.events[-1]["ok"]
+
+
+def test_a_host_is_named_without_what_ansible_deprecates() -> None:
+    """ansible-core 2.21 prints two warnings before each failure whose fields are asked for."""
+
+    class Result:
+        _task_fields: ClassVar[dict[str, str]] = {"delegate_to": "n2"}
+
+        @property
+        def task_fields(self) -> None:
+            raise AssertionError("deprecated")
+
+    assert plays.host(Result()) == "n2"

@@ -106,7 +106,9 @@ def test_with_no_rank_left_clients_are_told(started: Callable[..., Running]) -> 
     running = started(ranks=1)
     running.signal("rank-0", signal.SIGKILL)
     wait_until(lambda: not running.up())
-    status, text, _ = running.ask("POST", "/v1/completions", {"prompt": "p"})
+    status, text, headers = running.ask("POST", "/v1/completions", {"prompt": "p"})
     assert status == 503
     assert "no rank of chat answers" in text
-    assert running.ask("GET", "/health")[0] == 503
+    assert headers["retry-after"] == "5"
+    status, _, headers = running.ask("GET", "/health")
+    assert (status, headers["retry-after"]) == (503, "5")

@@ -144,3 +144,30 @@ def _environment() -> dict[str, str]:
     """Let the script be found as it is when installed."""
     source = Path(__file__).resolve().parents[3] / "src"
     return {**os.environ, "PYTHONPATH": str(source)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["up", "-i", "inventories/two"], 0),
+        (["down", "-i", "inventories/two"], 1),
+        (["status", "-i", "inventories/two", "--json"], 0),
+        (["plan", "--help"], 0),
+        (["ask", "--help"], 0),
+        (["send"], 2),
+    ],
+)
+def test_a_reader_that_leaves_changes_nothing(arguments: list[str], status: int) -> None:
+    """As `head` does; the run goes on, and ends with its own status."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "vllm_ansible.console", *arguments],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr

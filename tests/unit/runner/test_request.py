@@ -38,13 +38,13 @@ def test_the_command_that_is_shown_keeps_values_to_itself(checkout: Path) -> Non
     request = check_request(
         "two",
         "site.yml",
-        tags="plan,serve",
+        tags="prepare,serve",
         limit="gh-01",
         extra_vars={"hf_token": "hunter22"},
         check=True,
         checkout=checkout,
     )
     assert request.shown() == (
-        "ansible-playbook site.yml -i inventories/two --tags plan,serve --limit gh-01 --check "
+        "ansible-playbook site.yml -i inventories/two --tags prepare,serve --limit gh-01 --check "
         "-e hf_token=..."
     )

@@ -12,6 +12,7 @@ from vllm_ansible.runner import (
     AnyEvent,
     Endpoint,
     Evidence,
+    RefusedInput,
     RunEnded,
     RunFailure,
     RunStarted,
@@ -86,9 +87,11 @@ def test_a_failing_run_raises_what_a_person_needs(checkout: Path) -> None:
     assert {item.host for item in failure.failures} == {"gh-01", "gh-02"}
 
 
-def test_tags_that_match_nothing_are_a_failure(checkout: Path) -> None:
-    with pytest.raises(RunFailure, match="nothing was run"):
-        run("two", checkout=checkout, tags=["sreve"])
+def test_a_tag_that_no_play_has_is_refused_before_anything_starts(checkout: Path) -> None:
+    with pytest.raises(RefusedInput) as refused:
+        run("two", checkout=checkout, tags=["prepare,sreve"])
+    assert str(refused.value) == ("no tag of site.yml is called sreve (tags): did you mean serve?")
+    assert not (checkout / "runs").exists()
 
 
 def test_an_inventory_that_cannot_be_read_is_told_in_ansibles_words(checkout: Path) -> None:

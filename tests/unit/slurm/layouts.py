@@ -26,6 +26,7 @@ ARGUMENTS = {
     "hf_overrides": {"a": "it's $HOME", "b": '"`\\'},
     "enforce_eager": True,
 }
+ONE = {"layout": {"tensor": 1}}
 CHAT = {"name": "chat", "model": "/models/chat", "vllm_args": ARGUMENTS}
 # Name, nodes, engines and what else differs.
 LAYOUTS: dict[str, tuple[int, list[dict[str, Any]], dict[str, Any]]] = {
@@ -46,7 +47,7 @@ LAYOUTS: dict[str, tuple[int, list[dict[str, Any]], dict[str, Any]]] = {
         [
             {**CHAT, "layout": {"tensor": 2}},
             {**CHAT, "name": "two-nodes", "layout": {"tensor": 2, "pipeline": 3}, "nodes": 3},
-            {"name": "small", "model": "org/name", "executor": "mp", "port": 9000},
+            {"name": "small", "model": "org/name", "executor": "mp", "port": 9000, **ONE},
         ],
         {"port_base": 21000, "models_dir": "/scratch/models"},
     ),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +53,51 @@ def test_a_command_that_reads_nothing_stops_no_other(held: Held) -> None:
         assert shell(held, "echo quick")[1] == b"quick\n"
         assert time.monotonic() - started < 1.5
         assert deaf.result()[0] == 0
+
+
+def memory(process: int) -> int:
+    """Return the bytes that a process has in memory."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_command_that_reads_nothing_is_sent_no_more_than_a_window(held: Held) -> None:
+    shell(held, "true")
+    before, sent = memory(held.agent.pid), 0
+
+    def data() -> Iterator[bytes]:
+        nonlocal sent
+        for _ in range(64):
+            sent += 1 << 20
+            yield bytes(1 << 20)
+
+    assert run(held.node, ["/bin/sh", "-c", "sleep 2"], data())[0] == 0
+    assert memory(held.agent.pid) - before < 16 << 20
+    assert sent <= 4 << 20
+
+
+def test_a_client_that_has_stopped_stops_no_other(held: Held) -> None:
+    shell(held, "true")
+    before, go_on = memory(held.agent.pid), threading.Event()
+    taken: list[int] = []
+
+    def stopped(output: bytes) -> None:
+        go_on.wait(60)
+        taken.append(len(output))
+
+    command = ["/bin/sh", "-c", "head -c 67108864 /dev/zero"]
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(run, held.node, command, (), stopped)
+        try:
+            time.sleep(1)
+            started = time.monotonic()
+            assert shell(held, "echo quick")[1] == b"quick\n"
+            assert time.monotonic() - started < 2
+            assert memory(held.agent.pid) - before < 16 << 20
+        finally:
+            go_on.set()
+        assert slow.result(60)[0] == 0
+    assert sum(taken) == 67108864
 
 
 def test_a_command_ends_with_whoever_asked_and_what_it_detached_stays(held: Held) -> None:

@@ -252,7 +252,11 @@ def test_r1_is_planned_as_the_planner_plans_it(
     assert engine.estimate
     text = standalone(asked)
     assert f"--tensor-parallel-size {engine.layout.tensor}" in text
-    assert f"--pipeline-parallel-size {engine.layout.pipeline}" in text
+    if engine.layout.data > 1:
+        assert f"--data-parallel-size {engine.layout.data}" in text
+    else:
+        assert f"--pipeline-parallel-size {engine.layout.pipeline}" in text
+    assert len(engine.ranks) == nodes * count
     assert all(reason in text for reason in engine.reasons)
     path = tmp_path / "r1.sbatch"
     path.write_text(text)

@@ -8,7 +8,7 @@ from vllm_ansible.planner.problem import PlanError
 from vllm_ansible.slurm.processes import engine_starts
 from vllm_ansible.slurm.wanted import wanted
 
-from .layouts import CHAT, inventory
+from .layouts import CHAT, ONE, inventory
 
 ENGINES = [{**CHAT, "layout": {"tensor": 4}}]
 
@@ -54,7 +54,7 @@ def test_settings_of_slurm_are_judged_as_ever() -> None:
 
 
 def test_a_text_that_looks_like_a_variable_of_ours_is_refused() -> None:
-    engines = [{**CHAT, "served_name": "a\ue000DIRECTORY\ue001"}]
+    engines = [{**ENGINES[0], "served_name": "a\ue000DIRECTORY\ue001"}]
     assert "characters of no language" in refused(engines=engines)
 
 
@@ -73,11 +73,13 @@ def test_what_computes_is_as_declared_or_what_slurm_calls_gpu(
 
 
 def test_weights_are_where_the_stage_weights_puts_them() -> None:
-    hub = {"name": "hub", "model": "org/name"}
+    hub = {"name": "hub", "model": "org/name", **ONE}
     assert wanted(inventory(1, engines=[hub])).models == {
         "hub": {"path": "/scratch/me/vllm/r1/models/org--name"}
     }
-    own = wanted(inventory(1, engines=[hub, {**CHAT, "port": 9000}], models_dir="/srv/models"))
+    own = wanted(
+        inventory(1, engines=[hub, {**CHAT, **ONE, "port": 9000}], models_dir="/srv/models")
+    )
     assert own.models == {
         "hub": {"path": "/srv/models/org--name"},
         "chat": {"path": "/models/chat"},
@@ -87,3 +89,9 @@ def test_weights_are_where_the_stage_weights_puts_them() -> None:
 def test_data_ranks_of_a_model_that_nobody_can_read_are_refused() -> None:
     engines = [{**CHAT, "layout": {"tensor": 2, "data": 2}, "executor": "dp"}]
     assert "share experts cannot be read" in refused(engines=engines)
+
+
+def test_a_layout_that_nobody_could_plan_is_no_script() -> None:
+    assert "engine chat has layout: auto, and nothing can be planned" in refused(engines=[CHAT])
+    asked = wanted(inventory(1, engines=[CHAT], plan_allow_unchecked="true"))
+    assert list(asked.plan.unchecked) == ["chat"]

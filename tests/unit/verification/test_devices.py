@@ -15,6 +15,7 @@ from vllm_ansible.verification.row import FAIL, PASS, WARN, Row
 DATA = Path(__file__).parents[2] / "data"
 PROBE = json.loads((DATA / "h200-probe.json").read_text())
 TWO_H100 = json.loads((DATA / "h100-probe.json").read_text())
+PAIRS = TWO_H100["peers"]["pairs"]
 
 
 @pytest.fixture
@@ -84,3 +85,50 @@ def test_what_was_not_measured_is_told(probes: dict[str, Any]) -> None:
     probes["gh-01"]["devices"][0]["bandwidth"] = {"skipped": "2 seconds were over"}
     row = next(row for row in judge(probes) if row.check == "memory_rate")
     assert (row.verdict, row.found) == (WARN, "2 seconds were over")
+
+
+def two(**peers: Any) -> dict[str, Any]:
+    return {"h-01": {**copy.deepcopy(TWO_H100), "peers": copy.deepcopy(TWO_H100["peers"]) | peers}}
+
+
+def copies(probes: dict[str, Any]) -> list[Row]:
+    return [row for row in judge(probes) if row.check == "copies"]
+
+
+def test_copies_that_arrive_changed_name_their_pair() -> None:
+    probes = two()
+    probes["h-01"]["peers"]["pairs"][1]["wrong_words"] = 5
+    (row,) = copies(probes)
+    assert (row.verdict, row.where, row.found) == (FAIL, "h-01:1-0", "5 words came changed")
+
+
+@pytest.mark.parametrize(
+    ("peers", "found"),
+    [
+        (
+            {"error": "error 700", "stage": "device 1 to device 0", "pairs": PAIRS[:1]},
+            "error 700 at device 1 to device 0; not measured: device 1 to device 0",
+        ),
+        ({"pairs": PAIRS[1:]}, "not measured: device 0 to device 1"),
+        ({"pairs": []}, "not measured: device 0 to device 1; device 1 to device 0"),
+    ],
+    ids=["failed", "one pair is missing", "no pair"],
+)
+def test_copies_that_were_not_made_fail(peers: dict[str, Any], found: str) -> None:
+    (row,) = copies(two(**peers))
+    assert (row.verdict, row.where, row.found) == (FAIL, "h-01", found)
+
+
+def test_a_probe_without_copies_fails_where_two_devices_compute() -> None:
+    probes = two()
+    del probes["h-01"]["peers"]
+    assert [row.verdict for row in copies(probes)] == [FAIL]
+    # A device that fails by itself owes no copies.
+    probes["h-01"]["devices"][1] |= {"error": "error 802", "stage": "start"}
+    assert copies(probes) == []
+
+
+def test_copies_for_which_time_was_over_are_a_warning() -> None:
+    late = {"source": 1, "target": 0, "skipped": "5 seconds were over"}
+    (row,) = copies(two(pairs=[PAIRS[0], late]))
+    assert (row.verdict, row.found) == (WARN, "1 of 2 pairs not measured: 5 seconds were over")

@@ -10,7 +10,7 @@ from vllm_ansible.node import background
 
 from ..conftest import ROOT, Playbook
 
-NAMES = ("weights", "digests", "environment")
+NAMES = ("weights", "weights-whole", "digests", "environment")
 
 
 @pytest.mark.parametrize("runs", [True, False])
@@ -25,9 +25,9 @@ def test_what_loads_the_links_is_stopped(play: Playbook, tmp_path: Path, runs: b
             {"here": {"site_host": {"cluster_dir": str(cluster)}}},
         )
         told = [one for name in played.tasks if "for a while" in name for one in [played[name]]]
-        assert len(told) == 2 and not any(one["changed"] or one.get("failed") for one in told)
+        assert len(told) == 3 and not any(one["changed"] or one.get("failed") for one in told)
         states = [background.look(tasks, name)["state"] for name in NAMES]
-        assert states == (["failed", "failed", "running"] if runs else ["absent"] * 3)
+        assert states == (["failed", "failed", "failed", "running"] if runs else ["absent"] * 4)
     finally:
         for name in NAMES:
             background.stop(tasks, name)

@@ -133,21 +133,6 @@ def test_the_kernel_tells_whether_its_clock_is_kept(tmp_path: Path) -> None:
     assert found["synchronised"] is (said.stdout.strip() == "False")
 
 
-@pytest.mark.parametrize(
-    "mark",
-    [
-        "run__systemd__container",
-        "run__.containerenv",
-        ".dockerenv",
-        "run__secrets__kubernetes.io__x",
-    ],
-)
-def test_a_container_is_known_by_its_marks(tmp_path: Path, mark: str) -> None:
-    assert not clock.in_container(tmp_path)
-    put(tmp_path, **{mark: "podman"})
-    assert clock.in_container(tmp_path)
-
-
 def test_interfaces_are_described(tmp_path: Path) -> None:
     put(
         tmp_path,

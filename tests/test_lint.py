@@ -1,0 +1,39 @@
+"""Style and types, as one test among the others: they keep one core busy for minutes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def others() -> Iterator[None]:
+    """Put what no linter would pass where tests build environments of others."""
+    place = ROOT / "build" / f"lint-test-{os.getpid()}"
+    place.mkdir(parents=True)
+    (place / "wrong.yml").write_text("a:   [1,2\n")
+    (place / "wrong.py").write_text("import os,sys\nx: int = 'a'\n")
+    yield
+    shutil.rmtree(place)
+
+
+@pytest.mark.usefixtures("others")
+def test_make_lint_finds_nothing() -> None:
+    done = subprocess.run(
+        ["make", "lint"],
+        cwd=ROOT,
+        # What a make above this one has been given is not for the targets of this one.
+        env={name: value for name, value in os.environ.items() if name != "MAKEFLAGS"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout

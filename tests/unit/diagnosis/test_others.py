@@ -1,0 +1,62 @@
+"""Failures of other people's deployments get their right cause, and healthy logs get none.
+
+data/others holds logs that were rebuilt from public threads in which the cause was confirmed.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from vllm_ansible.diagnosis.verdict import diagnose
+
+FILES = sorted((Path(__file__).parent / "data/others").glob("*.yaml"))
+LOGS = [yaml.safe_load(file.read_text()) for file in FILES]
+FAILURES = [one for one in LOGS if one["kind"] == "failure"]
+HEALTHY = [one for one in LOGS if one["kind"] == "healthy"]
+
+
+def told(log: dict[str, Any]) -> dict[str, Any]:
+    return diagnose("It did not start", {"host serve": log["excerpt"]}, {})
+
+
+def test_all_of_them_are_here() -> None:
+    assert (len(FAILURES), len(HEALTHY)) == (44, 8)
+
+
+@pytest.mark.parametrize("log", FAILURES, ids=lambda one: str(one["id"]))
+def test_the_cause_is_the_one_that_was_confirmed(log: dict[str, Any]) -> None:
+    cause = told(log).get("cause", "")
+    assert any(re.search(pattern, cause, re.IGNORECASE) for pattern in log["accept"]), cause
+
+
+@pytest.mark.parametrize("log", HEALTHY, ids=lambda one: str(one["id"]))
+def test_a_healthy_log_gets_no_cause(log: dict[str, Any]) -> None:
+    result = told(log)
+    assert "signature" not in result, result
+
+
+def test_what_a_program_said_before_it_served_is_no_cause() -> None:
+    (log,) = (one for one in FAILURES if one["id"] == "fd-limit")
+    assert "signature" in told(log)
+    served = f"{log['excerpt']}INFO:     Application startup complete.\n"
+    assert "signature" not in diagnose("x", {"a": served}, {})
+    # It served, and failed afterwards.
+    again = diagnose("x", {"a": served + log["excerpt"]}, {})
+    assert again["signature"] == "open-files"
+
+
+def test_a_specific_cause_near_a_generic_one_is_said() -> None:
+    (log,) = (one for one in FAILURES if one["id"] == "getpwuid-compile")
+    assert told(log)["signature"] == "user-without-name"
+
+
+def test_ranks_over_several_hosts_that_go_silent_are_no_matter_of_one_host() -> None:
+    line = "gpu1:1:2 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 - Init COMPLETE\n"
+    assert diagnose("x", {"a": line}, {})["signature"] == "p2p-hangs"
+    over = "gpu1:1:2 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/Socket/0\n"
+    assert "signature" not in diagnose("x", {"a": over + line}, {})
