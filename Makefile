@@ -67,8 +67,19 @@ lint: .venv/dev .venv/compiled ## Check style and types, nothing skipped
 	@$(BIN)/yamllint --strict .
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline
 
-test: .venv/dev .venv/compiled lint ## Lint, then every test that CI runs
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 -m "not soak" $(ARGS)
+# As many workers as there are rows of slow tests, whose measurements mind what runs beside them.
+PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
+test: .venv/dev .venv/compiled ## Every test that CI runs, lint among them
+	@$(PYTEST) -n 2 -m "not soak" $(ARGS)
+
+test-unit: .venv/dev .venv/compiled ## What needs no host and no engine; without lint
+	@$(PYTEST) -n 2 -m "not (soak or lab or vm or engine)" --ignore=tests/test_lint.py $(ARGS)
+
+test-hosts: .venv/dev .venv/compiled ## What needs root and podman, and no engine
+	@$(PYTEST) -n 2 -m "(lab or vm) and not (soak or engine)" $(ARGS)
+
+test-engines: .venv/dev .venv/compiled ## What starts real engines
+	@$(PYTEST) -n 2 -m "engine and not soak" $(ARGS)
 
 soak: .venv/dev .venv/compiled ## Repetition and scaling; results go to docs/soak.md
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m soak $(ARGS)
@@ -76,4 +87,4 @@ soak: .venv/dev .venv/compiled ## Repetition and scaling; results go to docs/soa
 lock: .venv/uv ## Resolve the requirements again
 	@cd requirements && ./lock
 
-.PHONY: help setup dev up down status lab lab-down lint test soak lock
+.PHONY: help setup dev up down status lab lab-down lint test test-unit test-hosts test-engines soak lock

@@ -10,8 +10,11 @@ description:
     instances that carry the tags of C(cluster_name), and makes one host for each of C(node_count)
     and C(spare_count) slots.
   - A slot without a machine is a host all the same, with what its type of instance is known to
-    have, so that layouts are planned before anything is rented.
+    have, so that layouts are planned before anything is rented. What reads the inventory alone, as
+    the stage validate does, asks nobody, so that it works without a network.
   - The list is kept for a minute in C(state/<cluster_name>/), without any secret.
+  - Where machines are paid for under C(max_hours) or C(max_cost) and no process watches these, it
+    says so before anything else and starts one.
 author: The vllm-ansible authors
 options:
   plugin:
@@ -33,17 +36,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.inventory import BaseInventoryPlugin
-from ansible.template import trust_as_template
 
-from vllm_ansible.inventory.provider import refuse, refuse_told, variables
-from vllm_ansible.planner.problem import PlanError
-from vllm_ansible.provision.lambda_api import ApiError, Unreachable
-from vllm_ansible.provision.lambda_cluster import LambdaCluster
-from vllm_ansible.provision.lambda_inventory import hosts, shared
-from vllm_ansible.provision.lambda_settings import READ, settings
-from vllm_ansible.provision.lambda_words import refusal, silence
-
-REPOSITORY = Path(__file__).resolve().parents[1]
+from vllm_ansible.inventory.rented import fill
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -59,35 +53,4 @@ class InventoryModule(BaseInventoryPlugin):
         """Fill the inventory."""
         super().parse(inventory, loader, path, cache)
         self._read_config_data(path)
-        place = Path(path).parent / "group_vars"
-        try:
-            wanted = settings(variables(loader, self.templar, place, READ), f"{place}/all.yml")
-            cluster = LambdaCluster(wanted, REPOSITORY / "state")
-            machines = cluster.machines(cached=True)
-        except PlanError as refused:
-            refuse(refused.problems)
-        except ApiError as refused:
-            refuse_told([refusal(refused)])
-        except Unreachable as failure:
-            refuse_told([silence(failure)])
-        for group in ("gpu", "head", "worker", "spare"):
-            self.inventory.add_group(group)
-        for name, value in shared(wanted, machines, str(cluster.known_hosts)).items():
-            # Not of all hosts: an inventory may name others, such as this one.
-            for group in ("gpu", "spare"):
-                self.inventory.set_variable(group, name, _trusted(value))
-        for host in hosts(wanted, machines):
-            for group in host.groups:
-                self.inventory.add_host(host.name, group=group)
-            for name, value in host.variables.items():
-                known = name == "ansible_host"
-                self.inventory.set_variable(host.name, name, _trusted(value) if known else value)
-
-
-def _trusted(value: Any) -> Any:
-    """Return a text of our own, or an address, as one of an inventory file.
-
-    What Lambda says may never be evaluated, and `ansible-inventory` marks it as such for its
-    readers, of whom not all understand the mark.
-    """
-    return trust_as_template(value) if isinstance(value, str) else value
+        fill(self, "lambda", loader, path, Path(__file__).resolve().parents[1] / "state")

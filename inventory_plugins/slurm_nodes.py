@@ -9,7 +9,8 @@ description:
   - Reads the inventory's own C(group_vars/all) and what is given with C(-e), asks squeue for the
     job of C(cluster_name), and makes one host for each node.
   - Before the job runs every node is a host all the same, with what was asked for, so that layouts
-    are planned before Slurm is asked.
+    are planned before Slurm is asked. What reads the inventory alone, as the stage validate does,
+    asks nobody, so that it works away from the cluster.
 author: The vllm-ansible authors
 options:
   plugin:
@@ -34,12 +35,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.inventory import BaseInventoryPlugin
 from ansible.template import trust_as_template
 
-from vllm_ansible.inventory.provider import refuse, variables
+from vllm_ansible.inventory.provider import refuse, touches_machines, variables
 from vllm_ansible.inventory.site_host import unprivileged_run_dir
 from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.slurm.commands import Silent, Slurm
 from vllm_ansible.slurm.inventory import hosts, shared
-from vllm_ansible.slurm.job import own
+from vllm_ansible.slurm.job import Job, own
 from vllm_ansible.slurm.settings import READ, settings
 
 
@@ -59,10 +60,7 @@ class InventoryModule(BaseInventoryPlugin):
         place = Path(path).parent / "group_vars"
         try:
             wanted = settings(variables(loader, self.templar, place, READ), f"{place}/all.yml")
-            slurm = Slurm(wanted)
-            job, _ = own(slurm.jobs())
-            running = job if job and job.runs else None
-            nodes = slurm.node_names(running.node_list) if running else []
+            running, nodes = _running(Slurm(wanted)) if touches_machines() else (None, [])
         except PlanError as refused:
             refuse(refused.problems)
         except Silent as silence:
@@ -72,6 +70,8 @@ class InventoryModule(BaseInventoryPlugin):
             self.inventory.add_group(group)
         user = os.getuid()
         common = shared(wanted, running, unprivileged_run_dir(wanted.cluster, user), user)
+        if not touches_machines():
+            common["provision_unasked"] = "Slurm"
         for name, value in common.items():
             # Not of all hosts: an inventory may name others, such as this one.
             self.inventory.set_variable("gpu", name, _trusted(value))
@@ -80,6 +80,13 @@ class InventoryModule(BaseInventoryPlugin):
                 self.inventory.add_host(host.name, group=group)
             for name, value in host.variables.items():
                 self.inventory.set_variable(host.name, name, _trusted(value))
+
+
+def _running(slurm: Slurm) -> tuple[Job | None, list[str]]:
+    """Return the job that runs, if one does, and its nodes."""
+    job, _ = own(slurm.jobs())
+    running = job if job and job.runs else None
+    return running, slurm.node_names(running.node_list) if running else []
 
 
 def _trusted(value: Any) -> Any:
