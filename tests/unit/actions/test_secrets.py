@@ -21,7 +21,8 @@ def test_keys_are_made_once_or_taken_from_the_head_or_the_user(play: Any, tmp_pa
     own, closed = tmp_path / "own/key", tmp_path / "own/none"
     head.mkdir()
     (head / "ray_token").write_text("t-of-the-head")
-    own.parent.mkdir(mode=0o755)
+    own.parent.mkdir()
+    own.parent.chmod(0o755)
     own.write_text("k-of-the-user")
 
     def keys(name: str, given: Path | None = None, **more: Any) -> dict[str, Any]:

@@ -37,7 +37,8 @@ def test_what_is_missing_is_made_once(run_module: Module, tmp_path: Path) -> Non
 
 def test_a_mode_that_was_changed_is_mended(run_module: Module, tmp_path: Path) -> None:
     path = tmp_path / "run"
-    path.mkdir(mode=0o755)
+    path.mkdir()
+    path.chmod(0o755)
     args = {"directories": [str(path)], "owner": ME, "private": [str(path)]}
     assert run_module("cluster_directories", args, [])["made"] == [str(path)]
     assert mode(path) == 0o700
@@ -47,7 +48,8 @@ def test_a_mode_that_was_changed_is_mended(run_module: Module, tmp_path: Path) -
 def test_what_is_no_directory_is_refused(run_module: Module, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "c"
     if kind == "link":
-        (tmp_path / "elsewhere").mkdir(mode=0o711)
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere").chmod(0o711)
         path.symlink_to(tmp_path / "elsewhere")
     else:
         path.write_text("mine")
