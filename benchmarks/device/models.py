@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Make models for measurements where no hub can be reached.
+
+models.py shape CONFIG TOKENIZER OUT [NAME=VALUE ...]   a published Qwen3, dense or a mixture
+models.py even MODEL OUT                                a Llama with an even number of heads
+
+A shape has the headers of its weights and no bytes behind them: `load_format: dummy` fills them in.
+What is made even computes what it did: the added heads read nothing and write zeros. It needs
+PyTorch and safetensors; a shape needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "special_tokens_map.json",
+    "generation_config.json",
+)
+SHARD_BYTES = 5 * 10**9
+Tensor = tuple[str, list[int]]
+
+
+def shape(config: dict[str, Any], out: Path) -> int:
+    """Write config and sparse shards of bfloat16; return the bytes they claim to hold."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    shards: list[list[Tensor]] = [[]]
+    filled = 0
+    for name, sizes in tensors(config):
+        if filled > SHARD_BYTES:
+            shards.append([])
+            filled = 0
+        shards[-1].append((name, sizes))
+        filled += _bytes(sizes)
+    places: dict[str, str] = {}
+    for place, shard in enumerate(shards, 1):
+        file = f"model-{place:05}-of-{len(shards):05}.safetensors"
+        _sparse(out / file, shard)
+        places |= {name: file for name, _ in shard}
+    total = sum(_bytes(sizes) for shard in shards for _, sizes in shard)
+    index = {"metadata": {"total_size": total}, "weight_map": places}
+    (out / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    return total
+
+
+def tensors(config: dict[str, Any]) -> Iterator[Tensor]:
+    """Yield names and sizes as the hub's checkpoints of Qwen3 have them."""
+    hidden, size = config["hidden_size"], config["head_dim"]
+    heads, groups = config["num_attention_heads"] * size, config["num_key_value_heads"] * size
+    yield "model.embed_tokens.weight", [config["vocab_size"], hidden]
+    for layer in range(config["num_hidden_layers"]):
+        at = f"model.layers.{layer}."
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            yield f"{at}{norm}.weight", [hidden]
+        yield f"{at}self_attn.q_proj.weight", [heads, hidden]
+        yield f"{at}self_attn.k_proj.weight", [groups, hidden]
+        yield f"{at}self_attn.v_proj.weight", [groups, hidden]
+        yield f"{at}self_attn.o_proj.weight", [hidden, heads]
+        yield f"{at}self_attn.q_norm.weight", [size]
+        yield f"{at}self_attn.k_norm.weight", [size]
+        experts = config.get("num_experts", 0)
+        if experts:
+            yield f"{at}mlp.gate.weight", [experts, hidden]
+        width = config["moe_intermediate_size"] if experts else config["intermediate_size"]
+        for inside in [f"mlp.experts.{one}." for one in range(experts)] or ["mlp."]:
+            yield f"{at}{inside}gate_proj.weight", [width, hidden]
+            yield f"{at}{inside}up_proj.weight", [width, hidden]
+            yield f"{at}{inside}down_proj.weight", [hidden, width]
+    yield "model.norm.weight", [hidden]
+    if not config.get("tie_word_embeddings"):
+        yield "lm_head.weight", [config["vocab_size"], hidden]
+
+
+def _bytes(sizes: list[int]) -> int:
+    found = 2
+    for size in sizes:
+        found *= size
+    return found
+
+
+def _sparse(path: Path, shard: list[Tensor]) -> None:
+    """Write the header of a file of safetensors, and a hole in place of what follows."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, sizes in shard:
+        begin, end = end, end + _bytes(sizes)
+        header[name] = {"dtype": "BF16", "shape": sizes, "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+
+
+def even(model: Path, out: Path) -> str:
+    """Copy a Llama with heads added until tensor ranks can share them; return how many it has."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    groups = config["num_key_value_heads"]
+    more = 1 << (groups - 1).bit_length()
+    each = config["num_attention_heads"] // groups
+    config |= {"head_dim": size, "num_key_value_heads": more, "num_attention_heads": more * each}
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    added = more - groups
+    for file in sorted(model.glob("*.safetensors")):
+        found = load_file(file)
+        for name, tensor in found.items():
+            for part, rows in (("q_proj", each * size), ("k_proj", size), ("v_proj", size)):
+                if f"self_attn.{part}.weight" in name:
+                    zeros = torch.zeros(added * rows, tensor.shape[1], dtype=tensor.dtype)
+                    found[name] = torch.cat([tensor, zeros])
+            if "self_attn.o_proj.weight" in name:
+                zeros = torch.zeros(tensor.shape[0], added * each * size, dtype=tensor.dtype)
+                found[name] = torch.cat([tensor, zeros], dim=1)
+        save_file(found, out / file.name, metadata={"format": "pt"})
+    for index in model.glob("*.index.json"):
+        shutil.copy(index, out / index.name)
+    return f"{config['num_attention_heads']} heads in {more} groups"
+
+
+def _take_tokenizer(source: Path, out: Path) -> None:
+    for name in TOKENIZER:
+        if (source / name).is_file():
+            shutil.copy(source / name, out / name)
+
+
+def main(words: list[str]) -> None:
+    """Make what is asked for, and say what it came to."""
+    match words:
+        case ["shape", config, tokenizer, out, *given]:
+            wanted = json.loads(Path(config).read_text(encoding="utf-8"))
+            for one in given:
+                name, _, value = one.partition("=")
+                wanted[name] = json.loads(value)
+            print(f"{out}: {shape(wanted, Path(out)) / 2**30:.1f} GiB")
+            _take_tokenizer(Path(tokenizer), Path(out))
+        case ["even", model, out]:
+            print(f"{out}: {even(Path(model), Path(out))}")
+            _take_tokenizer(Path(model), Path(out))
+        case _:
+            sys.exit((__doc__ or "").strip())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,171 @@
+"""The instrument for device runs: what it reads, refuses, keeps, ends and makes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from vllm_ansible.node import launcher, safetensors
+from vllm_ansible.planner.engines import parse_engines
+from vllm_ansible.runner import Evidence, RunFailure, StageEnded, Warned
+
+ROOT = Path(__file__).parents[3]
+PLACE = ROOT / "benchmarks/device"
+CONFIGS = ROOT / "tests/data/public/configs"
+
+
+@pytest.fixture
+def instrument(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(PLACE))
+    for name in ("run", "fault", "models"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return import_module("run")
+
+
+def runs_file(place: Path, **content: Any) -> Path:
+    path = place / "runs.yml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def test_each_list_of_runs_that_is_shipped_is_read(instrument: ModuleType) -> None:
+    shipped = sorted(PLACE.glob("*.yml"))
+    assert shipped
+    for path in shipped:
+        for run in instrument.read(path, "/models"):
+            parse_engines(run.engines)
+
+
+def test_what_runs_share_is_under_what_each_says(instrument: ModuleType, tmp_path: Path) -> None:
+    path = runs_file(
+        tmp_path,
+        shared={"environment": {"A": "1", "B": "1"}, "vllm_args": {"max_num_seqs": 8}},
+        runs=[
+            {
+                "name": "one",
+                "engines": [{"name": "e", "model": "MODELS/m", "environment": {"B": "2"}}],
+            }
+        ],
+    )
+    (run,) = instrument.read(path, "/models")
+    assert run.engines == [
+        {
+            "name": "e",
+            "model": "/models/m",
+            "environment": {"A": "1", "B": "2"},
+            "vllm_args": {"max_num_seqs": 8},
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({}, "holds no runs"),
+        ({"runs": [{"name": "one"}]}, "run 1: expected name and engines"),
+        ({"runs": [{"name": "one", "engines": [], "load": 1}]}, "unknown load"),
+        ({"runs": [{"name": "one", "engines": [{"model": "MODELS/m"}]}]}, "--models"),
+    ],
+)
+def test_what_cannot_be_carried_out_is_refused(
+    instrument: ModuleType, tmp_path: Path, content: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(instrument.RunsError, match=words):
+        instrument.read(runs_file(tmp_path, **content), "")
+
+
+def test_a_run_keeps_its_figures_and_each_load(
+    instrument: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    def run(inventory: str, playbook: str, **options: Any) -> Any:
+        asked.append((playbook, options))
+        say = options["on_event"]
+        values = {"engines": [{"name": "e", "output_tokens_per_second": 7.5}]}
+        say(Evidence(stage="benchmark", host="h", gate="benchmark", summary="7.5", values=values))
+        say(Evidence(stage="prepare", host="h", gate="hosts", summary="ready", values={"x": 1}))
+        say(StageEnded(stage="serve", seconds=1.23, ok=True))
+        say(Warned(text="mind this"))
+        return type("Outcome", (), {"changed": 3})
+
+    monkeypatch.setattr(instrument, "run", run)
+    wanted = instrument.Run("one", [{"name": "e"}], loads=({"concurrency": 8},))
+    found = instrument.carry_out("inventories/mine", wanted)
+    json.dumps(found)
+    assert (found["ok"], found["changed"], found["stages"]) == (True, 3, {"serve": 1.2})
+    assert found["gates"] == {"benchmark": [{"engines": asked and found["loads"][0]["engines"]}]}
+    assert found["lines"] == ["benchmark: 7.5", "prepare: ready"]
+    assert found["warnings"] == ["mind this"]
+    assert found["loads"][0]["load"] == {"concurrency": 8}
+    (_, first), (_, second) = asked
+    assert first["extra_vars"]["allow_disruption"] is True
+    assert second["extra_vars"]["benchmark_concurrency"] == 8
+    assert (second["tags"], second["extra_vars"]["benchmark_again"]) == ("benchmark", True)
+
+
+@pytest.mark.parametrize(("stage", "expected"), [("verify", True), ("serve", False)])
+def test_a_run_that_must_fail_does_so_in_its_stage(
+    instrument: ModuleType, monkeypatch: pytest.MonkeyPatch, stage: str, expected: bool
+) -> None:
+    def run(*_: Any, **__: Any) -> Any:
+        raise RunFailure("links are slow", stage=stage, found="4 GB/s")
+
+    monkeypatch.setattr(instrument, "run", run)
+    found = instrument.carry_out("mine", instrument.Run("one", [{"name": "e"}], fails="verify"))
+    assert found["as_expected"] is expected
+    assert found["failure"] == {"stage": stage, "message": "links are slow", "found": "4 GB/s"}
+
+
+def test_one_process_of_the_engine_is_ended_and_no_other(instrument: ModuleType) -> None:
+    fault = import_module("fault")
+    words = [sys.executable, "-c", "import time; time.sleep(60)", "VLLM::Worker"]
+
+    def start(record: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(words, env={**os.environ, launcher.MARKER: record})
+
+    name = f"one{os.getpid()}"
+    ours, other = start(f"/c/{name}-serve.json"), start(f"/c/{name}x-serve.json")
+    try:
+        # Until it has replaced the process that it was forked from.
+        for _ in range(100):
+            if Path(f"/proc/{ours.pid}/cmdline").read_bytes().endswith(b"VLLM::Worker\0"):
+                break
+            time.sleep(0.05)
+        assert "VLLM::Worker" in fault.kill(name, "VLLM::Worker")
+        assert ours.wait(10) == -9
+        assert other.poll() is None
+        with pytest.raises(fault.FaultError, match="EngineCore"):
+            fault.kill(f"{name}x", "EngineCore")
+    finally:
+        other.kill()
+        ours.kill()
+        other.wait()
+
+
+@pytest.mark.parametrize(
+    ("config", "gib"), [("Qwen--Qwen3-8B", 15.3), ("Qwen--Qwen3-30B-A3B", 56.9)]
+)
+def test_a_shape_has_the_headers_of_the_published_model(
+    instrument: ModuleType, tmp_path: Path, config: str, gib: float
+) -> None:
+    models = import_module("models")
+    wanted = json.loads((CONFIGS / f"{config}_config.json").read_text())
+    total = models.shape(wanted, tmp_path / "m")
+    # As the index of each on the hub says: 16,381,470,720 and 61,064,245,248 bytes.
+    assert round(total / 2**30, 1) == gib
+    index = json.loads((tmp_path / "m/model.safetensors.index.json").read_text())
+    files = sorted((tmp_path / "m").glob("*.safetensors"))
+    assert {file.name for file in files} == set(index["weight_map"].values())
+    safetensors.check(str(tmp_path / "m"))
+    assert all(file.stat().st_blocks * 512 < 4 << 20 for file in files)
