@@ -36,7 +36,7 @@ from vllm_ansible.runner import (
 
 # Of which gates the values are figures; of the others one line tells enough.
 FIGURES = ("install", "devices", "links", "plan", "serve", "computation", "benchmark")
-KNOWN = {"name", "engines", "tags", "variables", "loads", "kill", "fails"}
+KNOWN = {"name", "engines", "tags", "variables", "loads", "kill", "fails", "stopped"}
 
 
 class RunsError(ValueError):
@@ -48,7 +48,8 @@ class Run:
     """One site to serve and measure.
 
     loads: variables of the stage benchmark, one measurement each. kill: words in the command of
-    the process that is ended then. fails: the stage that must refuse, where one must.
+    the process that is ended then. fails: the stage that must refuse, and words it must say.
+    stopped: whether what serves is stopped first, since nothing is measured beside it.
     """
 
     name: str
@@ -57,7 +58,8 @@ class Run:
     variables: Mapping[str, Any] = field(default_factory=dict)
     loads: tuple[Mapping[str, int], ...] = ()
     kill: str = ""
-    fails: str = ""
+    fails: Mapping[str, str] = field(default_factory=dict)
+    stopped: bool = False
 
 
 @dataclass
@@ -101,6 +103,8 @@ def read(path: Path, models: str) -> list[Run]:
 def _run(one: Any, shared: Mapping[str, Any], models: str, where: str) -> Run:
     if not isinstance(one, dict) or not {"name", "engines"} <= set(one):
         raise RunsError(f"{where}: expected name and engines, found {one!r}")
+    if set(one.get("fails", ("stage", "says"))) != {"stage", "says"}:
+        raise RunsError(f"{where}: fails: expected stage and says, found {one['fails']!r}")
     if unknown := set(one) - KNOWN:
         raise RunsError(f"{where}: unknown {', '.join(sorted(unknown))}; known {sorted(KNOWN)}")
     engines = [_engine(engine, shared, models) for engine in one["engines"]]
@@ -144,15 +148,23 @@ def invoke(inventory: str, wanted: Run, playbook: str, **options: Any) -> Seen:
 
 def carry_out(inventory: str, wanted: Run) -> dict[str, Any]:
     """Serve, measure, and break what is to be broken; return all that was seen."""
+    if wanted.stopped:
+        invoke(inventory, wanted, "playbooks/stop.yml")
     first = invoke(inventory, wanted, "site.yml", tags=wanted.tags)
     found: dict[str, Any] = {"name": wanted.name, "engines": wanted.engines, **vars(first)}
-    found["as_expected"] = first.failure.get("stage") == wanted.fails if wanted.fails else first.ok
+    found["as_expected"] = refused(first, wanted.fails) if wanted.fails else first.ok
     if not first.ok:
         return found
     found["loads"] = [measure(inventory, wanted, load) for load in wanted.loads]
     if wanted.kill:
         found["killed"] = broken(inventory, wanted)
     return found
+
+
+def refused(seen: Seen, fails: Mapping[str, str]) -> bool:
+    """Tell whether the stage that had to refuse did, for the reason it had to."""
+    said = " ".join(str(part) for part in seen.failure.values())
+    return seen.failure.get("stage") == fails["stage"] and fails["says"] in said
 
 
 def measure(inventory: str, wanted: Run, load: Mapping[str, int]) -> dict[str, Any]:

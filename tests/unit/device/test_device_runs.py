@@ -74,6 +74,7 @@ def test_what_runs_share_is_under_what_each_says(instrument: ModuleType, tmp_pat
         ({}, "holds no runs"),
         ({"runs": [{"name": "one"}]}, "run 1: expected name and engines"),
         ({"runs": [{"name": "one", "engines": [], "load": 1}]}, "unknown load"),
+        ({"runs": [{"name": "one", "engines": [], "fails": {"stage": "serve"}}]}, "stage and says"),
         ({"runs": [{"name": "one", "engines": [{"model": "MODELS/m"}]}]}, "--models"),
     ],
 )
@@ -114,17 +115,30 @@ def test_a_run_keeps_its_figures_and_each_load(
     assert (second["tags"], second["extra_vars"]["benchmark_again"]) == ("benchmark", True)
 
 
-@pytest.mark.parametrize(("stage", "expected"), [("verify", True), ("serve", False)])
-def test_a_run_that_must_fail_does_so_in_its_stage(
-    instrument: ModuleType, monkeypatch: pytest.MonkeyPatch, stage: str, expected: bool
+@pytest.mark.parametrize(
+    ("stage", "words", "expected"),
+    [
+        ("verify", "4 GB/s, by NCCL_P2P_DISABLE", True),
+        ("serve", "4 GB/s, by NCCL_P2P_DISABLE", False),
+        ("verify", "another run holds this cluster", False),
+    ],
+)
+def test_a_run_that_must_fail_does_so_in_its_stage_for_its_reason(
+    instrument: ModuleType, monkeypatch: pytest.MonkeyPatch, stage: str, words: str, expected: bool
 ) -> None:
-    def run(*_: Any, **__: Any) -> Any:
-        raise RunFailure("links are slow", stage=stage, found="4 GB/s")
+    asked = []
+
+    def run(_: str, playbook: str, **__: Any) -> Any:
+        asked.append(playbook)
+        raise RunFailure("links are slow", stage=stage, found=words)
 
     monkeypatch.setattr(instrument, "run", run)
-    found = instrument.carry_out("mine", instrument.Run("one", [{"name": "e"}], fails="verify"))
+    fails = {"stage": "verify", "says": "NCCL_P2P_DISABLE"}
+    wanted = instrument.Run("one", [{"name": "e"}], fails=fails, stopped=True)
+    found = instrument.carry_out("mine", wanted)
+    assert asked == ["playbooks/stop.yml", "site.yml"]
     assert found["as_expected"] is expected
-    assert found["failure"] == {"stage": stage, "message": "links are slow", "found": "4 GB/s"}
+    assert found["failure"] == {"stage": stage, "message": "links are slow", "found": words}
 
 
 def test_one_process_of_the_engine_is_ended_and_no_other(instrument: ModuleType) -> None:
