@@ -1,6 +1,7 @@
 """Run one recorded process for a supervisor and leave no descendant behind when it ends.
 
-This file is copied to the host and run by itself, so it imports nothing of ours.
+This file is copied to the host and run by itself, so it imports nothing of ours. What the process
+prints of the cluster's secrets does not reach its log.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pwd
 import re
 import resource
 import signal
+import socket
 import stat
 import sys
 import tempfile
@@ -32,6 +34,24 @@ SHARED_DIR = "/dev/shm"  # noqa: S108 where the C library has it
 # Of Python, NCCL, PyTorch and Ray; a file of another name there may be meant to last.
 SHARED_NAMES = re.compile(r"(psm_|nccl-|torch_|sem\.(mp-|hdr\d|obj\d))[^/]*")
 ASKED_TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# `max_tokens` and `output_tokens_per_second` are figures, `hf_token` is none; a name that ends in
+# `_path` says where a secret lies.
+NAME_OF_SECRET = (
+    r"[\w.\-]*"  # noqa: S105 a pattern of names
+    r"(?:(?:api|private|access|secret)[_-]?key|token|secret|passw(?:or)?d|_pass|passphrase)"
+)
+# Shorter words stand in texts that are no secret.
+SHORTEST_SECRET = 8
+SECRET_FILE_BYTES = 65536
+HIDDEN = "<hidden>"
+CHUNK_BYTES = 65536
+# How long the last words of a process may take to its log once it has ended.
+DRAIN_SECONDS = 5.0
+# The same in a unit, of which systemd kills what is left only then.
+UNIT_DRAIN_SECONDS = 1.0
+# What systemd runs this file for, and what it hands on there.
+EXEC = "--exec"
+PASSED_ON = (*ASKED_TO_STOP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Stat(NamedTuple):
@@ -229,33 +249,42 @@ def exit_status(status: int) -> int:
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
-def reap() -> dict[int, int]:
-    """Collect children that have ended, without waiting."""
+def collect() -> dict[int, int]:
+    """Return the wait status of each child that has ended, without waiting."""
     ended = {}
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 break
-            ended[pid] = exit_status(status)
+            ended[pid] = status
     return ended
 
 
-def kill_all(pids: set[int]) -> None:
-    """Kill processes that may already be gone."""
+def reap() -> dict[int, int]:
+    """Return the exit status of each child that has ended, without waiting."""
+    return {pid: exit_status(status) for pid, status in collect().items()}
+
+
+def kill_all(pids: set[int], number: int = signal.SIGKILL) -> None:
+    """Kill processes that may already be gone, or send them another signal."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
 
 
-def kill_descendants() -> None:
-    """Kill everything below this subreaper and wait until it is gone."""
+def kill_descendants(spared: int = 0) -> None:
+    """Kill everything below this subreaper but one child, and wait until it is gone."""
     while True:
-        kill_all(descendants({os.getpid()}, process_table()))
+        left = descendants({os.getpid()}, process_table()) - {spared}
+        kill_all(left)
+        if spared and not left:
+            return
         try:
-            os.waitpid(-1, 0)
+            ended = os.waitpid(-1, 0)[0]
         except ChildProcessError:
             return
+        spared = 0 if ended == spared else spared
 
 
 def set_limits(limits: dict[str, Any]) -> list[str]:
@@ -273,6 +302,149 @@ def set_limits(limits: dict[str, Any]) -> list[str]:
             resource.setrlimit(kinds[name], (hard, hard))
             lowered.append(f"limit {name} stays at {hard}, {wanted} was wanted: not permitted here")
     return lowered
+
+
+def secret_words(text: str) -> set[str]:
+    """Return the secrets of a file: its one word, or what has the name of a secret."""
+    found = {text.strip()} if len(text.split()) == 1 else set()
+    for line in text.splitlines():
+        name, _, value = re.sub(r"\s*[=:]\s*", "=", line.strip(), count=1).partition("=")
+        if re.fullmatch(NAME_OF_SECRET, name.strip("\"' "), re.IGNORECASE):
+            found.add(value.strip("\"', "))
+    return {word for word in found if len(word) >= SHORTEST_SECRET}
+
+
+def read_secrets(directory: str) -> tuple[set[str], list[str]]:
+    """Return the secrets that lie in a directory, and what there could not be read."""
+    words: set[str] = set()
+    unread = []
+    try:
+        names = sorted(os.listdir(directory))
+    except FileNotFoundError:
+        return words, []
+    except OSError:
+        return words, [directory]
+    for name in names:
+        path = os.path.join(directory, name)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
+                words |= secret_words(file.read(SECRET_FILE_BYTES).decode("utf-8", "replace"))
+        except OSError:
+            unread.append(path)
+    return words, unread
+
+
+class Hiding:
+    """Secrets, and how they are taken out of what comes in pieces."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        # As it is, and as Python and JSON print it within quotes.
+        forms = {
+            form for word in words for form in (word, repr(word)[1:-1], json.dumps(word)[1:-1])
+        }
+        self.forms = sorted((form.encode() for form in forms), key=len, reverse=True)
+        self.pattern = re.compile(b"|".join(re.escape(form) for form in self.forms) or b"(?!)")
+
+    def split(self, data: bytes, last: bool = False) -> tuple[bytes, bytes]:
+        """Return what may be written, and the end that may be the begin of a secret."""
+        at = 0
+        parts: list[bytes] = []
+        while True:
+            begun = len(data) if last else self.begun(data, at)
+            found = self.pattern.search(data, at)
+            if found is None or found.start() >= begun:
+                return b"".join([*parts, data[at:begun]]), data[begun:]
+            parts += [data[at : found.start()], HIDDEN.encode()]
+            at = found.end()
+
+    def begun(self, data: bytes, at: int) -> int:
+        """Return where a secret begins that the data ends within; the end of it where none does."""
+        longest = len(self.forms[0]) if self.forms else 1
+        for place in range(max(at, len(data) - longest + 1), len(data)):
+            rest = data[place:]
+            if any(len(rest) < len(form) and form.startswith(rest) for form in self.forms):
+                return place
+        return len(data)
+
+
+def write_all(target: int, data: bytes) -> None:
+    """Write all of it; where the disk is full it is lost, for whoever prints must not wait."""
+    with contextlib.suppress(OSError):
+        while data:
+            data = data[os.write(target, data) :]
+
+
+def copy_hiding(source: int, target: int, directory: str) -> None:
+    """Copy what comes until nobody can write any more, without the secrets of a directory."""
+    words, unread = read_secrets(directory)
+    for path in unread:
+        told = f"{path} cannot be read here: what is printed of it is not hidden in this log\n"
+        write_all(target, told.encode())
+    hiding, held = Hiding(words), b""
+    while True:
+        data = os.read(source, CHUNK_BYTES)
+        text, held = hiding.split(held + data, last=not data)
+        write_all(target, text)
+        if not data:
+            return
+
+
+def secrets_of(directory: str) -> str:
+    """Return where the secrets of a cluster lie on a host."""
+    return os.path.join(directory, "secrets")
+
+
+class Output:
+    """Where a process writes: into its log, through a filter where the cluster has secrets.
+
+    The filter is a process of its own, since its last words come when the process is gone; it ends
+    with the last that could write.
+    """
+
+    def __init__(self, log: int, directory: str, user: Optional[str]) -> None:
+        self.log, self.directory, self.user = log, secrets_of(directory), user
+        self.reader = self.pid = 0
+        self.writer = log
+        if os.path.isdir(self.directory):
+            self.reader, self.writer = os.pipe()
+            self.start()
+
+    def start(self) -> None:
+        """Start the filter."""
+        self.pid = os.fork()
+        if self.pid:
+            return
+        try:
+            os.setsid()
+            # Of all descriptors of the launcher it keeps the two that it needs.
+            for descriptor in range(3):
+                os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+            os.close(self.writer)
+            become(self.user)
+            copy_hiding(self.reader, self.log, self.directory)
+        finally:
+            os._exit(0)
+
+    def revive(self, ended: Iterable[int]) -> None:
+        """Start the filter again where it was killed: nobody would read what is printed."""
+        if self.pid and self.pid in ended:
+            self.start()
+
+    def close(self, seconds: float) -> None:
+        """Wait until the last words are in the log, but not for who else can still write."""
+        if not self.pid:
+            return
+        os.close(self.writer)
+        deadline = time.monotonic() + seconds
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(self.pid, os.WNOHANG)[0] == 0:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    kill_all({self.pid})
+                    os.waitpid(self.pid, 0)
+                    return
+                signal.sigtimedwait({signal.SIGCHLD}, left)
 
 
 def spawn(record: dict[str, Any], log: int) -> tuple[int, Optional[str]]:
@@ -303,7 +475,7 @@ def spawn(record: dict[str, Any], log: int) -> tuple[int, Optional[str]]:
         os._exit(127)
 
 
-def clean(record: dict[str, Any], log: int) -> None:
+def clean(record: dict[str, Any], output: Output) -> None:
     """Run what removes things outside the process; that nothing is there is no failure.
 
     A wish to stop is left for what comes next, and what hangs is killed in time.
@@ -311,9 +483,10 @@ def clean(record: dict[str, Any], log: int) -> None:
     command = record.get("cleanup")
     if not command:
         return
-    cleaner, _ = spawn({**record, "argv": command}, log)
+    cleaner, _ = spawn({**record, "argv": command}, output.writer)
     deadline = time.monotonic() + CLEAN_SECONDS
-    while cleaner not in reap():
+    while cleaner not in (ended := reap()):
+        output.revive(ended)
         left = deadline - time.monotonic()
         if left <= 0:
             kill_all({cleaner})
@@ -321,12 +494,13 @@ def clean(record: dict[str, Any], log: int) -> None:
         signal.sigtimedwait({signal.SIGCHLD}, left)
 
 
-def follow(pid: int, stop_seconds: float, note: Callable[[], None]) -> int:
+def follow(pid: int, stop_seconds: float, note: Callable[[], None], output: Output) -> int:
     """Wait for the process, pass on a wish to stop, and return its exit status."""
     deadline: Optional[float] = None
     pause = FIRST_NOTE_SECONDS
     while True:
         ended = reap()
+        output.revive(ended)
         if pid in ended:
             return ended[pid]
         waiting = {signal.SIGCHLD, *ASKED_TO_STOP}
@@ -365,20 +539,89 @@ def main(path: str) -> int:
     def note() -> None:
         note_shared(shared_path, descendants({os.getpid()}, process_table()))
 
-    clean(record, log)
+    output = Output(log, record["directory"], record["user"])
+    clean(record, output)
     sweep_shared([shared_path])
-    pid, error = spawn(record, log)
+    pid, error = spawn(record, output.writer)
     state["process"] = identity(pid)
     state["error"] = error
     write_json(state_path, state)
-    status = follow(pid, record["stop_timeout_seconds"], note)
+    status = follow(pid, record["stop_timeout_seconds"], note, output)
     note()
-    kill_descendants()
+    kill_descendants(spared=output.pid)
     sweep_shared([shared_path])
-    clean(record, log)
+    clean(record, output)
+    output.close(DRAIN_SECONDS)
     write_json(state_path, {**state, "exit_status": status, "ended_at": time.time()})
     return status
 
 
+def tell_systemd(text: str) -> None:
+    """Tell the service manager, where it asked to be told."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            # One without a file begins with a zero byte.
+            manager.connect(f"\0{address[1:]}" if address.startswith("@") else address)
+            manager.send(text.encode())
+
+
+def end_as(status: int) -> int:
+    """End as a child has, by its signal where it was one, else return its exit status."""
+    if os.WIFSIGNALED(status):
+        # The child has left its core; this process is of no interest.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    return exit_status(status)
+
+
+def execute(directory: str, argv: list[str]) -> int:
+    """Run a program of a unit of systemd, hand signals on to it, and end as it does.
+
+    It is the unit's main process, so that systemd kills what is left, this one's filter included,
+    only when the last words are in the log.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *PASSED_ON})
+    output = Output(os.dup(1), directory, None)
+    environment = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
+    known = {"argv": argv, "user": None, "directory": directory, "full_environment": environment}
+    pid, error = spawn(known, output.writer)
+    if error:
+        write_all(output.writer, f"{argv[0]} could not be started: {error}\n".encode())
+    else:
+        tell_systemd("READY=1")
+    while pid not in (ended := collect()):
+        output.revive(ended)
+        received = signal.sigtimedwait({signal.SIGCHLD, *PASSED_ON}, LAST_NOTE_SECONDS)
+        if received is not None and received.si_signo != signal.SIGCHLD:
+            kill_all({pid}, received.si_signo)
+    output.close(UNIT_DRAIN_SECONDS)
+    return end_as(ended[pid])
+
+
+def program_of(pid: int) -> int:
+    """Return the process of the program that a unit's main process runs; itself, if it is that."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as handle:
+            words = handle.read()
+        if words.split(b"\0")[3:4] != [EXEC.encode()]:
+            return pid
+        for child in descendants({pid}, process_table()):
+            with open(f"/proc/{child}/cmdline", "rb") as handle:
+                # Its filter looks as it does.
+                found = stat_of(child)
+                if found is not None and found.parent == pid and handle.read() != words:
+                    return child
+    except OSError:
+        pass
+    return pid
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == EXEC:
+        sys.exit(execute(sys.argv[2], sys.argv[3:]))
     sys.exit(main(sys.argv[1]))

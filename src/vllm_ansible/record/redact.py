@@ -7,13 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-HIDDEN = "<hidden>"
+from vllm_ansible.node import launcher
 
-# `max_tokens` and `output_tokens_per_second` are figures, `hf_token` is none; a name that ends in
-# `_path` says where a secret lies.
-_NAME = (
-    r"[\w.\-]*(?:(?:api|private|access|secret)[_-]?key|token|secret|passw(?:or)?d|_pass|passphrase)"
-)
+HIDDEN = launcher.HIDDEN
+_NAME = launcher.NAME_OF_SECRET
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 _SHAPES = [
     (re.compile(pattern, re.IGNORECASE | re.MULTILINE), replacement)
@@ -42,14 +39,12 @@ _KNOWN = re.compile(
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 # The colours of the console, and back to the first column to write over a line of progress.
 _OWN_CONTROLS = re.compile(r"\r|\x1b\[[0-9;]*[mK]")
-# Shorter words stand in texts that are no secret.
-_SHORTEST = 8
 _known: set[str] = set()
 
 
 def learn(words: Iterable[str]) -> None:
     """Know secrets by what they are: they are hidden from now on wherever they stand."""
-    _known.update(word for word in words if len(word) >= _SHORTEST)
+    _known.update(word for word in words if len(word) >= launcher.SHORTEST_SECRET)
 
 
 def learn_files(paths: Iterable[Path]) -> None:
@@ -59,12 +54,7 @@ def learn_files(paths: Iterable[Path]) -> None:
             text = path.read_text()
         except (OSError, ValueError):
             continue
-        if len(text.split()) == 1:
-            learn([text.strip()])
-        for line in text.splitlines():
-            name, _, value = re.sub(r"\s*[=:]\s*", "=", line.strip(), count=1).partition("=")
-            if _SECRET_NAME.fullmatch(name.strip("\"' ")):
-                learn([value.strip("\"', ")])
+        learn(launcher.secret_words(text))
 
 
 def visible(text: str, own: bool = False) -> str:
