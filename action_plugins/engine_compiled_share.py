@@ -6,7 +6,7 @@ import hashlib
 import json
 import posixpath
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ansible.utils.display import Display
 
 from vllm_ansible.host_file import bring
 from vllm_ansible.kept_files import KeptError, KeptFiles
+from vllm_ansible.planner.remote_code import trusts_remote_code
 from vllm_ansible.record import plays
 from vllm_ansible.record.progress import Progress
 
@@ -114,12 +115,6 @@ def _warning(done: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     told = f"what was compiled is not shared between hosts: {done.get('msg')}"
     return {"warnings": [f"{told}; vllm_share_compiled: never leaves it to each of them"]}
-
-
-def trusts_remote_code(arguments: Sequence[str]) -> bool:
-    """Tell whether an engine runs code that comes with its model."""
-    words = [str(one).replace("_", "-").lower() for one in arguments]
-    return any(one.partition("=")[0] == "--trust-remote-code" for one in words)
 
 
 def compiled_key(

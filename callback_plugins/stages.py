@@ -30,7 +30,7 @@ from ansible.plugins.callback.default import CallbackModule as DefaultCallback
 
 from vllm_ansible.output import outlive_readers
 from vllm_ansible.record import console, outcome, plays, rented, report
-from vllm_ansible.record.redact import learn_files, redact_text, visible
+from vllm_ansible.record.redact import learn_environment, learn_files, redact_text, visible
 
 STATE = Path(__file__).resolve().parents[1] / "state"
 _COLOURS = {"cause": "COLOR_WARN", "fix": "COLOR_CHANGED", "command": "COLOR_HIGHLIGHT"}
@@ -74,6 +74,8 @@ class CallbackModule(DefaultCallback):
         if not self._running:
             self._running = True
             atexit.register(self._interrupted)
+            for variables in plays.sources(play):
+                learn_environment(variables)
         self._play = play
         # Again for each play: the stage prepare makes some of them.
         learn_files(plays.secret_files(play, STATE))

@@ -95,6 +95,15 @@ def test_every_host_is_waited_for_with_one_line(tmp_path: Path) -> None:
     assert len(said) == len(set(said))
 
 
+def test_hosts_beyond_the_forks_are_waited_for_in_their_turn(tmp_path: Path) -> None:
+    moves = "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.5; done"
+    # Done, or silent again, for longer than the bound before anybody looks.
+    commands = {"quick": moves, "slow": f"echo begun; sleep 5; {moves}", "other": "echo done"}
+    results, _ = play(tmp_path, commands, "--forks", "1", silence_seconds=3)
+    assert not any(result.get("failed") for result in results.values())
+    assert {result["status"]["state"] for result in results.values()} == {"done"}
+
+
 def test_silence_and_failure_are_told_apart(tmp_path: Path) -> None:
     commands = {
         "quick": "echo broken pipe; exit 3",

@@ -6,14 +6,18 @@ import hashlib
 import json
 import os
 import pwd
-import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
+from . import bounded
 from .build_command import last_lines
 from .failure import Failure
 from .launcher import write_json
 from .process import home_of
+
+# vLLM imports in minutes where its files come over a network for the first time. A model's own code
+# has no more time than this.
+SECONDS = 900.0
 
 # Run by the environment's own Python. It goes through vLLM's own `main`, so that whatever that does
 # to a command line happens here too; only what would start the server is replaced.
@@ -205,41 +209,42 @@ def ask(
     environment = {**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"}
     for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
         environment.pop(name, None)
-    identity: dict[str, Any] = {}
+    identity = None
     if user and os.geteuid() == 0:
         name, home = home_of(user)
         entry = pwd.getpwnam(user)
-        groups = os.getgrouplist(user, entry.pw_gid)
-        identity = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups}
+        gids = [entry.pw_gid, *os.getgrouplist(user, entry.pw_gid)]
+        identity = bounded.User(entry.pw_uid, gids)
         environment.update(HOME=home, USER=name, LOGNAME=name)
         environment.pop("TMPDIR", None)  # may be root's own
-    result = subprocess.run(  # noqa: S603  argv built here, no shell
-        [python, "-c", SCRIPT],
-        input=json.dumps(
-            {
-                "lines": {name: list(arguments) for name, arguments in lines.items()},
-                "environments": environments or {},
-                "deep": deep,
-            }
-        ),
-        env=environment,
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=False,
-        **identity,
-    )
+    question = {
+        "lines": {name: list(arguments) for name, arguments in lines.items()},
+        "environments": environments or {},
+        "deep": deep,
+    }
+    command = [python, "-c", SCRIPT]
+    ended = bounded.run(command, environment, SECONDS, json.dumps(question), identity)
     try:
-        answers: dict[str, dict[str, Any]] = json.loads(result.stdout.strip().splitlines()[-1])
-    except (ValueError, IndexError) as error:
+        answers = _answers(ended)
+    except (ValueError, IndexError, TypeError) as error:
+        said = last_lines(ended.errors or ended.output)
+        if ended.status is None:
+            said = f"no answer within {SECONDS:g} seconds, it was ended" + (said and f": {said}")
         raise ArgumentsError(
             "vLLM's argument parser could not be asked",
             expected="an answer of vllm serve's parser",
-            found=last_lines(result.stderr or result.stdout) or f"exit status {result.returncode}",
+            found=said or f"exit status {ended.status}",
             where=python,
             fix="run the stage install; it proves that vLLM imports on this host",
         ) from error
     return answers
+
+
+def _answers(ended: bounded.Ended) -> dict[str, dict[str, Any]]:
+    """Return what a program that came to its end has answered on its last line."""
+    if ended.status is None:
+        raise ValueError("it was ended")
+    return dict(json.loads(ended.output.strip().splitlines()[-1]))
 
 
 def refusal(name: str, answer: Mapping[str, Any]) -> dict[str, str]:

@@ -7,18 +7,19 @@ with links: all of this is done as that user, and no link is followed.
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import json
 import os
+import shutil
 import stat
 import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Optional
+from typing import IO, Any, BinaryIO, Callable, Optional
 
-from . import launcher
+from . import forked, launcher, safely
 
 # Below an engine's cache. What is not here holds for one host alone, such as which GPUs see which.
 KINDS = (
@@ -29,6 +30,8 @@ KINDS = (
     "inductor",
     "triton",
 )
+# Whoever works as the engine's user can be stopped by the engine. Gigabytes on a slow disk fit.
+LOOK_SECONDS, SECONDS = 120.0, 1800.0
 
 
 class CompiledError(Exception):
@@ -48,23 +51,28 @@ def pack(cache: str, target: BinaryIO, user: Optional[str], limit: int) -> dict[
     """
 
     def work() -> dict[str, Any]:
-        found = look(cache)
-        if found["bytes"] > limit:
-            raise CompiledError(f"{found['bytes']} bytes were compiled, more than {limit}")
+        total, count = look(cache)["bytes"], 0
+        if total > limit:
+            raise CompiledError(f"{total} bytes were compiled, more than {limit}")
+        total = 0
         # Much of it is text, and the way to the controller may be a slow one.
         with tarfile.open(fileobj=target, mode="w:gz", compresslevel=1) as archive:
             for path, _ in _files(cache):
-                # An engine that runs may rename its files meanwhile.
+                # An engine that runs may rename its files meanwhile, and let them grow.
                 with suppress(FileNotFoundError), _opened(path) as handle:
                     entry = tarfile.TarInfo(os.path.relpath(path, cache))
                     entry.size = os.fstat(handle.fileno()).st_size
                     entry.mode = 0o600 | os.fstat(handle.fileno()).st_mode & 0o100
+                    total += entry.size
+                    if total > limit:
+                        raise CompiledError(f"{total} bytes were compiled, more than {limit}")
                     archive.addfile(entry, handle)
+                    count += 1
         # A child that ends takes with it what it has not written.
         target.flush()
-        return {"files": found["files"]}
+        return {"files": count}
 
-    told = as_user(user, work)
+    told = as_user(user, work, SECONDS)
     size = target.seek(0, os.SEEK_END)
     target.seek(0)
     digest = hashlib.sha256()
@@ -89,38 +97,33 @@ def unpack(source: BinaryIO, cache: str, user: Optional[str]) -> int:
             for entry in entries:
                 content = archive.extractfile(entry)
                 if content is not None:
-                    added += _add(Path(cache, entry.name), content.read(), entry.mode)
+                    added += _add(Path(cache, entry.name), content, entry.mode)
         return {"files": added}
 
-    return int(as_user(user, work)["files"])
+    return int(as_user(user, work, SECONDS)["files"])
 
 
-def as_user(user: Optional[str], work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def as_user(
+    user: Optional[str], work: Callable[[], dict[str, Any]], seconds: float = LOOK_SECONDS
+) -> dict[str, Any]:
     """Return what work tells, done in a child that is that user; raise CompiledError if it fails.
 
-    Without root there is one user only, and it is done here.
+    The child is ended when its time is over. Without root there is one user only, and it is done
+    here.
     """
     if user is None or os.geteuid() != 0:
         return work()
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
+
+    def dropped(tell: forked.Tell) -> None:
+        launcher.become(user)
         try:
-            launcher.become(user)
-            told = {"told": work()}
-        except BaseException as error:  # all of it has to reach the parent
-            told = {"error": {"why": str(error) or type(error).__name__}}
-        with os.fdopen(writer, "w") as out:
-            json.dump(told, out)
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as answer:
-        text = answer.read()
-    os.waitpid(child, 0)
-    found = json.loads(text) if text else {"error": {"why": f"{user} ended without a word"}}
+            tell("told", work())
+        except Exception as error:
+            raise CompiledError(str(error) or type(error).__name__) from error
+
+    (found,) = forked.run_each([dropped], seconds, CompiledError)
     if "error" in found:
-        raise CompiledError(found["error"]["why"])
+        raise CompiledError(f"as {user}: {found['error']}")
     return dict(found["told"])
 
 
@@ -141,7 +144,13 @@ def _files(cache: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _opened(path: str) -> BinaryIO:
-    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+    """Open a file that was seen; one that is no regular file any more is not found."""
+    # A FIFO would hold whoever opens it without O_NONBLOCK, which FILE has.
+    handle = os.fdopen(os.open(path, os.O_RDONLY | safely.FILE), "rb")
+    if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+        handle.close()
+        raise FileNotFoundError(errno.ENOENT, "no regular file any more", path)
+    return handle
 
 
 def _check(entry: tarfile.TarInfo) -> None:
@@ -151,13 +160,13 @@ def _check(entry: tarfile.TarInfo) -> None:
         raise CompiledError(f"the archive holds {entry.name!r}, which no engine compiles")
 
 
-def _add(path: Path, content: bytes, mode: int) -> int:
+def _add(path: Path, content: IO[bytes], mode: int) -> int:
     if os.path.lexists(path):
         return 0
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     with os.fdopen(descriptor, "wb") as handle:
-        handle.write(content)
+        shutil.copyfileobj(content, handle)
     os.chmod(temporary, mode)
     os.replace(temporary, path)
     return 1

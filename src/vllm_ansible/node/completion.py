@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from .http_answer import open_request
+
 STEP_SECONDS = 60
 RETRY_SECONDS = 0.5
 # Thoughts that no parser tells from the answer, and long beginnings, come before what is expected.
@@ -26,13 +28,6 @@ FEWEST_REPEATED = 4
 
 class Unanswered(Exception):
     """The server did not answer the question, with why."""
-
-
-def open_request(request: urllib.request.Request, timeout: float) -> Any:
-    """Return the response to a request, without a proxy."""
-    # A proxy in the environment must not come between a host and its own data plane.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    return opener.open(request, timeout=timeout)
 
 
 def status_of(url: str, timeout: float = 10) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import subprocess
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from .log_file import end_of
 
 # Ray writes why a raylet or its head died beside, not into, what `ray start` prints.
 RAY_LOGS = ("raylet.err", "gcs_server.err", "raylet.out", "monitor.err")
+# Of all processes of an engine together, which are one for each accelerator when it is sound.
+STACKS_SECONDS = 240.0
 
 
 def tail_of(path: str, start: int, most: int) -> str:
@@ -84,10 +87,21 @@ def stack(py_spy: str, pid: int) -> str:
 
 
 def stacks(records: Mapping[str, Mapping[str, Any]], engine: str, py_spy: str) -> dict[str, str]:
-    """Return the stacks of every Python process below an engine's running processes."""
-    return {
-        f"{name}-stack-{pid}": stack(py_spy, pid)
+    """Return the stacks of the Python processes below an engine's running processes.
+
+    An engine may have any number of them, and let each hold py-spy for its time: not all are seen.
+    """
+    wanted = [
+        (name, pid)
         for name, record in records.items()
         if record["engine"] == engine and record["running"] and record["pid"]
         for pid in python_processes(record["pid"])
-    }
+    ]
+    end, found = time.monotonic() + STACKS_SECONDS, {}
+    for name, pid in wanted:
+        if time.monotonic() > end:
+            why = f"no stack of process {pid}: {STACKS_SECONDS:g} seconds were over before"
+            found[f"{name}-stack-{pid}"] = why
+            break
+        found[f"{name}-stack-{pid}"] = stack(py_spy, pid)
+    return found

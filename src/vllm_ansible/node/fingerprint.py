@@ -15,7 +15,8 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .completion import Unanswered, open_request
+from .completion import Unanswered
+from .http_answer import open_request
 
 # Changing them makes every kept fingerprint one of other prompts: `digest` tells which they were.
 PROMPTS = (

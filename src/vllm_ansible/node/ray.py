@@ -8,6 +8,8 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+from .http_answer import open_request
+
 # GET /api/v0/nodes of Ray's state API; the Python client would cost two seconds of imports a look.
 NODES_PATH = "/api/v0/nodes?limit=10000"
 
@@ -37,9 +39,7 @@ def ask_nodes(dashboard_port: int, token: str, timeout: float = 10) -> dict[str,
         headers={"Authorization": f"Bearer {token}"},
     )
     try:
-        # An HTTP proxy in the environment must not be asked for a loopback address.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=timeout) as response:
+        with open_request(request, timeout) as response:
             return {"nodes": parse_nodes(json.load(response)), "error": ""}
     except urllib.error.HTTPError as error:
         reason = "the Ray token was refused" if error.code in (401, 403) else error.reason

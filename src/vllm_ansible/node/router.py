@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import socket
+import time
 from typing import Any
 
 from .failure import Failure
@@ -12,18 +13,26 @@ BACKEND = "ranks"
 READY, DRAIN = "ready", "drain"
 # Listens, or told by the watch that it computes; a star is before it while the next check runs.
 PASSED, RUNNING = "L7OK", "* "
+MOST_BYTES = 4 << 20
 
 
 def ask(path: str, command: str, timeout: float = 10) -> str:
-    """Return what HAProxy answers on its socket; raise Failure where nobody listens there."""
+    """Return what HAProxy answers on its socket; raise Failure where nobody listens there.
+
+    The socket lies where a service could put another one: an answer has a time and a size.
+    """
+    end, answer = time.monotonic() + timeout, bytearray()
     try:
         with socket.socket(socket.AF_UNIX) as asked:
             asked.settimeout(timeout)
             asked.connect(path)
             asked.sendall(f"{command}\n".encode())
-            pieces = []
             while piece := asked.recv(65536):
-                pieces.append(piece)
+                answer += piece
+                left = end - time.monotonic()
+                if left <= 0 or len(answer) > MOST_BYTES:
+                    raise OSError(f"no end of its answer after {len(answer)} bytes")
+                asked.settimeout(left)
     except OSError as error:
         raise Failure(
             f"the router does not answer on {path}: {error.strerror or error}",
@@ -32,7 +41,7 @@ def ask(path: str, command: str, timeout: float = 10) -> str:
             where=path,
             fix="run the stage serve (--tags serve)",
         ) from error
-    return b"".join(pieces).decode()
+    return answer.decode(errors="replace")
 
 
 def ranks(path: str) -> list[dict[str, Any]]:

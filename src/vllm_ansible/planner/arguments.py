@@ -36,11 +36,25 @@ OURS = {
     "uds": "port",
 }
 
+# One letter begins many options, and vLLM refuses it by itself.
+SHORTEST = 2
+
 # 512 MiB holds a few thousand tokens of a small model and leaves a small machine its memory.
 CPU_KV_CACHE_BYTES = 512 * 1024 * 1024
 
 # What vLLM takes for a step where a prompt is not cut: no less than a whole prompt.
 STEP_TOKENS = 2048
+
+
+def ours(name: str) -> str | None:
+    """Return what is used in place of an argument that is this project's, None for any other.
+
+    vLLM's parser takes the beginning of an option for it: `hos` would open the engine to everybody.
+    """
+    plain = name.lstrip("-").replace("-", "_").partition("=")[0].partition(".")[0]
+    if plain in OURS or len(plain) < SHORTEST:
+        return OURS.get(plain)
+    return next((instead for one, instead in OURS.items() if one.startswith(plain)), None)
 
 
 def option(name: str) -> str:

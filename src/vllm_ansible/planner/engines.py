@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vllm_ansible.node.models import source_of
-from vllm_ansible.planner.arguments import OURS
+from vllm_ansible.planner.arguments import ours
 from vllm_ansible.planner.data_request import refusals
 from vllm_ansible.planner.problem import PlanError, Problem, close_match
 from vllm_ansible.planner.sizes import Layout
@@ -250,9 +250,9 @@ class _Reader:
             self._refuse("vllm_args", "a mapping of arguments", value, "write {max_model_len: N}")
             return {}
         for key in value:
-            ours = OURS.get(str(key).lstrip("-").replace("-", "_"))
-            if ours or str(key).startswith("-"):
-                fix = f"use {ours} instead" if ours else f"write it as {str(key).lstrip('-')}"
+            instead = ours(str(key))
+            if instead or str(key).startswith("-"):
+                fix = f"use {instead} instead" if instead else f"write it as {str(key).lstrip('-')}"
                 self._refuse("vllm_args", "an argument that is the engine's own", key, fix)
             elif SECRET.search(str(key).replace("-", "_")):
                 # Every user of the host sees the arguments of every process.

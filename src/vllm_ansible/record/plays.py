@@ -64,6 +64,16 @@ def secret_files(play: Any, state: Path) -> list[Path]:
     return found + [state / name / one for one in STATE_SECRETS if name]
 
 
+def sources(play: Any) -> list[Mapping[str, Any]]:
+    """Return the variables with which hosts reach packages and models, as they were written."""
+    manager = play.get_variable_manager()
+    found = (
+        manager.get_vars(host=one, include_hostvars=False).get("sources_environment")
+        for one in manager._inventory.get_hosts("all")
+    )
+    return [one for one in found if isinstance(one, Mapping)]
+
+
 def hosts(play: Any) -> list[str]:
     """Return the names of all hosts of the inventory."""
     return [str(one) for one in play.get_variable_manager()._inventory.get_hosts("all")]

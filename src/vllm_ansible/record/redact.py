@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
-from vllm_ansible.node import launcher
+from vllm_ansible.node import launcher, userinfo
 
-HIDDEN = launcher.HIDDEN
-_NAME = launcher.NAME_OF_SECRET
-_SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
-_SHAPES = [
-    (re.compile(pattern, re.IGNORECASE | re.MULTILINE), replacement)
-    for pattern, replacement in (
-        # vLLM up to 0.26 prints its arguments so, and a key may be one of several.
-        (rf"(\b{_NAME}\s*=\s*|['\"]{_NAME}['\"]\s*:\s*)\[[^\]]*\]", rf"\1[{HIDDEN}]"),
-        (rf"\b({_NAME}=)(['\"]?)[^\s\"',;}}\[]+", rf"\1\2{HIDDEN}"),
-        # A file of settings has room around it; in a sentence a number or a word may follow.
-        (rf"^(\s*{_NAME}\s+=\s*|\s*{_NAME}=\s+)\S+$", rf"\1{HIDDEN}"),
-        (rf"(['\"]{_NAME}['\"]\s*:\s*)(['\"])(?:(?!\2).)+\2", rf"\1\2{HIDDEN}\2"),
-        # A line of YAML; in a sentence a word before a colon is no assignment.
-        (rf"^(\s*{_NAME}:\s+)\S+$", rf"\1{HIDDEN}"),
-        # Of an address: whoever reads it may know the user.
-        (r"(\b[a-z][a-z0-9+.-]*://[^\s/:@\"']*:)[^\s/@\"']+@", rf"\1{HIDDEN}@"),
-        (r"(--(?:hf-)?(?:api-key|token|password) +)\S+", rf"\1{HIDDEN}"),
-    )
-]
+from . import shapes
+from .shapes import HIDDEN, SECRET_NAME
+
 _KNOWN = re.compile(
     r"\bhf_[A-Za-z0-9]{16,}\b|\bsk-[A-Za-z0-9_-]{16,}\b|(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{8,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
@@ -57,6 +42,18 @@ def learn_files(paths: Iterable[Path]) -> None:
         learn(launcher.secret_words(text))
 
 
+def learn_environment(variables: Mapping[str, Any]) -> None:
+    """Know the passwords of variables: of those that have the name of a secret, and in addresses.
+
+    A program may print one without its address, and as it is when nothing in it is quoted.
+    """
+    for name, value in variables.items():
+        text = str(value)
+        found = [text[begin:end] for begin, end in userinfo.secrets(text)]
+        found += [text] if SECRET_NAME.fullmatch(str(name)) else []
+        learn(one for word in found for one in (word, unquote(word)))
+
+
 def visible(text: str, own: bool = False) -> str:
     """Return a text whose control characters are shown instead of obeyed.
 
@@ -76,10 +73,7 @@ def redact_text(text: str) -> str:
     """Return the text with everything that is known, or looks like, a secret hidden."""
     for word in sorted(_known, key=len, reverse=True):
         text = text.replace(word, HIDDEN)
-    text = _KNOWN.sub(HIDDEN, text)
-    for shape, replacement in _SHAPES:
-        text = shape.sub(replacement, text)
-    return text
+    return shapes.hide(_KNOWN.sub(HIDDEN, text))
 
 
 def redact(value: Any) -> Any:
@@ -99,4 +93,4 @@ def redact(value: Any) -> Any:
 def _is_secret(name: str, item: Any) -> bool:
     words = item if isinstance(item, list | tuple) else [item]
     is_text = bool(words) and all(isinstance(one, str) and one for one in words)
-    return is_text and bool(_SECRET_NAME.fullmatch(name))
+    return is_text and bool(SECRET_NAME.fullmatch(name))

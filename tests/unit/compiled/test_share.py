@@ -108,7 +108,7 @@ def test_another_cluster_takes_none_of_it(site: Site) -> None:
     assert site.run("taken", "two")["changed"]
 
 
-@pytest.mark.parametrize("argument", ["--trust-remote-code", "--trust_remote_code=True"])
+@pytest.mark.parametrize("argument", ["--trust-remote-code", "--trust_remote"])
 def test_what_a_models_own_code_may_have_left_stays_where_it_is(site: Site, argument: str) -> None:
     site.compiles("one")
     site.run("kept", "one", arguments=[argument])

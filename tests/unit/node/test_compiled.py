@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import io
 import os
+import signal
+import stat
 import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from vllm_ansible.node import compiled
+from vllm_ansible.node import compiled, forked
 
 LIMIT = 1 << 20
 
@@ -110,3 +116,68 @@ def test_it_is_done_as_the_engines_user(cache: Path, nobodys: Path) -> None:
 def packed_to(target: Path, cache: Path) -> None:
     with target.open("w+b") as opened:
         compiled.pack(str(cache), opened, "nobody", LIMIT)
+
+
+def test_a_fifo_in_the_place_of_a_file_holds_nobody(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, seen = cache / "triton/ab/kernel.so", compiled.look(str(cache))
+    listed = compiled._files
+    monkeypatch.setattr(compiled, "look", lambda place: seen)
+
+    def swapped(place: str) -> Iterator[tuple[str, os.stat_result]]:
+        # An engine has all the time between the look at a file and its opening.
+        for one, status in listed(place):
+            if one == str(path) and stat.S_ISREG(path.lstat().st_mode):
+                path.unlink()
+                os.mkfifo(path)
+            yield one, status
+
+    monkeypatch.setattr(compiled, "_files", swapped)
+    target = io.BytesIO()
+    (told,) = forked.run_each(
+        [lambda tell: tell("packed", compiled.pack(str(cache), target, None, LIMIT))],
+        15,
+        Exception,
+    )
+    assert "error" not in told, told
+    assert told["packed"]["files"] == seen["files"] - 1
+
+
+def test_a_file_that_grows_meanwhile_is_not_packed_beyond_the_limit(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "look", lambda place: {"files": 1, "bytes": 1})
+    with (cache / "triton/ab/kernel.so").open("wb") as grown:
+        grown.truncate(LIMIT + 1)
+    with pytest.raises(compiled.CompiledError, match="were compiled, more than"):
+        compiled.pack(str(cache), io.BytesIO(), None, LIMIT)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_who_stops_what_works_as_it_does_not_stop_root() -> None:
+    def work() -> dict[str, Any]:
+        # What any process of that user can do to this one.
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return {}
+
+    started = time.monotonic()
+    with waking_up_after(20), pytest.raises(compiled.CompiledError, match="no answer within 2"):
+        compiled.as_user("nobody", work, 2.0)
+    assert time.monotonic() - started < 10
+
+
+@contextmanager
+def waking_up_after(seconds: float) -> Iterator[None]:
+    """Let a wait that has no end of its own be a failure and not the end of all tests."""
+
+    def late(number: int, frame: object) -> None:
+        raise TimeoutError(f"still waited after {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(int(seconds))
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

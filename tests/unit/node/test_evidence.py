@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -112,3 +113,16 @@ def test_a_stack_that_cannot_be_had_says_why(tmp_path: Path) -> None:
     refused = tool(tmp_path / "py-spy", "echo 'Permission Denied: Try running again' >&2; exit 1")
     assert evidence.stack(refused, 7).startswith("no stack of process 7: Permission Denied")
     assert "No such file" in evidence.stack(str(tmp_path / "none"), 7)
+
+
+def test_an_engine_of_many_processes_does_not_hold_the_logs_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(evidence, "STACKS_SECONDS", 0.5, raising=False)
+    monkeypatch.setattr(evidence, "python_processes", lambda root: list(range(1000, 1100)))
+    slow = tool(tmp_path / "py-spy", "sleep 0.3; echo stack")
+    started = time.monotonic()
+    found = evidence.stacks({"a-serve": record(tmp_path, pid=os.getpid())}, "a", slow)
+    assert time.monotonic() - started < 10
+    assert found["a-serve-stack-1000"] == "stack\n"
+    assert "0.5 seconds were over before" in list(found.values())[-1]

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import benchmark, evidence, safely
+from vllm_ansible.node import benchmark, evidence, launcher, process, safely
 from vllm_ansible.node.log_file import end_of
 from vllm_ansible.node.process import ProcessError
 
@@ -190,6 +190,33 @@ def test_a_models_own_code_is_not_run_by_root_when_arguments_are_checked(
     args |= {"engines": asked, "deep": True, "user": "nobody"}
     home = pwd.getpwnam("nobody").pw_dir
     assert run_module("vllm_arguments", args, [])["found"] == f"{NOBODY} {NOBODY} {home}"
+
+
+def test_the_service_neither_reads_nor_writes_the_records_of_its_processes(
+    run_module: Module, open_place: Path, as_nobody: Callable[..., Any]
+) -> None:
+    cluster = open_place / "cluster"
+    ours = [str(cluster), str(cluster / "processes"), str(cluster / "logs")]
+    args = {"directories": ours, "administered": ours, "owner": "nobody"}
+    assert not run_module("cluster_directories", args, []).get("failed")
+    record = Path(process.Files(str(cluster), "a").record)
+    launcher.write_json(str(record), {"argv": ["vllm"]}, lasting=True)
+
+    def tried() -> list[str]:
+        found = []
+        for does in (
+            lambda: record.read_text(),
+            lambda: record.write_text("{}"),
+            lambda: record.unlink(),
+            lambda: (record.parent / "another").write_text("{}"),
+        ):
+            try:
+                does()
+            except PermissionError:
+                found.append("refused")
+        return found
+
+    assert as_nobody(tried) == ["refused"] * 4
 
 
 def test_a_link_in_circles_is_an_error(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from vllm_ansible.record import redact as module
-from vllm_ansible.record.redact import learn_files, redact, redact_text, visible
+from vllm_ansible.record.redact import learn_environment, learn_files, redact, redact_text, visible
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,30 @@ from vllm_ansible.record.redact import learn_files, redact, redact_text, visible
         "non-default args: {'port': 8000, 'api_key': ['swordfish'], 'model': 'm'}",
         "non-default args: {'api_key': ['sword', 'swordfish']}",
         "Namespace(api_key=['swordfish'], port=8000)",
+        "Looking in indexes: https://swordfish@index.example/simple",
+        "git+https://swordfish@code.example/org/repo",
+        "http://ann:sword/swordfish@proxy:3128",
+        "http://ann:sword?swordfish@proxy:3128",
+        "http://ann:sword@swordfish@proxy:3128",
+        "http://ann@org.example:swordfish@proxy:3128",
+        "ftp://ann:sword@swordfish@files/a",
+        "PASSWORD='two words swordfish'",
+        'PASSWORD="two words swordfish" ./run',
+        "secret_access_key: 'abc swordfish'",
+        "  - secret_access_key: 'it''s a swordfish'",
+        '{"api_key": "a\\"b swordfish"}',
+        '{"msg": "{\\"api_key\\": \\"a b swordfish\\"}"}',
+        "{'api_key': 'it\\'s a swordfish'}",
+        "{'api_key': ['a]b', 'swordfish']}",
+        "password='not closed swordfish",
+        "https://s3.example/a?X-Amz-Date=1&X-Amz-Signature=swordfish&x=1",
+        "https://blob.example/a?se=1&sig=swordfish",
+        "https://s3.example/a?Expires=1&Signature=swordfish",
+        "Authorization: AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host, Signature=swordfish",
+        "PGPASS=swordfish psql",
+        "curl -H 'X-Api-Key: swordfish' http://h",
+        'os.environ["HF_TOKEN"] = "swordfish"',
+        "vllm serve --api-key 'two swordfish' --port 8000",
     ],
 )
 def test_a_secret_is_hidden_and_its_name_stays(text: str) -> None:
@@ -48,10 +73,89 @@ def test_a_secret_is_hidden_and_its_name_stays(text: str) -> None:
         "the rate of a token = 3 ms here",
         "http://127.0.0.1:8000/v1 and git@github.com:org/repo",
         "{'tokens': [1, 2, 3]}",
+        "write to ann.lee@org.example, or bob@org.example: both read it",
+        "git@github.com:org/repo and ssh ubuntu@10.0.0.1 -p 22",
+        "ssh://git@github.com/org/repo and git+ssh://git@code.example/a.git",
+        "postgresql://ann@db/records",
+        "https://pypi.org/project/foo@1.0 and http://h:8000/simple/pkg@1.2",
+        "docker://registry:5000/image@sha256:0123",
+        "http://[::1]:8000/a@b",
+        "Basic authentication is not supported; Basic Abcdefgh too",
+        "Authorization: required for all paths",
+        "the sig=1 of a design, signature=(a, b)",
+        "token: another one than the head's",
+        "second pass: 3 of 4, pass=3",
+        "'token' is no argument: 'a b'",
+        '{"token": 5, "secret": null}',
     ],
 )
 def test_what_only_sounds_like_a_secret_stays(text: str) -> None:
     assert redact_text(text) == text
+
+
+def test_a_name_and_a_password_in_one_word_are_hidden() -> None:
+    # ann:swordfish
+    assert redact_text("Proxy-Authorization: Basic YW5uOnN3b3JkZmlzaA==") == (
+        "Proxy-Authorization: Basic <hidden>"
+    )
+    assert redact_text("sent Basic YW5uOnN3b3JkZmlzaA== to it") == "sent Basic <hidden> to it"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("http://ann:sw/rd@h:1/a?b=c", "http://ann:<hidden>@h:1/a?b=c"),
+        ("https://t0ken@h/simple, then b@c", "https://<hidden>@h/simple, then b@c"),
+        ("PASSWORD='a b' then", "PASSWORD='<hidden>' then"),
+        ('{"api_key": "a\\"b c", "x": "y"}', '{"api_key": "<hidden>", "x": "y"}'),
+        ("a?sig=abc&x=1 b", "a?sig=<hidden>&x=1 b"),
+        ("secret: 'a b'  # why", "secret: '<hidden>'  # why"),
+        ("token=\nnext", "token=\nnext"),
+        ("token='' x='y'", "token='' x='y'"),
+    ],
+)
+def test_what_stands_around_a_secret_stays(text: str, left: str) -> None:
+    assert redact_text(text) == left
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("a", "a-", "a.", "token", "token=", "token=[", "token=['", "token='", "a=", "a=b ", " "),
+        *("://", "a://b:c/", "a://b:c@", "a:b@", "--token ", "Authorization: ", "Basic YW5u", "\\"),
+        *("'api_key': '\\", "'token: ", '"', "'", "?sig=", "-----BEGIN ", "bearer ", "a ", "\t= "),
+        *("token=[\"']", "'token':'\\'", "sk-", "hf_", "password : ", "\n", "\n "),
+    ],
+)
+def test_a_long_line_takes_a_time_that_grows_with_its_length(piece: str) -> None:
+    line = (piece * (100_000 // len(piece))) + "!"
+    started = time.process_time()
+    redact_text(line)
+    # Of a pattern that reads the rest of the line at each place, ten thousand million steps.
+    assert time.process_time() - started < 5
+
+
+def test_a_line_of_a_megabyte_is_read_in_seconds() -> None:
+    piece = "a://b:c/d e=f 'token': 'g' --token h\\ token=[i] j: k@l?sig=m "
+    started = time.process_time()
+    told = redact_text(piece * (1_000_000 // len(piece)))
+    assert time.process_time() - started < 15
+    assert "'g'" not in told and "sig=m" not in told
+
+
+def test_passwords_of_the_sources_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_known", set())
+    learn_environment(
+        {
+            "PIP_INDEX_URL": "https://ann:sword%2Ffish@index.example/simple",
+            "UV_INDEX_URL": "https://gl-token-1234@index.example/simple",
+            "UV_INDEX_OWN_PASSWORD": "hook+line",
+            "NO_PROXY": "localhost,10.0.0.0/8",
+        }
+    )
+    told = redact_text("401 for (sword/fish), sword%2Ffish, gl-token-1234 and hook+line")
+    assert told == "401 for (<hidden>), <hidden>, <hidden> and <hidden>"
+    assert redact_text("localhost,10.0.0.0/8") == "localhost,10.0.0.0/8"
 
 
 def test_a_hub_token_is_known_by_its_shape() -> None:

@@ -20,19 +20,22 @@ def test_a_password_is_printed_and_recorded_nowhere(
     key.write_text("0123456789abcdef")
     task: dict[str, Any] = {
         "name": "fetch",
-        "ansible.builtin.command": {"argv": ["echo", "key", "0123456789abcdef"]},
+        "ansible.builtin.command": {"argv": ["echo", "0123456789abcdef", "hook-line/1"]},
         "environment": {"HTTPS_PROXY": PROXY, "PIP_INDEX_URL": PROXY},
     }
     fail: dict[str, Any] = {"name": "serve", "ansible.builtin.fail": {"msg": HOSTILE}}
     project.play(
         {"name": "weights", "vars": {"vllm_api_key_file": str(key)}, "tasks": [task, fail]},
     )
-    project.hosts({"a": {"vllm_api_key_file": str(key)}})
+    # A program may print it as it is, and without the address.
+    sources = {"UV_INDEX_URL": "https://ann:hook-line%2F1@index.example/simple"}
+    project.hosts({"a": {"vllm_api_key_file": str(key), "sources_environment": sources}})
     ran = project.run(*flags)
     assert ran.directory
     kept = "".join(one.read_text() for one in ran.directory.rglob("*") if one.is_file())
     for text in (ran.output, kept):
-        assert "swordfish" not in text and "0123456789abcdef" not in text
+        for secret in ("swordfish", "0123456789abcdef", "hook-line/1"):
+            assert secret not in text
         assert "died" in text
         assert "\x1b]0;" not in text and "\x07" not in text and "\x1b[2J" not in text
     assert "\\x1b]0;owned" in ran.output

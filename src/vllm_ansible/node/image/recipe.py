@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from .. import userinfo
 from ..failure import Failure
 
 # name==version, with extras; nothing that could be an option of pip or a second line.
@@ -39,7 +40,11 @@ def image_name(layers: Sequence[str], packages: Sequence[str]) -> str:
 
 def secret_names(variables: Mapping[str, Any]) -> list[str]:
     """Return which variables hold a password: an image tells what it was built with."""
-    return sorted(name for name, value in variables.items() if IN_ADDRESS.search(str(value)))
+    return sorted(
+        name
+        for name, value in variables.items()
+        if IN_ADDRESS.search(str(value)) or any(userinfo.secrets(str(value)))
+    )
 
 
 def expect_no_secrets(variables: Mapping[str, Any]) -> None:
