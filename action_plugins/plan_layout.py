@@ -66,7 +66,7 @@ class ActionModule(ActionBase):
             "changed": False,
             "plan": written,
             "differs": differs,
-            "warnings": [*plan.warnings, *_unused(idle, counts)],
+            "warnings": [*plan.warnings, *_unchecked(plan), *_unused(idle, counts)],
             "evidence": {
                 "gate": "plan",
                 "summary": plan.summary(),
@@ -150,6 +150,11 @@ def _device(site: Mapping[str, Any], own: Mapping[str, Any]) -> Accelerator | No
                      f"{like}; describe it in the variable accelerators",),
         )  # fmt: skip
     return replace(found, memory_bytes=int(memory or 0) or found.memory_bytes)
+
+
+def _unchecked(plan: Plan) -> list[str]:
+    """Return a sentence for each engine of which nobody knows whether it fits."""
+    return [f"fit of {name} not checked: {why}" for name, why in plan.unchecked.items()]
 
 
 def _idle_devices(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from vllm_ansible.layouts.choice import choose
 from vllm_ansible.layouts.evaluate import Judge
@@ -11,6 +10,7 @@ from vllm_ansible.layouts.request import Request
 from vllm_ansible.layouts.verdict import Verdict
 from vllm_ansible.models.model import Model
 from vllm_ansible.planner.engines import Engine
+from vllm_ansible.planner.model_arguments import given_arguments
 from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.planner.sizes import Layout
 from vllm_ansible.planner.splits import devices_of, served, written
@@ -19,11 +19,6 @@ from vllm_ansible.planner.splits import devices_of, served, written
 # rates reach from 1/1.5 to 1.5 of their middle.
 FAR_SLOWER = 0.5
 UNFIT = "-e plan_allow_unfit=true tries it all the same"
-
-
-def given_arguments(engine: Engine) -> dict[str, Any]:
-    """Return the arguments of an engine by the names that vLLM has for them."""
-    return {str(key).replace("-", "_"): value for key, value in engine.vllm_args.items()}
 
 
 def refuse_length(engine: Engine, model: Model) -> None:
