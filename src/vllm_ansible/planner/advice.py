@@ -17,7 +17,12 @@ from vllm_ansible.models.model import Model
 from vllm_ansible.planner.engines import Engine
 from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.layout import Capacity, allowed
-from vllm_ansible.planner.model_arguments import given_arguments, unknown_size
+from vllm_ansible.planner.model_arguments import (
+    asked_length,
+    asked_number,
+    given_arguments,
+    unknown_size,
+)
 from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.planner.sizes import Layout
 from vllm_ansible.planner.splits import best_of, candidate_of, data_ranks, devices_of, served
@@ -155,27 +160,25 @@ def _machines(
 def _request(engine: Engine, model: Model, there: Machines) -> Request:
     """Return the question that the engine's own arguments make more precise."""
     given = given_arguments(engine)
-    length = given.get("max_model_len")
-    sound = isinstance(length, int) and not isinstance(length, bool) and length > 0
-    context = length if sound else None
+    context = asked_length(engine)
     if context and context > model.max_context:
         # Positions are scaled, or the user insists.
         model = replace(model, max_context=context)
     longest = min(context or model.max_context, model.max_context)
     # A cache of a given size is taken whatever the share.
-    share = 1.0 if _cache_given(engine) else given.get("gpu_memory_utilization")
-    seats = given.get("max_num_seqs")
+    share = 1.0 if _cache_given(engine) else asked_number(engine, "gpu_memory_utilization")
+    seats = int(asked_number(engine, "max_num_seqs") or 0)
     return Request(
         model=model,
         machines=there,
-        concurrency=seats if isinstance(seats, int) and seats > 0 else CONCURRENCY,
+        concurrency=seats if seats > 0 else CONCURRENCY,
         input_tokens=max(1, min(1024, longest // 2)),
         output_tokens=max(1, min(512, longest // 2)),
         context=context,
         eager=bool(given.get("enforce_eager")),
-        utilization=float(share) if isinstance(share, int | float) else None,
+        utilization=share,
         kv_cache_dtype=str(given.get("kv_cache_dtype") or "auto"),
-        offload_gib=float(given.get("cpu_offload_gb") or 0),
+        offload_gib=asked_number(engine, "cpu_offload_gb") or 0.0,
     )
 
 

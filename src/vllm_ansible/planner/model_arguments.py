@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from vllm_ansible.models.model import Model
+from vllm_ansible.planner.arguments import human_readable_int
 from vllm_ansible.planner.engines import Engine
 
 # Overrides of how positions are encoded: no tensor and no cache has another size by them.
@@ -27,6 +29,24 @@ def model_options(engine: Engine) -> dict[str, str]:
         "dtype": str(given.get("dtype") or "auto"),
         "quantization": str(given.get("quantization") or ""),
     }
+
+
+def asked_length(engine: Engine) -> int | None:
+    """Return the context that an engine asks for; None where vLLM is to find it."""
+    length = human_readable_int(given_arguments(engine).get("max_model_len"))
+    return length if length is not None and length > 0 else None
+
+
+def asked_number(engine: Engine, name: str) -> float | None:
+    """Return a number that an engine asks for; None where it gives none, or no number."""
+    value = given_arguments(engine).get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = float(value)
+    except ValueError:
+        return None
+    return found if isfinite(found) else None
 
 
 def unknown_size(engine: Engine, model: Model) -> str:

@@ -11,6 +11,7 @@ import pytest
 from vllm_ansible.accelerators.accelerator import accelerator
 from vllm_ansible.inventory.readable import readable
 from vllm_ansible.planner.advice import Terms
+from vllm_ansible.planner.arguments import human_readable_int, whole_number, with_defaults
 from vllm_ansible.planner.engines import parse_engines
 from vllm_ansible.planner.layout import Capacity
 from vllm_ansible.planner.plan import Plan, make_plan
@@ -156,3 +157,90 @@ def test_other_positions_change_no_size(planned: Any, overrides: dict[str, Any])
     made = planned({**overrides, "max_model_len": 4096}, "auto", devices=8)
     assert made.unchecked == {}
     assert weights(made)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("8192", 8192),
+        (8192, 8192),
+        (" 8k ", 8000),
+        ("8K", 8192),
+        ("25.6k", 25600),
+        ("5m", 5_000_000),
+        ("5M", 5 * 2**20),
+        ("1g", 10**9),
+        ("1T", 2**40),
+        ("-1", -1),
+        (-1, -1),
+        ("auto", -1),
+        ("AUTO", -1),
+        ("25.6K", None),
+        ("8kB", None),
+        ("many", None),
+        ("", None),
+        (True, None),
+        (None, None),
+        (8192.0, None),
+        ([8192], None),
+    ],
+)
+def test_numbers_are_read_as_vllm_reads_them(text: object, number: int | None) -> None:
+    assert human_readable_int(text) == number
+
+
+@pytest.mark.parametrize("length", ["5M", "5m", "5000000", 5_000_000])
+@pytest.mark.parametrize("layout", [{"tensor": 8}, "auto"])
+def test_a_length_above_the_models_is_refused_however_it_is_written(
+    planned: Any, length: Any, layout: Any
+) -> None:
+    config = {**LLAMA, "rope_scaling": None}
+    with pytest.raises(PlanError, match="asks for max_model_len 5,") as refused:
+        planned({"max_model_len": length}, layout, config, devices=8)
+    assert "has 131,072" in refused.value.problems[0].message
+
+
+def test_a_length_in_thousands_is_planned_as_that_length(planned: Any) -> None:
+    """131,072 tokens take 40 GiB on one rank of two; 8,000 take 2.4."""
+    rows = [
+        planned({"max_model_len": length}, {"tensor": 2}, devices=2).engines[0].estimate
+        for length in ("8k", 8000)
+    ]
+    assert rows[0] == rows[1]
+    (engine,) = planned({"max-model-len": "8k"}, "auto", devices=8).engines
+    place = engine.arguments.index("--max-model-len")
+    assert engine.arguments[place + 1] == "8k"
+    assert engine.arguments.count("--max-model-len") == 1
+
+
+@pytest.mark.parametrize("length", [-1, "-1", "auto"])
+def test_a_length_that_vllm_finds_itself_is_no_length(planned: Any, length: Any) -> None:
+    made = planned({"max_model_len": length}, {"tensor": 2}, devices=2)
+    assert made.engines[0].estimate and not made.warnings
+    assert with_defaults({"max_model_len": length}, "enflame", 2)["max_num_batched_tokens"] == 2048
+
+
+def test_a_step_on_enflame_holds_a_length_that_is_a_text() -> None:
+    wanted = with_defaults({"max-model-len": "16k"}, "enflame", 2)
+    assert wanted["max_num_batched_tokens"] == 16000
+
+
+def test_other_numbers_may_be_texts_too(planned: Any) -> None:
+    as_text = {"max_num_seqs": "8", "gpu_memory_utilization": "0.95", "cpu_offload_gb": "0"}
+    as_number = {"max_num_seqs": 8, "gpu_memory_utilization": 0.95, "cpu_offload_gb": 0}
+    made = [planned(given, {"tensor": 2}, devices=2) for given in (as_text, as_number)]
+    assert made[0].engines[0].estimate == made[1].engines[0].estimate
+    odd = {"gpu_memory_utilization": "much", "cpu_offload_gb": "some"}
+    assert planned(odd, {"tensor": 2}, devices=2).engines
+
+
+def test_a_command_line_has_numbers_in_thousands() -> None:
+    words = ["--max-num-batched-tokens", "8k", "--max-model-len=16K", "--max-num-seqs", "many"]
+    names = ("max_num_batched_tokens", "max_model_len", "max_num_seqs", "port")
+    assert [whole_number(words, name) for name in names] == [8000, 16384, None, None]
+    assert whole_number(["--max-model-len", "-1"], "max_model_len") is None
+
+
+def test_a_length_beside_overrides_of_positions_is_no_refusal(planned: Any) -> None:
+    given = {"hf_overrides.rope_scaling.factor": 4.0, "max_model_len": "200k"}
+    assert planned(given, "auto", devices=8).engines[0].estimate
