@@ -199,7 +199,8 @@ def _asked(engine: Engine, layout: Layout, judge: Judge, allow_unfit: bool) -> A
 
     A doubt within the band is told, and no more.
     """
-    verdict = judge.verdict(candidate_of(layout, judge.facts.experts > 0))
+    whole = bool(given_arguments(engine).get("enable_expert_parallel"))
+    verdict = judge.verdict(candidate_of(layout, judge.facts.experts > 0, whole))
     if verdict.refusal:
         doubt = f"the planner expects that it does not run: {verdict.refusal}"
         if surely_not(verdict, judge.request) and not allow_unfit:

@@ -18,6 +18,7 @@ from vllm_ansible.planner.plan import Plan, make_plan
 from vllm_ansible.planner.problem import PlanError
 from vllm_ansible.planner.sizes import Layout
 
+from ..layouts.conftest import SHAPES
 from .test_advice import LLAMA
 
 GIB = 1 << 30
@@ -95,16 +96,25 @@ def test_what_does_not_fit_although_it_is_quantized_is_refused(planned: Any) -> 
 
 
 def test_a_method_that_quantizes_experts_alone_leaves_linear_layers(planned: Any) -> None:
-    from ..layouts.conftest import SHAPES
-
-    config = dict(next(one for one in SHAPES.values() if one.get("num_experts")))
-    config.pop("quantization_config", None)
+    config = SHAPES["qwen3-235b"]
     made = [
         planned(given, {"tensor": 8}, config, devices=8)
         for given in ({}, {"quantization": "experts_int8"}, {"quantization": "fp8"})
     ]
     plain, experts, both = map(weights, made)
     assert plain > experts > both > plain / 2
+
+
+def test_experts_that_stay_whole_are_not_refused_for_their_width(planned: Any) -> None:
+    """Over 8 ranks 1536 is 192, no multiple of the FP8 block; whole experts are not cut."""
+    config = {
+        **SHAPES["qwen3-235b"],
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    }
+    with pytest.raises(PlanError, match="no multiple of the FP8 block"):
+        planned({}, {"tensor": 8}, config, devices=8)
+    made = planned({"enable-expert-parallel": True}, {"tensor": 8}, config, devices=8)
+    assert made.engines[0].estimate
 
 
 @pytest.mark.parametrize("method", ["awq", "modelopt", "my_own"])
