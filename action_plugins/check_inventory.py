@@ -26,6 +26,7 @@ from vllm_ansible.inventory.specs import Option, load_options
 from vllm_ansible.inventory.state_owner import other_owner
 from vllm_ansible.inventory.typed import is_typed, typed
 from vllm_ansible.inventory.variables import Unresolved, unknown_variables, wrong_types
+from vllm_ansible.planner.idle import total
 from vllm_ansible.planner.problem import Problem, as_result
 from vllm_ansible.provision.fleet import NOWHERE
 
@@ -82,8 +83,9 @@ class ActionModule(ActionBase):
         summary = "; ".join([verdict.summary(), *told])
         return {
             "changed": False,
-            "warnings": list(verdict.plan.warnings) if verdict.plan else [],
+            "warnings": list(verdict.warnings),
             "unchecked": dict(verdict.unchecked),
+            "idle": dict(zip(("idle", "of"), total(verdict.idle), strict=True)),
             "evidence": {"gate": "validate", "summary": summary, "values": values},
         }
 

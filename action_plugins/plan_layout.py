@@ -26,6 +26,7 @@ from vllm_ansible.inventory.play_variables import (
 from vllm_ansible.inventory.readable import Readings, readable
 from vllm_ansible.planner.advice import Terms
 from vllm_ansible.planner.engines import parse_engines
+from vllm_ansible.planner.idle import idle_devices, idle_warnings
 from vllm_ansible.planner.layout import Capacity
 from vllm_ansible.planner.plan import Plan, make_plan
 from vllm_ansible.planner.ports import INTERNAL_BASE
@@ -60,13 +61,13 @@ class ActionModule(ActionBase):
             Path(run_dir, "plan.json").write_text(text, encoding="utf-8")
         differs = kept is None or kept.digest != plan.digest
         idle = plan.idle(hosts_of_this_run(variables))
-        counts = _idle_devices(arguments, variables, plan)
+        counts = idle_devices(plan, _devices(arguments, variables))
         return {
             # Keeping it is the change.
             "changed": False,
             "plan": written,
             "differs": differs,
-            "warnings": [*plan.warnings, *_unused(idle, counts)],
+            "warnings": [*plan.warnings, *_unchecked(plan), *idle_warnings(counts, idle)],
             "evidence": {
                 "gate": "plan",
                 "summary": plan.summary(),
@@ -152,29 +153,20 @@ def _device(site: Mapping[str, Any], own: Mapping[str, Any]) -> Accelerator | No
     return replace(found, memory_bytes=int(memory or 0) or found.memory_bytes)
 
 
-def _idle_devices(
-    arguments: Mapping[str, Any], variables: Mapping[str, Any], plan: Plan
-) -> dict[str, tuple[int, int]]:
-    """Return of each host with accelerators how many no engine uses, and how many it has."""
+def _unchecked(plan: Plan) -> list[str]:
+    """Return a sentence for each engine of which nobody knows whether it fits."""
+    return [f"fit of {name} not checked: {why}" for name, why in plan.unchecked.items()]
+
+
+def _devices(arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, int]:
+    """Return of each host with accelerators how many it has."""
     hosts = hosts_of_this_run(variables)
     site = of_each_host(variables, hosts, arguments.get("hosts", "site_host"))
-    found = {}
-    for host in hosts:
-        if site[host]["accelerator"] != "cpu":
-            count = int(site[host]["accelerator_count"])
-            used = sum(len(engine.devices(host)) for engine in plan.engines)
-            found[host] = (count - used, count)
-    return found
-
-
-def _unused(hosts: Sequence[str], counts: Mapping[str, tuple[int, int]]) -> list[str]:
-    """Return what a person should know who pays for devices, or keeps them from others."""
-    fix = "give an engine another layout or nodes, add an engine, or ask for fewer hosts"
-    free, whole = (sum(pair[place] for pair in counts.values()) for place in (0, 1))
-    if free:
-        where = ", ".join(f"{host} {few} of {of}" for host, (few, of) in counts.items() if few)
-        return [f"{free} of {whole} accelerators stay idle: {where}; {fix}"]
-    return [f"no engine uses {', '.join(hosts)}: {fix}"] if hosts else []
+    return {
+        host: int(site[host]["accelerator_count"])
+        for host in hosts
+        if site[host]["accelerator"] != "cpu"
+    }
 
 
 def _surprises(

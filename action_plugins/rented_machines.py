@@ -46,6 +46,7 @@ STATE = Path(__file__).resolve().parents[1] / "state"
 ARGUMENTS = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "rejected": {"type": "dict", "default": {}},
+    "idle": {"type": "dict", "default": {}},
     "silence_seconds": {"type": "float", "default": 3600},
     "boot_seconds": {"type": "float", "default": 1800},
     "ssh_seconds": {"type": "float", "default": 600},
@@ -78,7 +79,7 @@ class ActionModule(ActionBase):
                 self._cloud.together,
             )
             if self._task.check_mode:
-                return {**result, **self._announce(cluster, wish, dict(asked["rejected"]))}
+                return {**result, **self._announce(cluster, wish, asked)}
             with cluster.alone(self._line.show):
                 claim_for_run(STATE / wanted.cluster, variables)
                 self._begin(cluster, variables, wanted)
@@ -87,7 +88,7 @@ class ActionModule(ActionBase):
                 watch(cluster.meter, self._own(variables), wanted)
             left = seconds_left(cluster.ledger, wanted, time.time())
             watched = "" if left is None else after_reboot(cluster.meter)
-            return {**result, **told(self._cloud, done, wish, left, watched)}
+            return {**result, **told(self._cloud, done, wish, left, watched, asked["idle"])}
         except PlanError as refused:
             return {**result, "failed": True, **as_result(refused.problems)}
         except self._cloud.errors as error:
@@ -170,12 +171,13 @@ class ActionModule(ActionBase):
                 cluster.surroundings.remove()
         return ended(self._cloud, done, cents, left)
 
-    def _announce(self, cluster: Cluster, wish: Wish, rejected: dict[str, str]) -> dict[str, Any]:
+    def _announce(self, cluster: Cluster, wish: Wish, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Say what would be rented or replaced; nothing is asked for but lists."""
+        rejected = dict(asked["rejected"])
         fleet = cluster.fleet()
         machines = cluster.machines()
         step = next_step(wish, machines, fleet.offers(), fleet.pending, rejected, time.time())
-        return announced(self._cloud, machines, step, wish, rejected)
+        return announced(self._cloud, machines, step, wish, rejected, asked["idle"])
 
     def _own(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         """Return the variables that say what is rented, evaluated."""

@@ -36,6 +36,14 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+idle:
+  description: How many accelerators no engine would use (C(idle)), of how many (C(of)).
+  type: dict
+  returned: success
+unchecked:
+  description: By engine, why nobody knows yet whether it fits.
+  type: dict
+  returned: success
 evidence:
   description: The cluster's name, its engines and hosts.
   type: dict

@@ -23,6 +23,10 @@ options:
     description: Machines that were not accepted, by id, each with the reason; they are replaced.
     type: dict
     default: {}
+  idle:
+    description: How many accelerators no engine is to use (C(idle)), of how many (C(of)).
+    type: dict
+    default: {}
   silence_seconds:
     description: How long nothing may move, capacity included, before it is given up.
     type: float

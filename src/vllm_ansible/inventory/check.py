@@ -10,6 +10,7 @@ from vllm_ansible.inventory import cluster, image, variables
 from vllm_ansible.inventory.secret_files import missing_secrets
 from vllm_ansible.inventory.specs import Option
 from vllm_ansible.planner.engines import Engine
+from vllm_ansible.planner.idle import idle_line, idle_warnings
 from vllm_ansible.planner.plan import Plan
 from vllm_ansible.planner.ports import INTERNAL_BASE
 from vllm_ansible.planner.problem import PlanError, Problem
@@ -41,6 +42,8 @@ class Verdict:
     engines: tuple[Engine, ...] = ()
     plan: Plan | None = None
     hosts: tuple[str, ...] = field(default=())
+    # By host whose devices the inventory counts: how many would stay idle, and how many it has.
+    idle: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def summary(self) -> str:
         """Return the verdict as one line for people."""
@@ -57,7 +60,14 @@ class Verdict:
         unknown = [
             f"fit of {', '.join(names)} not checked: {why}" for why, names in reasons.items()
         ]
-        return "; ".join([f"{self.cluster}: {engines} on {hosts}", *planned, *unknown])
+        idle = [line] if (line := idle_line(self.idle)) else []
+        return "; ".join([f"{self.cluster}: {engines} on {hosts}", *planned, *unknown, *idle])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a person should know of the plan."""
+        planned = self.plan.warnings if self.plan else ()
+        return (*planned, *idle_warnings(self.idle))
 
     @property
     def unchecked(self) -> Mapping[str, str]:
@@ -97,7 +107,8 @@ def check(
     problems += [_placed(problem, place) for problem in refused]
     problems += image.wrong(first, plan, lambda name: where(name, list(inventory.gpu)))
     problems += cluster.empty_limit(inventory.gpu, inventory.selected)
-    return Verdict(tuple(_once(problems)), name, engines, plan, tuple(inventory.selected))
+    idle = cluster.idle(plan, engines, gpu) if plan else {}
+    return Verdict(tuple(_once(problems)), name, engines, plan, tuple(inventory.selected), idle)
 
 
 def _wrong_builds(wanted: Any, mistyped: Sequence[Problem]) -> list[Problem]:

@@ -13,6 +13,7 @@ from vllm_ansible.node.models import PACKAGES, RANDOM, model_of
 from vllm_ansible.node.safetensors import WeightsError
 from vllm_ansible.planner.advice import Terms
 from vllm_ansible.planner.engines import Engine, parse_engines
+from vllm_ansible.planner.idle import idle_devices
 from vllm_ansible.planner.layout import Capacity
 from vllm_ansible.planner.plan import Plan, make_plan
 from vllm_ansible.planner.ports import INTERNAL_BASE
@@ -236,6 +237,26 @@ def declared(hosts: Mapping[str, Mapping[str, Any]]) -> list[Capacity]:
         kind = stand_in if kind == "auto" else kind
         capacities.append(Capacity.whole(host, kind, count, _device(variables, kind)))
     return capacities
+
+
+def idle(
+    plan: Plan, engines: Sequence[Engine], hosts: Mapping[str, Mapping[str, Any]]
+) -> dict[str, tuple[int, int]]:
+    """Return of each host whose accelerators are counted how many no engine would use.
+
+    Nothing where an engine's layout is not known yet: one rank stands in for it.
+    """
+    planned = {engine.name: engine for engine in plan.engines}
+    if any(one.layout is None and not planned[one.name].estimate for one in engines):
+        return {}
+    return idle_devices(
+        plan,
+        {
+            one.host: one.count
+            for one in declared(hosts)
+            if one.accelerator != "cpu" and one.count != UNDECLARED
+        },
+    )
 
 
 def _device(variables: Mapping[str, Any], kind: str) -> Accelerator | None:

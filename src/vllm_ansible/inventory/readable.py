@@ -13,6 +13,7 @@ from vllm_ansible.models.model import Model
 from vllm_ansible.models.source import from_host
 from vllm_ansible.models.understand import understand
 from vllm_ansible.planner.engines import Engine
+from vllm_ansible.planner.model_arguments import model_options
 from vllm_ansible.planner.problem import PlanError
 
 
@@ -49,18 +50,20 @@ def readable(
 
 def _model(engine: Engine, found: Mapping[str, Any]) -> Model | str:
     """Return the model of one engine, or why it cannot be read."""
+    options = model_options(engine)
     if found.get("config"):
-        return from_host(found, engine.model)
+        return from_host(found, engine.model, **options)
     missing = str(found.get("missing") or "")
     if engine.model_source in ("hub", "path"):
         try:
-            return model_of(engine.model)
+            return model_of(engine.model, **options)
         except PlanError as error:
             here = " ".join(problem.message for problem in error.problems)
             return f"{missing}; {here}" if missing else here
     if engine.model_source == "package" and engine.model in CONFIGS:
         where = f"package:{engine.model}"
-        return understand(Settings(CONFIGS[engine.model], where), engine.model)
+        known = Settings(CONFIGS[engine.model], where)
+        return understand(known, engine.model, None, None, **options)
     if missing:
         return missing
     if engine.model_source == "s3":

@@ -20,6 +20,7 @@ LEFT_BEHIND = (
     "site_head",
     "site_host",
     "site_hosts",
+    "site_idle",
     "site_plan",
     "site_unchecked",
 )

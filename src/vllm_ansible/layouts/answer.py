@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
+from vllm_ansible.accelerators.machines import Machines, usual_fabric
 from vllm_ansible.layouts.arguments import Start, start
+from vllm_ansible.layouts.candidate import room
 from vllm_ansible.layouts.choice import EQUAL, choose, why_not
 from vllm_ansible.layouts.evaluate import Judge
 from vllm_ansible.layouts.groups import groups
@@ -43,6 +48,9 @@ class Answer:
 def answer(request: Request) -> Answer:
     """Return the layout to run, or refuse with the reasons of the candidates nearest to running."""
     check(request)
+    parts = of_each_maker(request)
+    if len(parts) > 1:
+        return _of_makers(request, parts)
     judge = Judge(request)
     verdicts = list(judge.all())
     chosen = choose(verdicts, request)
@@ -66,6 +74,55 @@ def answer(request: Request) -> Answer:
         others=tuple((other, why_not(other, chosen, request)) for other in rest),
         notes=(*_notes(request, chosen), *_apart(request, chosen, speed, most)),
     )
+
+
+def of_each_maker(request: Request) -> tuple[Request, ...]:
+    """Return the question for the machines of each maker: no engine spans the software of two."""
+    kinds = dict.fromkeys(node.accelerator.kind for node in request.machines.nodes)
+    if len(kinds) == 1:
+        return (request,)
+    parts = []
+    for kind in kinds:
+        nodes = tuple(node for node in request.machines.nodes if node.accelerator.kind == kind)
+        fabric = request.machines.fabric
+        there = Machines(nodes, usual_fabric(nodes) if fabric.assumed else fabric)
+        wanted = request.wanted
+        if wanted:
+            least = min(node.devices for node in nodes)
+            most = max(1, room(wanted, len(nodes), least))
+            wanted = replace(wanted, replicas=min(wanted.replicas, most))
+        parts.append(replace(request, machines=there, wanted=wanted))
+    return tuple(parts)
+
+
+def _of_makers(request: Request, parts: Sequence[Request]) -> Answer:
+    """Return the best answer among those of each maker, with what it leaves idle."""
+    found, refused = [], []
+    for part in parts:
+        try:
+            found.append(answer(part))
+        except NoLayout as error:
+            refused += [problem.message for problem in error.problems]
+    best = choose([one.chosen for one in found], request)
+    if best is None:
+        line = request.machines.line()
+        raise NoLayout(
+            Problem(
+                f"{request.model.name} has no layout on the machines of one maker of {line}: "
+                f"{'; '.join(refused)}",
+                expected="an engine on machines of one maker",
+                found=line,
+                fix="add machines of one of the makers",
+            )
+        )
+    one = next(one for one in found if one.chosen is best)
+    free = [
+        f"{part.machines.line()} ({part.machines.devices} devices)"
+        for part in parts
+        if part.machines.nodes != one.request.machines.nodes
+    ]
+    told = f"{', '.join(free)}, of another maker, stay free: no engine spans two."
+    return replace(one, notes=(*one.notes, told))
 
 
 def _notes(request: Request, chosen: Verdict) -> tuple[str, ...]:

@@ -37,11 +37,22 @@ class Candidate:
 
     def nodes(self, devices: int) -> int:
         """Return how many nodes of so many devices one engine takes."""
-        return -(-self.ranks // devices)
+        return -(-self.ranks // usable(self.tensor, devices))
 
     def tensor_nodes(self, devices: int) -> int:
         """Return how many nodes one tensor-parallel group spans."""
-        return -(-self.tensor // devices)
+        return -(-self.tensor // usable(self.tensor, devices))
+
+
+def usable(tensor: int, devices: int) -> int:
+    """Return how many devices of a node have ranks: whole tensor groups, or an even part of one."""
+    if tensor <= devices:
+        return devices - devices % tensor
+    return next(tensor // nodes for nodes in range(2, tensor + 1) if _even(tensor, nodes, devices))
+
+
+def _even(tensor: int, nodes: int, devices: int) -> bool:
+    return tensor % nodes == 0 and tensor // nodes <= devices
 
 
 def candidates(machines: Machines, layers: int, experts: int) -> Iterator[Candidate]:

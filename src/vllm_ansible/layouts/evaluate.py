@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.machines import Machines
-from vllm_ansible.layouts.candidate import Candidate, candidates
+from vllm_ansible.layouts.candidate import Candidate, alike, candidates, usable
 from vllm_ansible.layouts.limits import (
     CHECKS_ALL_LAYERS,
     Facts,
@@ -168,12 +168,19 @@ def _shape(candidate: Candidate, machines: Machines) -> str:
     """Return why the machines cannot hold a split that was asked for, or nothing."""
     if candidate.ranks > machines.devices:
         return f"{candidate.name} needs {candidate.ranks} devices, and there are {machines.devices}"
-    counts = {node.devices for node in machines.nodes}
-    least = min(counts)
-    tensor = candidate.tensor
-    if (tensor <= least and least % tensor) or (tensor > least and tensor % least):
+    if not alike(machines.nodes):
+        groups = sum(node.devices // candidate.tensor for node in machines.nodes)
+        if candidate.pipeline <= groups:
+            return ""
         return (
-            f"TP{tensor} does not divide over nodes of {least} devices: "
-            f"{len(machines.nodes)} nodes have {machines.devices}"
+            f"{candidate.name} needs {candidate.pipeline} groups of {candidate.tensor} devices, "
+            f"each in one node, and {machines.line()} has {groups}"
         )
-    return ""
+    devices, count = machines.nodes[0].devices, len(machines.nodes)
+    if candidate.nodes(devices) <= count:
+        return ""
+    return (
+        f"TP{candidate.tensor} does not divide over nodes of {devices} devices: {candidate.name} "
+        f"takes {usable(candidate.tensor, devices)} of each, so {candidate.nodes(devices)} nodes, "
+        f"and there are {count}"
+    )

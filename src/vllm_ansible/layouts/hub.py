@@ -14,8 +14,8 @@ PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 SECONDS = 3.0
 
 
-def model_of(name: str) -> Model:
-    """Return the model of a file, a directory or a hub name, as `load` does.
+def model_of(name: str, **options: str) -> Model:
+    """Return the model of a file, a directory or a hub name, as `load` does with its options.
 
     The hub's own client tries for half a minute when nobody answers; here a name that is not kept
     yet is refused in one sentence when the hub takes no connection.
@@ -24,7 +24,7 @@ def model_of(name: str) -> Model:
     kept = default_cache() / name.replace("/", "--") / CONFIG
     if asks and not Path(name).exists() and not kept.is_file():
         _reach(name)
-    return load(name)
+    return load(name, None, None, **options)
 
 
 def _reach(name: str) -> None:

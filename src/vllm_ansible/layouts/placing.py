@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.machines import Machines, Node
-from vllm_ansible.layouts.candidate import Candidate, alike
+from vllm_ansible.layouts.candidate import Candidate, alike, usable
 from vllm_ansible.planner.frozen import frozen
 
 
@@ -41,7 +41,7 @@ def sites(candidate: Candidate, machines: Machines) -> tuple[Site, ...]:
         one = Site(
             node.accelerator,
             candidate.tensor_nodes(node.devices),
-            -(-group // node.devices),
+            -(-group // usable(candidate.tensor, node.devices)),
         )
         return (one,) * candidate.pipeline
     kinds = [
@@ -61,7 +61,7 @@ def seats(candidate: Candidate, machines: Machines) -> tuple[Seat, ...]:
     """Return the seat of every rank of every engine, node by node as vLLM numbers them."""
     if not alike(machines.nodes):
         return tuple(_unlike(candidate, machines.nodes))
-    devices = machines.nodes[0].devices
+    devices = usable(candidate.tensor, machines.nodes[0].devices)
     found = []
     per_stage = candidate.tensor * candidate.data
     for engine in range(candidate.replicas):
@@ -69,7 +69,7 @@ def seats(candidate: Candidate, machines: Machines) -> tuple[Seat, ...]:
             start = (engine // (devices // candidate.ranks)) * devices
             start += engine % (devices // candidate.ranks) * candidate.ranks
         else:
-            start = engine * candidate.nodes(devices) * devices
+            start = engine * -(-candidate.ranks // devices) * devices
         for rank in range(candidate.ranks):
             node, device = divmod(start + rank, devices)
             name = machines.nodes[node].name

@@ -27,12 +27,13 @@ def share(requests: Sequence[Request]) -> tuple[Answer, ...]:
     whole = there if len(there.nodes) >= len(requests) else _halved(there, len(requests))
     step = max(1, len(whole.nodes) // SHARES)
     found: list[Answer] = []
-    start = 0
+    # Of the nodes that a model gets an answer may leave those of another maker idle.
+    counts: list[int] = []
     for request in requests:
-        found.append(_least(request, whole, start))
-        start += len(found[-1].request.machines.nodes)
-    while start + step <= len(whole.nodes):
-        counts = [len(one.request.machines.nodes) for one in found]
+        one, count = _least(request, whole, sum(counts))
+        found.append(one)
+        counts.append(count)
+    while sum(counts) + step <= len(whole.nodes):
         more = [
             _on(one.request, whole, 0, count + step)
             for one, count in zip(found, counts, strict=True)
@@ -45,16 +46,16 @@ def share(requests: Sequence[Request]) -> tuple[Answer, ...]:
         if gains[best] <= 1.0:
             break
         counts[best] += step
-        found, start = _dealt(requests, whole, counts), sum(counts)
+        found = _dealt(requests, whole, counts)
     return tuple(found)
 
 
-def _least(request: Request, whole: Machines, start: int) -> Answer:
-    """Return the plan on the fewest nodes from a place on."""
+def _least(request: Request, whole: Machines, start: int) -> tuple[Answer, int]:
+    """Return the plan on the fewest nodes from a place on, and how many those are."""
     refused: PlanError | None = None
     for count in range(1, len(whole.nodes) - start + 1):
         try:
-            return answer(replace(request, machines=_part(whole, start, count)))
+            return answer(replace(request, machines=_part(whole, start, count))), count
         except NoLayout as error:
             refused = error
     said = refused.problems[0].message if refused else "no node is left for it"

@@ -12,15 +12,21 @@ from fnmatch import translate
 from typing import Any
 
 from vllm_ansible.models.config import Settings, brief
+from vllm_ansible.models.on_load import on_load
 from vllm_ansible.models.quantization import BYTES, Quantization, Scales, Scheme, short
 
 
 def read(
-    config: Settings, beside: Settings | None, dtype: str, stored: frozenset[str] | None = None
+    config: Settings,
+    beside: Settings | None,
+    dtype: str,
+    stored: frozenset[str] | None = None,
+    asked: str = "",
 ) -> Quantization:
-    """Return the quantization of a checkpoint.
+    """Return the quantization of a checkpoint, or what an unquantized one is made to on load.
 
-    `beside` is `hf_quant_config.json`, which `modelopt` writes; `stored` is what the index shows.
+    `beside` is `hf_quant_config.json`, which `modelopt` writes; `stored` is what the index shows;
+    `asked` is the engine's option `quantization`.
     """
     plain = Scheme(dtype, 8 * BYTES[dtype])
     own = config.section("quantization_config") or config.section("compression_config")
@@ -28,10 +34,10 @@ def read(
         own = beside.section("quantization") or beside
         own = Settings({"quant_method": "modelopt", **own.values}, own.where)
     if own is None:
-        return Quantization("none", plain, plain, plain)
+        return on_load(asked, plain)
     method = own.text("quant_method").lower().replace("_", "-")
     if method in ("", "none"):
-        return Quantization("none", plain, plain, plain)
+        return on_load(asked, plain)
     if method not in METHODS:
         raise own.problem(
             f"the quantization {brief(own.values.get('quant_method'))} is not known here",

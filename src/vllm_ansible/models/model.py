@@ -95,7 +95,8 @@ class Model:
     block, None where scales are per tensor or channel. `kv_dtype` is the precision of the cache
     that the checkpoint declares, "auto" where it declares none. `assumed` says, one sentence each,
     what was taken for granted. `most_context` is the longest that the engine allows with scaled
-    positions, 0 where the configuration does not say.
+    positions, 0 where the configuration does not say. `on_load` is the method by which the engine
+    quantizes what the checkpoint stores unquantized, empty for none.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Model:
     everywhere: tuple[Role, ...] = ()
     assumed: tuple[str, ...] = ()
     most_context: int = 0
+    on_load: str = ""
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return every tensor, the layers' in order."""

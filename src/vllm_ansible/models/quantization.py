@@ -36,7 +36,7 @@ class Quantization:
 
     `stored` names the modules that the checkpoint's index or headers show to be quantized; it
     decides where it is known, before any list of exceptions. `kv_dtype` is what is declared of
-    the KV cache.
+    the KV cache. `on_load` is the method by which the engine quantizes what is stored unquantized.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Quantization:
     only: Mapping[str, Scheme] = field(default_factory=dict)
     stored: frozenset[str] | None = None
     kv_dtype: str = "auto"
+    on_load: str = ""
 
     def scheme(self, module: str, experts: bool = False) -> Scheme:
         """Return how this module's weight is stored."""

@@ -20,21 +20,24 @@ CONFIG, QUANTIZATION = "config.json", "hf_quant_config.json"
 Fetch = Callable[[str, str, Path], bool]
 
 
-def load(model: str, cache: Path | None = None, fetch: Fetch | None = None) -> Model:
+def load(
+    model: str, cache: Path | None = None, fetch: Fetch | None = None, **options: str
+) -> Model:
     """Return the model named by a file, a directory, or a repository of the hub.
 
-    A repository's small files are fetched once and kept under `cache`. Raises PlanError in one
+    A repository's small files are fetched once and kept under `cache`. `options` are the engine's,
+    as `understand` has them. Raises PlanError in one
     sentence for what is not there, cannot be fetched or cannot be read.
     """
     path = Path(model).expanduser()
     if path.is_dir():
-        return _from_directory(path, path.name)
+        return _from_directory(path, path.name, **options)
     if path.is_file():
-        return _from_files(path, path.stem)
+        return _from_files(path, path.stem, **options)
     if model.count("/") == 1 and not model.startswith((".", "/", "~")):
         kept = (cache or default_cache()) / model.replace("/", "--")
         _fetch_once(model, kept, fetch or from_hub)
-        return _from_directory(kept, model)
+        return _from_directory(kept, model, **options)
     raise PlanError(
         Problem(
             f"there is no model at {model}",
@@ -45,8 +48,8 @@ def load(model: str, cache: Path | None = None, fetch: Fetch | None = None) -> M
     )
 
 
-def from_host(found: Mapping[str, Any], name: str) -> Model:
-    """Return the model whose files a host read; see node/model_files.py.
+def from_host(found: Mapping[str, Any], name: str, **options: str) -> Model:
+    """Return the model whose files a host read; see node/model_files.py, and `load` on options.
 
     Raises PlanError in one sentence for what cannot be read or planned for.
     """
@@ -62,7 +65,7 @@ def from_host(found: Mapping[str, Any], name: str) -> Model:
         )
     elif found.get("names"):
         checkpoint = Checkpoint(frozenset(unpack(found["names"])), {}, int(found["total"]))
-    return understand(config, name, beside, checkpoint)
+    return understand(config, name, beside, checkpoint, **options)
 
 
 def default_cache() -> Path:
@@ -71,7 +74,7 @@ def default_cache() -> Path:
     return Path(base).expanduser() / "vllm-ansible" / "models"
 
 
-def _from_directory(directory: Path, name: str) -> Model:
+def _from_directory(directory: Path, name: str, **options: str) -> Model:
     path = directory / CONFIG
     if not path.is_file():
         raise PlanError(
@@ -82,13 +85,15 @@ def _from_directory(directory: Path, name: str) -> Model:
                 fix="name the directory of the model's files",
             )
         )
-    return understand(_read(path), name, _beside(directory), in_directory(directory))
+    beside, checkpoint = _beside(directory), in_directory(directory)
+    return understand(_read(path), name, beside, checkpoint, **options)
 
 
-def _from_files(path: Path, name: str) -> Model:
+def _from_files(path: Path, name: str, **options: str) -> Model:
     """Return the model of one file; files of the same stem beside it may say more."""
     name = name.removesuffix("_config").removesuffix("config") or path.parent.name
-    return understand(_read(path), name.replace("--", "/"), _beside(path.parent, path.name))
+    beside = _beside(path.parent, path.name)
+    return understand(_read(path), name.replace("--", "/"), beside, None, **options)
 
 
 def _beside(directory: Path, config: str = CONFIG) -> Settings | None:

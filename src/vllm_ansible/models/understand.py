@@ -12,6 +12,7 @@ from vllm_ansible.models.families import registry
 from vllm_ansible.models.families.decoder import Outline
 from vllm_ansible.models.families.parts import Parts
 from vllm_ansible.models.model import Model, Tensor
+from vllm_ansible.models.on_load import on_load
 from vllm_ansible.models.quantization import BYTES, stored_modules
 
 DIFFERENCE = 0.01
@@ -24,26 +25,28 @@ def understand(
     beside: Settings | None = None,
     checkpoint: Checkpoint | None = None,
     dtype: str = "auto",
+    quantization: str = "",
 ) -> Model:
     """Return the model that a configuration describes.
 
-    `beside` is `hf_quant_config.json`; `dtype` is the engine's option. With a checkpoint, what is
-    quantized is read from it, an unknown architecture is answered from its sizes, and a sum that
-    differs by more than 1 % is said in `assumed`. Raises PlanError, one sentence, for a
-    configuration that cannot be used.
+    `beside` is `hf_quant_config.json`; `dtype` and `quantization` are the engine's options. With a
+    checkpoint, what is quantized is read from it, an unknown architecture is answered from its
+    sizes, and a sum that differs by more than 1 % is said in `assumed`. Raises PlanError, one
+    sentence, for a configuration that cannot be used.
     """
     architecture = _architecture(config)
     text = _text(config)
     text = _with_defaults(text)
     dtype = _dtype(dtype, text, config)
     names = checkpoint.names if checkpoint else ()
-    quantization = declared.read(
+    held = declared.read(
         config if "quantization_config" in config else text.over(config),
         beside,
         dtype,
         stored_modules(names),
+        quantization,
     )
-    outline = Outline(name, architecture, text, quantization, dtype)
+    outline = Outline(name, architecture, text, held, dtype)
     decoder, style, assumed = _known(architecture, config, text)
     if not decoder:
         if checkpoint is None or not checkpoint.tensors:
@@ -55,13 +58,16 @@ def understand(
             )
         from vllm_ansible.models.families.by_size import by_size
 
-        return by_size(outline, checkpoint)
+        # Which of its tensors would be quantized on load is not known.
+        stored = on_load("", held.plain) if held.on_load else held
+        return by_size(replace(outline, quantization=stored), checkpoint)
     others: tuple[Tensor, ...] = ()
     if style:
         others, more = _tower(config, text, outline, style)
         assumed += more
     model = registry.builder(decoder)(replace(outline, assumed=assumed), others)
-    return _compared(model, checkpoint)
+    # What is held is not what is stored.
+    return model if held.on_load else _compared(model, checkpoint)
 
 
 def _architecture(config: Settings) -> str:

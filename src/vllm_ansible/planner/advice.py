@@ -17,13 +17,18 @@ from vllm_ansible.models.model import Model
 from vllm_ansible.planner.engines import Engine
 from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.layout import Capacity, allowed
+from vllm_ansible.planner.model_arguments import (
+    asked_length,
+    asked_number,
+    given_arguments,
+    unknown_size,
+)
 from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.planner.sizes import Layout
 from vllm_ansible.planner.splits import best_of, candidate_of, data_ranks, devices_of, served
 from vllm_ansible.planner.unfit import (
     cannot_run,
     far_slower,
-    given_arguments,
     nothing_runs,
     refuse_length,
     surely_not,
@@ -89,6 +94,8 @@ def advise(
         refuse_length(engine, model)
     if there is None or model is None:
         return _unchecked(engine, _unknown(engine, capacities, there, terms), terms)
+    if why := unknown_size(engine, model):
+        return _unchecked(engine, why, terms)
     try:
         judge = Judge(check(_request(engine, model, there)))
     except PlanError as error:
@@ -153,27 +160,25 @@ def _machines(
 def _request(engine: Engine, model: Model, there: Machines) -> Request:
     """Return the question that the engine's own arguments make more precise."""
     given = given_arguments(engine)
-    length = given.get("max_model_len")
-    sound = isinstance(length, int) and not isinstance(length, bool) and length > 0
-    context = length if sound else None
+    context = asked_length(engine)
     if context and context > model.max_context:
         # Positions are scaled, or the user insists.
         model = replace(model, max_context=context)
     longest = min(context or model.max_context, model.max_context)
     # A cache of a given size is taken whatever the share.
-    share = 1.0 if _cache_given(engine) else given.get("gpu_memory_utilization")
-    seats = given.get("max_num_seqs")
+    share = 1.0 if _cache_given(engine) else asked_number(engine, "gpu_memory_utilization")
+    seats = int(asked_number(engine, "max_num_seqs") or 0)
     return Request(
         model=model,
         machines=there,
-        concurrency=seats if isinstance(seats, int) and seats > 0 else CONCURRENCY,
+        concurrency=seats if seats > 0 else CONCURRENCY,
         input_tokens=max(1, min(1024, longest // 2)),
         output_tokens=max(1, min(512, longest // 2)),
         context=context,
         eager=bool(given.get("enforce_eager")),
-        utilization=float(share) if isinstance(share, int | float) else None,
+        utilization=share,
         kv_cache_dtype=str(given.get("kv_cache_dtype") or "auto"),
-        offload_gib=float(given.get("cpu_offload_gb") or 0),
+        offload_gib=asked_number(engine, "cpu_offload_gb") or 0.0,
     )
 
 
@@ -194,7 +199,8 @@ def _asked(engine: Engine, layout: Layout, judge: Judge, allow_unfit: bool) -> A
 
     A doubt within the band is told, and no more.
     """
-    verdict = judge.verdict(candidate_of(layout, judge.facts.experts > 0))
+    whole = bool(given_arguments(engine).get("enable_expert_parallel"))
+    verdict = judge.verdict(candidate_of(layout, judge.facts.experts > 0, whole))
     if verdict.refusal:
         doubt = f"the planner expects that it does not run: {verdict.refusal}"
         if surely_not(verdict, judge.request) and not allow_unfit:
@@ -202,7 +208,8 @@ def _asked(engine: Engine, layout: Layout, judge: Judge, allow_unfit: bool) -> A
         warning = f"engine {engine.name} with {layout.name}: {doubt}"
         return Advice(layout, False, (doubt,), warnings=(warning,))
     slow = far_slower(engine, layout, verdict, judge)
-    words = (_expected(verdict), *slow, *judge.request.machines.nodes[0].accelerator.assumed)
+    assumed = judge.request.machines.nodes[0].accelerator.assumed
+    words = (_expected(verdict, judge.request), *slow, *assumed)
     told = tuple(f"engine {engine.name}: {one}" for one in slow)
     return Advice(layout, False, words, {}, _kept(engine, verdict, judge.request), warnings=told)
 
@@ -227,7 +234,7 @@ def _chosen(engine: Engine, judge: Judge, allowance: int, alone: bool) -> Advice
     one = best.candidate
     length = max_model_len(best, judge.request)
     rest = sorted((other for other in within if other is not best), key=lambda v: -v.output_rate)
-    reasons = [f"{one.name}: layout auto; {_expected(best)}"]
+    reasons = [f"{one.name}: layout auto; {_expected(best, judge.request)}"]
     reasons += [
         f"not {other.candidate.name}: {why_not(other, best, judge.request)}"
         for other in rest[:TOLD]
@@ -264,15 +271,17 @@ def _allowance(
     return max(1, int(free * sizes[engine.name] / sum(sizes.values())))
 
 
-def _expected(verdict: Verdict) -> str:
+def _expected(verdict: Verdict, request: Request) -> str:
     load, held = verdict.load, verdict.budget
     if load is None or held is None:
         return "nothing is known of its speed"
     rate = load.output_rate.times(verdict.candidate.replicas)
+    method = request.model.on_load
+    how = f" (estimated as {method} holds them on load)" if method else ""
     return (
-        f"{verdict.rank_bytes / GIB:.1f} GiB of weights a rank, {held.kv_tokens[1]:,} KV tokens "
-        f"({held.kv_tokens[0]:,} to {held.kv_tokens[2]:,}) and {rate.middle:,.0f} "
-        f"tokens/s ({rate.low:,.0f} to {rate.high:,.0f}) at "
+        f"{verdict.rank_bytes / GIB:.1f} GiB of weights a rank{how}, "
+        f"{held.kv_tokens[1]:,} KV tokens ({held.kv_tokens[0]:,} to {held.kv_tokens[2]:,}) and "
+        f"{rate.middle:,.0f} tokens/s ({rate.low:,.0f} to {rate.high:,.0f}) at "
         f"{load.concurrency * verdict.candidate.replicas:.0f} requests are expected"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -42,6 +43,10 @@ SHORTEST = 2
 # 512 MiB holds a few thousand tokens of a small model and leaves a small machine its memory.
 CPU_KV_CACHE_BYTES = 512 * 1024 * 1024
 
+# Suffixes of numbers that vLLM's parser reads: small ones are decimal, capital ones binary.
+SUFFIXED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
+AUTO = -1
+
 # What vLLM takes for a step where a prompt is not cut: no less than a whole prompt.
 STEP_TOKENS = 2048
 
@@ -75,7 +80,29 @@ def whole_number(words: Sequence[str], name: str) -> int | None:
     flag = option(name)
     given = [value for word, value in pairwise(words) if word == flag]
     given += [word.partition("=")[2] for word in words if word.startswith(f"{flag}=")]
-    return int(given[-1]) if given and given[-1].isdecimal() else None
+    number = human_readable_int(given[-1]) if given else None
+    return number if number is not None and number >= 0 else None
+
+
+def human_readable_int(value: object) -> int | None:
+    """Return the number of a value as vLLM 0.32 reads it, None for what it does not read.
+
+    `8k` is 8000, `8K` 8192, `25.6k` 25600; `auto` is -1, as for max_model_len.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    text = value.strip() if isinstance(value, str) else ""
+    if text.lower() == "auto":
+        return AUTO
+    match = SUFFIXED.fullmatch(text)
+    if match is None:
+        return int(text) if re.fullmatch(r"[+-]?\d+", text) else None
+    number, suffix = match.groups()
+    power = "kmgt".index(suffix.lower()) + 1
+    if suffix.islower():
+        return int(float(number) * 1000**power)
+    # vLLM takes no fraction of a binary unit.
+    return int(number) * 1024**power if number.isdecimal() else None
 
 
 def _words(name: str, value: Any) -> list[str]:
@@ -111,7 +138,6 @@ def with_defaults(arguments: Mapping[str, Any], accelerator: str, data: int = 1)
         if not wanted.keys() & {"kv_cache_memory_bytes", "num_gpu_blocks_override"}:
             wanted["kv_cache_memory_bytes"] = CPU_KV_CACHE_BYTES
     if accelerator == "enflame" and data > 1:
-        length = wanted.get("max_model_len")
-        least = length if isinstance(length, int) else STEP_TOKENS
+        least = human_readable_int(wanted.get("max_model_len")) or STEP_TOKENS
         wanted.setdefault("max_num_batched_tokens", max(least, STEP_TOKENS))
     return wanted

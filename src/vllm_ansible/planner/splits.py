@@ -16,9 +16,12 @@ from vllm_ansible.planner.ports import WORKERS
 from vllm_ansible.planner.sizes import Layout
 
 
-def candidate_of(layout: Layout, experts: bool) -> Candidate:
-    """Return a layout as it is judged: data ranks share experts, or are replicas."""
-    if layout.data > 1 and experts:
+def candidate_of(layout: Layout, experts: bool, whole: bool = False) -> Candidate:
+    """Return a layout as it is judged: data ranks share experts, or are replicas.
+
+    whole: an engine without data ranks keeps its experts whole, too (enable_expert_parallel).
+    """
+    if experts and (layout.data > 1 or whole):
         return Candidate(layout.tensor, layout.pipeline, layout.data, True)
     return Candidate(layout.tensor, layout.pipeline, replicas=layout.data)
 

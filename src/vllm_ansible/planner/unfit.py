@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from vllm_ansible.layouts.choice import choose
 from vllm_ansible.layouts.evaluate import Judge
@@ -11,6 +10,7 @@ from vllm_ansible.layouts.request import Request
 from vllm_ansible.layouts.verdict import Verdict
 from vllm_ansible.models.model import Model
 from vllm_ansible.planner.engines import Engine
+from vllm_ansible.planner.model_arguments import asked_length, given_arguments
 from vllm_ansible.planner.problem import PlanError, Problem
 from vllm_ansible.planner.sizes import Layout
 from vllm_ansible.planner.splits import devices_of, served, written
@@ -18,23 +18,20 @@ from vllm_ansible.planner.splits import devices_of, served, written
 # A layout below this part of another one's rate, on no more devices, is worth a warning: bands of
 # rates reach from 1/1.5 to 1.5 of their middle.
 FAR_SLOWER = 0.5
+# Arguments that may scale positions, so that the model's own length is no limit.
+POSITIONED = ("hf_overrides", "rope_scaling")
 UNFIT = "-e plan_allow_unfit=true tries it all the same"
-
-
-def given_arguments(engine: Engine) -> dict[str, Any]:
-    """Return the arguments of an engine by the names that vLLM has for them."""
-    return {str(key).replace("-", "_"): value for key, value in engine.vllm_args.items()}
 
 
 def refuse_length(engine: Engine, model: Model) -> None:
     """Refuse a context that vLLM refuses at its start, when what served before has stopped."""
     given = given_arguments(engine)
-    length = given.get("max_model_len")
+    length = asked_length(engine)
     longer = engine.environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0") not in ("", "0")
     if (
         longer
-        or any(given.get(name) for name in ("hf_overrides", "rope_scaling"))
-        or not isinstance(length, int)
+        or any(given[name] for name in given if name.partition(".")[0] in POSITIONED)
+        or length is None
         or not 0 < model.most_context < length
     ):
         return

@@ -54,10 +54,12 @@ def told(
     wish: Wish,
     seconds_left: float | None,
     watched: str = "",
+    idle: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Return the result of a task that has rented what was missing, or could not.
 
-    `seconds_left` is how long the limits let the machines stay, `watched` who sees to that later.
+    `seconds_left` is how long the limits let the machines stay, `watched` who sees to that later,
+    `idle` how many accelerators no engine uses, of how many.
     """
     result: dict[str, Any] = {
         "changed": outcome.changed,
@@ -69,6 +71,8 @@ def told(
     if outcome.stopped:
         return {**result, **_stopped(cloud, outcome.stopped, outcome.machines, wish)}
     parts = [f"{kinds(outcome.machines)}, {dollars(outcome.cents_per_hour)}"]
+    serving = sum(one.cents_per_hour for one in outcome.machines if one.slot < wish.count)
+    parts += idle_price(serving, outcome.cents_per_hour, idle)
     parts += outcome.surroundings
     parts += [f"slot {one.slot} replaced: {why}" for one, why in outcome.ended]
     parts += [f"slot {slot} taken by the spare of slot {old}" for slot, old in outcome.taken]
@@ -131,10 +135,11 @@ def announced(
     step: Step,
     wish: Wish,
     rejected: Mapping[str, str],
+    idle: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Return what a run would rent or replace, and at what price; only lists were asked for.
 
-    `step` is what a run would do first.
+    `step` is what a run would do first, `idle` how many accelerators no engine uses, of how many.
     """
     living = [one for one in machines if one.status not in GONE]
     slots = wish.count + wish.spares
@@ -156,7 +161,28 @@ def announced(
         summary = f"{missing} of {slots} would be rented"
         if isinstance(step, Wait):
             summary += f"; now it would wait for {step.why}"
+    each = _hourly(living, slots, step)
+    summary = "; ".join([summary, *idle_price(each * wish.count, each * slots, idle)])
     return {**result, "evidence": _evidence(summary, {})}
+
+
+def _hourly(living: Sequence[Machine], slots: int, step: Step) -> int:
+    """Return what one machine of a cluster costs, 0 while nobody knows: all are of one type."""
+    if isinstance(step, Launch):
+        return step.offer.cents_per_hour
+    return living[0].cents_per_hour if len(living) >= slots else 0
+
+
+def idle_price(serving: int, cents: int, idle: Mapping[str, int] | None) -> list[str]:
+    """Return what accelerators cost that no engine uses, nothing where all are used.
+
+    `serving` is what the machines cost that serve, `cents` what all cost, spares with them.
+    """
+    free, count = (idle or {}).get("idle", 0), (idle or {}).get("of", 0)
+    if not free or not cents:
+        return []
+    wasted = dollars(round(serving * free / count))
+    return [f"{wasted} of {dollars(cents)} idle: {free} of {count} accelerators have no engine"]
 
 
 def _stopped(cloud: Provider, why: str, machines: Sequence[Machine], wish: Wish) -> dict[str, Any]:

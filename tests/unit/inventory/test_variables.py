@@ -266,11 +266,11 @@ LLAMA = {
 }
 
 
-def planned(directory: Path, model: str, count: int) -> Verdict:
+def planned(directory: Path, kind: str, count: int, **more: Any) -> Verdict:
     """Judge two hosts that will have so many of a declared accelerator."""
     (directory / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
-    engine = {"name": "a", "model": str(directory)}
-    values = {"accelerator": "nvidia", "accelerator_model": model, "accelerator_count": count}
+    engine = {"name": "a", "model": str(directory), **more}
+    values = {"accelerator": "nvidia", "accelerator_model": kind, "accelerator_count": count}
     hosts = {f"n{number}": {"engines": [engine], **values} for number in (1, 2)}
     inventory = Inventory(hosts, {"gpu": list(hosts)}, list(hosts), list(hosts))
     return check(inventory, OPTIONS, accepts, lambda name, hosts: "here", readable)
@@ -280,6 +280,30 @@ def test_declared_accelerators_are_planned_for_before_any_is_there(tmp_path: Pat
     verdict = planned(tmp_path, "H100-80", 4)
     assert sentences(verdict) == []
     assert "a: 2 x TP4: layout auto; " in verdict.summary()
+
+
+def test_accelerators_that_stay_idle_are_counted_before_any_is_there(tmp_path: Path) -> None:
+    verdict = planned(tmp_path, "H100-80", 8, layout={"tensor": 4})
+    assert verdict.summary().endswith("; 12 of 16 accelerators stay idle")
+    assert verdict.idle == {"n1": (4, 8), "n2": (8, 8)}
+    (warning,) = verdict.warnings
+    assert warning.startswith("12 of 16 accelerators stay idle: n1 4 of 8, n2 8 of 8; give an eng")
+    all_busy = planned(tmp_path, "H100-80", 8, layout={"data": 4, "tensor": 4})
+    assert "idle" not in all_busy.summary()
+    assert (all_busy.idle, all_busy.warnings) == ({"n1": (0, 8), "n2": (0, 8)}, ())
+
+
+def test_of_a_layout_that_nobody_planned_no_accelerator_is_called_idle(tmp_path: Path) -> None:
+    """What stands in for an unknown layout is one rank."""
+    unread = planned(tmp_path, "H100-80", 8, model="/data/elsewhere")
+    assert "fit of a not checked" in unread.summary()
+    assert (unread.idle, unread.warnings) == ({}, ())
+    counted = judge({}, engines=[{**ENGINE, "layout": {"tensor": 2}}], accelerator_count=8)
+    assert "6 of 8 accelerators stay idle" in counted.summary()
+    uncounted = judge({}, engines=[{**ENGINE, "layout": {"tensor": 2}}])
+    assert "idle" not in uncounted.summary()
+    cpu = judge({}, engines=[ENGINE], accelerator="cpu", accelerator_count=8)
+    assert "idle" not in cpu.summary()
 
 
 def test_a_model_that_fits_nowhere_is_refused_before_any_machine_is_rented(tmp_path: Path) -> None:

@@ -190,7 +190,11 @@ def test_numbers_that_make_no_sense_are_refused(ask: Any, more: dict[str, Any], 
     [
         ("3x1 H100-80", Candidate(4), "TP4 needs 4 devices, and there are 3"),
         ("3x2 H100-80", Candidate(4), "4 x|TP4 does not|weights"),
-        ("2x8 H100-80", Candidate(6), "TP6 does not divide over nodes of 8 devices"),
+        (
+            "2x8 H100-80",
+            Candidate(11),
+            "TP11 does not divide over nodes of 8 devices: TP11 takes 1 of each",
+        ),
         ("2x8 H100-80", Candidate(32), "TP32 needs 32 devices, and there are 16"),
     ],
 )

@@ -84,7 +84,7 @@ def only(made: Plan) -> PlannedEngine:
             id="length",
         ),
         pytest.param(
-            {"layout": {"tensor": 3}}, "TP3 does not divide over nodes of 8 devices", id="shape"
+            {"layout": {"tensor": 11}}, "TP11 does not divide over nodes of 8 devices", id="shape"
         ),
     ],
 )  # fmt: skip

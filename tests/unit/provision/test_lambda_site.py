@@ -117,6 +117,17 @@ def test_what_nobody_could_check_is_not_rented_unless_allowed(site: Site) -> Non
     assert "would be rented" in " ".join(allowed.stdout.split())
 
 
+def test_what_idles_of_rented_machines_is_told_with_its_price(site: Site) -> None:
+    """Of 3 machines with a device each, and a spare, one serves: $2.98 of $5.96."""
+    site.variables["engines"][0]["layout"] = {"tensor": 1}
+    done = site.run("--check", "--tags", "provision", "-e", "node_count=3")
+    told = " ".join(done.stdout.split())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 of 3 accelerators stay idle" in told
+    assert f"4 of 4 would be rented: {GH200} in {EAST}, $5.96/h" in told
+    assert "$2.98/h of $5.96/h idle: 2 of 3" in told
+
+
 def test_a_stage_that_is_run_too_early_says_so_once(site: Site) -> None:
     done = site.run("--tags", "serve", "--limit", "gpu")
     assert done.returncode != 0

@@ -101,6 +101,7 @@ def decoder(
         max_context=config.count("max_position_embeddings", "model_max_length", default=2048),
         dtype=outline.dtype,
         quantization=outline.quantization.name,
+        on_load=outline.quantization.on_load,
         block=outline.quantization.linear.size or None
         if outline.quantization.linear.scales == "block"
         else None,
