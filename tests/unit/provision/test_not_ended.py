@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 from pathlib import Path
@@ -192,6 +193,18 @@ def test_a_full_disk_is_said_before_anything_is_rented(site: Site) -> None:
     (site.directory / "state").write_text("no directory")
     told = site(machines("rent"), max_hours=2)["rent"]
     assert told["failed"] and told["msg"].startswith("nothing more is rented: ")
+    assert site.cloud.writes == []
+
+
+def test_nothing_is_rented_where_nobody_would_watch(site: Site) -> None:
+    lock = site.directory / "state/r1/lambda-meter.lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("w") as reader:
+        # As whoever reads it for a backup may: the process finds it held, and ends.
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        told = site(machines("rent"), max_hours=2)["rent"]
+    assert told["failed"] and "nobody watches max_hours and max_cost" in told["msg"]
+    assert "does not live (status 0)" in told["found"] and "teardown.yml" in told["fix"]
     assert site.cloud.writes == []
 
 
