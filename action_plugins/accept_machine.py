@@ -58,7 +58,7 @@ class ActionModule(ActionBase):
             return {**result, "changed": False, "accepted": True, "reason": "", "told": told}
         try:
             reason = self._silence(wanted["patience_seconds"], variables)
-            told = self._in_use(identity, wanted, variables) if here and not reason else ""
+            told = "" if reason else self._in_use(identity, wanted, variables, marked=bool(here))
             if not reason and not told:
                 told = "answers"
                 if variables.get("accelerator") != "cpu":
@@ -96,17 +96,24 @@ class ActionModule(ActionBase):
                 return f"no answer for {limit:.0f} s: {_last_words(words)}"
             time.sleep(LOOK_SECONDS)
 
-    def _in_use(self, identity: str, wanted: Mapping[str, Any], variables: dict[str, Any]) -> str:
+    def _in_use(
+        self,
+        identity: str,
+        wanted: Mapping[str, Any],
+        variables: dict[str, Any],
+        marked: bool,
+    ) -> str:
         """Return what shows that it was found fit before, empty where nothing does.
 
         What is kept here may be lost while it serves; measured then, a fit one looks slow.
         """
         arguments = {"path": MARK + identity.replace("/", "_")}
-        look = self._execute_module(
-            module_name="ansible.legacy.stat", module_args=arguments, task_vars=variables
-        )
-        if (look.get("stat") or {}).get("exists"):
-            return "found fit before, by its own mark: not measured"
+        if marked:
+            look = self._execute_module(
+                module_name="ansible.legacy.stat", module_args=arguments, task_vars=variables
+            )
+            if (look.get("stat") or {}).get("exists"):
+                return "found fit before, by its own mark: not measured"
         for directory in wanted["cluster_dirs"]:
             look = self._execute_module(
                 module_name="leftovers_info",

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,19 @@ from vllm_ansible.planner.problem import PlanError, as_result
 from vllm_ansible.provision.cluster import Cluster
 from vllm_ansible.provision.convergence import Outcome, converge
 from vllm_ansible.provision.ending import end_all
-from vllm_ansible.provision.fleet import ENDED, GONE, Wish, next_step
+from vllm_ansible.provision.fleet import ENDED, GONE, Seen, Wish, next_step
 from vllm_ansible.provision.host_keys import HostKeys
 from vllm_ansible.provision.limits import seconds_left, spent
 from vllm_ansible.provision.provider import Settings, provider
-from vllm_ansible.provision.watcher import after_reboot, watch
+from vllm_ansible.provision.watcher import NoWatcher, after_reboot, watch
+from vllm_ansible.provision.watcher import end as end_watch
 from vllm_ansible.provision.words import (
     all_unfit,
     announced,
     ended,
+    nobody_watches,
     not_ours_to_end,
+    others_left,
     told,
     unwritten,
     would_end,
@@ -93,6 +97,8 @@ class ActionModule(ActionBase):
             return {**result, "failed": True, **as_result(refused.problems)}
         except self._cloud.errors as error:
             return {**result, "failed": True, **self._cloud.refusal(error)}
+        except NoWatcher as error:
+            return {**result, "failed": True, **nobody_watches(error)}
         except OSError as error:
             return {**result, "failed": True, **unwritten(error)}
 
@@ -132,11 +138,21 @@ class ActionModule(ActionBase):
         if done.stopped:
             done.machines = living
             return done
-        here = cluster.launched_here
         for _ in range(TRIES):
-            silence = asked["silence_seconds"]
-            done.add(converge(fleet, wish, rejected, silence, line.show, spent=stopped))
+            done.add(
+                converge(
+                    fleet,
+                    wish,
+                    rejected,
+                    asked["silence_seconds"],
+                    line.show,
+                    spent=stopped,
+                    unjudged=cluster.unjudged,
+                )
+            )
             cluster.machines()
+            if done.spared:
+                done.stopped = not_ours_to_end(self._cloud, done.spared)
             if done.stopped:
                 return done
             line.show(f"{len(done.machines)} machines are up; waiting for their SSH keys")
@@ -144,10 +160,11 @@ class ActionModule(ActionBase):
             silent = keys.learn(addresses, asked["ssh_seconds"], lambda: bool(stopped()))
             if not silent:
                 return done
-            if others := [one for one in done.machines if one.id in silent and not here(one)]:
-                done.stopped = not_ours_to_end(self._cloud, others, asked["ssh_seconds"])
-                return done
             why = f"showed no SSH key within {asked['ssh_seconds']:.0f} s"
+            quiet = [one for one in done.machines if one.id in silent]
+            if others := [one for one in quiet if not cluster.unjudged(one)]:
+                done.stopped = not_ours_to_end(self._cloud, others, why)
+                return done
             rejected = dict.fromkeys(silent, why)
             done.stopped = stopped() or all_unfit(self._cloud, done.machines, rejected)
             if done.stopped:
@@ -156,27 +173,40 @@ class ActionModule(ActionBase):
         return done
 
     def _end(self, cluster: Cluster) -> dict[str, Any]:
-        """End every machine of the cluster, and say what it has cost."""
+        """End every machine that was rented from here, and say what they have cost.
+
+        Machines of somebody else under this cluster's name keep nobody from ending their own.
+        """
         if self._task.check_mode:
-            return would_end(cluster.machines())
+            return would_end([one for one in cluster.machines() if cluster.mine(one)])
         with cluster.alone(self._line.show):
-            cluster.claim(cluster.machines())
-            done = end_all(cluster.fleet(), ENDING_SECONDS, self._line.show)
-            left = [one for one in cluster.machines() if one.status != ENDED]
+            done = end_all(cluster.fleet(), ENDING_SECONDS, self._line.show, mine=cluster.mine)
+            listed = [one for one in cluster.machines() if one.status != ENDED]
+            left = [one for one in listed if cluster.mine(one)]
             cents = cluster.ledger.cents(time.time())
             if not left:
                 cluster.ledger.close()
-                cluster.meter.unlink(missing_ok=True)
+                with suppress(OSError):
+                    # Without room for it, whoever watches ends with the last machine.
+                    end_watch(cluster.meter)
                 cluster.accepted.forget()
+            if not listed:
                 cluster.surroundings.remove()
-        return ended(self._cloud, done, cents, left)
+        result = ended(self._cloud, done, cents, left)
+        try:
+            cluster.claim(listed)
+        except PlanError as refused:
+            return others_left(result, as_result(refused.problems))
+        return result
 
     def _announce(self, cluster: Cluster, wish: Wish, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Say what would be rented or replaced; nothing is asked for but lists."""
         rejected = dict(asked["rejected"])
         fleet = cluster.fleet()
         machines = cluster.machines()
-        step = next_step(wish, machines, fleet.offers(), fleet.pending, rejected, time.time())
+        seen = Seen(frozenset(one.id for one in machines if cluster.unjudged(one)))
+        offers, pending = fleet.offers(), fleet.pending
+        step = next_step(wish, machines, offers, pending, rejected, time.time(), seen)
         return announced(self._cloud, machines, step, wish, rejected, asked["idle"])
 
     def _own(self, variables: Mapping[str, Any]) -> dict[str, Any]:

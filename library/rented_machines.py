@@ -8,7 +8,10 @@ module: rented_machines
 short_description: See that every slot of a cluster has a rented machine that is up
 description:
   - Counts what the cluster has, by its tags, before it asks for more; launches what is missing,
-    waits until all are up, and replaces what is unhealthy, never boots, or was rejected.
+    waits until all are up, and replaces what was rejected, and what it launched itself and is
+    unhealthy or never boots. A machine that was found fit, or that another C(state/) launched, may
+    serve, and stops it instead.
+  - To end them, ends what was rented from here, and fails with the names of machines of others.
   - A launch whose answer was lost is looked for in the list of instances before it is made again,
     by this run or by the next one.
   - Runs on the controller, in the turns that the provider allows. In check mode it only lists.

@@ -18,7 +18,7 @@ from vllm_ansible.inventory.provider import (
 from vllm_ansible.planner.problem import PlanError
 from vllm_ansible.provision.provider import provider
 from vllm_ansible.provision.slots import hosts, shared
-from vllm_ansible.provision.watcher import revive
+from vllm_ansible.provision.watcher import revive, unwatched
 
 
 def fill(
@@ -35,6 +35,8 @@ def fill(
             machines = cluster.machines(cached=True)
             if cluster.is_ours(machines):
                 warn("limits", revive(cluster.meter, machines, said, wanted))
+            else:
+                warn("limits", unwatched(cluster.meter, machines, cloud.name))
         else:
             wanted.ready()
             machines = []

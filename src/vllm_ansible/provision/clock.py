@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+# Others hold the file for a moment, unless they are suspended in it: then turns are taken without.
+_HELD_SECONDS = 5.0
+_TRY_SECONDS = 0.05
 # A turn further ahead than any queue of ours: the machine's clock was set back since.
 _FARTHEST_SECONDS = 3600.0
 
@@ -63,7 +66,7 @@ class Clock:
             yield self._unwritten
             return
         with os.fdopen(descriptor, "r+b", buffering=0) as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            _hold(handle.fileno())
             free = self._read(handle.read().decode(errors="replace"))
             for kind, at in self._unwritten.items():
                 free[kind] = max(free.get(kind, 0.0), at)
@@ -86,3 +89,15 @@ class Clock:
             # Half written when a machine went down: the worst that follows is a 429.
             return {}
         return {kind: at for kind, at in found.items() if at <= latest}
+
+
+def _hold(descriptor: int) -> None:
+    """Lock the file, for as long as anybody waits who may have machines to end."""
+    until = time.monotonic() + _HELD_SECONDS
+    while time.monotonic() < until:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_TRY_SECONDS)
+        else:
+            return

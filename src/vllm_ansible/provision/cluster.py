@@ -126,6 +126,10 @@ class Cluster(ABC):
         """Tell whether this state/ has launched a machine: no other may be judged, and so ended."""
         return bool(machine.state) and machine.state == self.state
 
+    def unjudged(self, machine: Machine) -> bool:
+        """Tell whether a machine serves nobody yet: launched from here, and never found fit."""
+        return self.launched_here(machine) and self.accepted.told(machine.id) is None
+
     @property
     def accepted(self) -> Accepted:
         """Which machines were found fit."""
@@ -148,28 +152,41 @@ class Cluster(ABC):
             cached, listed = False, self._listing.keep(self.listed())
         found = self.read(listed)
         if not cached:
-            self.ledger.see(found, time.time())
+            self.see(found)
         return found
 
+    def see(self, found: Sequence[Machine]) -> None:
+        """Write down what is listed now, and what it costs."""
+        self.ledger.see(found, time.time(), self._is_tagged)
+
+    def _is_tagged(self, machine: Machine) -> bool:
+        return machine.owner == self._owner or self.launched_here(machine)
+
+    def mine(self, machine: Machine) -> bool:
+        """Tell whether a machine was rented from here, whatever this machine is called by now.
+
+        Its tags say so, or what is kept here: of before this state/ had an id, no tag can.
+        """
+        if self._wanted.adopt or not machine.owner or self._is_tagged(machine):
+            return True
+        if machine.state:
+            return False
+        entry = self.ledger.entries().get(machine.id)
+        return bool(entry and entry.ours) or self.accepted.told(machine.id) is not None
+
     @contextmanager
-    def alone(self, report: Callable[[str], None]) -> Iterator[None]:
+    def alone(
+        self, report: Callable[[str], None], patience_seconds: float | None = None
+    ) -> Iterator[None]:
         """Hold the cluster's machines for one process, after whoever changes them now.
 
         What a killed run had started goes on for a moment: two that count at the same time would
-        both launch what is missing.
+        both launch what is missing. After `patience_seconds`, if given, it goes on beside it.
         """
         with self._lock_file() as lock:
-            while lock:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    lock.seek(0)
-                    who = f"process {lock.read().strip() or 'unknown'}"
-                    report(f"waiting for {who}, which rents for this cluster; kill ends it")
-                    time.sleep(LOOK_SECONDS)
-            with suppress(OSError):
-                if lock:
+            until = None if patience_seconds is None else time.monotonic() + patience_seconds
+            if lock and _held(lock, report, until):
+                with suppress(OSError):
                     lock.truncate(0)
                     os.write(lock.fileno(), str(os.getpid()).encode())
             yield
@@ -214,30 +231,42 @@ class Cluster(ABC):
 
     def claim(self, machines: Sequence[Machine]) -> None:
         """Raise PlanError where somebody else has rented machines under this cluster's name."""
-        others = {
-            one.owner
-            for one in machines
-            if one.status not in GONE
-            and one.owner not in ("", self._owner)
-            and not self.launched_here(one)
-        }
-        if others and not self._wanted.adopt:
-            name, whose = self._wanted.cluster, ", ".join(sorted(others))
-            raise PlanError(
-                Problem(
-                    f"the machines of cluster {name} were rented by {whose}",
-                    expected=f"machines that {self._owner} has rented, or this state/",
-                    found=whose,
-                    where="cluster_name",
-                    fix="choose another cluster_name; or, to work on these machines from here, "
-                    f"set {self.name}_adopt: true; where this machine changes its name, as "
-                    f"containers do, set {self.name}_owner",
-                )
+        others = [one for one in machines if one.status not in GONE and not self.mine(one)]
+        if not others:
+            return
+        name, whose = self._wanted.cluster, ", ".join(sorted({one.owner for one in others}))
+        found = [f"{one.id} ({one.owner}, ${one.cents_per_hour / 100:.2f}/h)" for one in others]
+        raise PlanError(
+            Problem(
+                f"the machines of cluster {name} were rented by {whose}",
+                expected=f"machines that {self._owner} has rented, or this state/",
+                found=", ".join(found),
+                where="cluster_name",
+                fix="choose another cluster_name; or, to work on these machines from here, "
+                f"set {self.name}_adopt: true; where this machine changes its name, as "
+                f"containers do, set {self.name}_owner",
             )
+        )
 
     @property
     def _owner(self) -> str:
         return self._wanted.owner or owner()
+
+
+def _held(lock: TextIO, report: Callable[[str], None], until: float | None) -> bool:
+    """Wait for a lock, for ever or until a time; tell whether it is held."""
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            lock.seek(0)
+            who = f"process {lock.read().strip() or 'unknown'}"
+        if until is not None and time.monotonic() >= until:
+            report(f"{who} rents for this cluster and does not stop: going on beside it")
+            return False
+        report(f"waiting for {who}, which rents for this cluster; kill ends it")
+        time.sleep(LOOK_SECONDS)
 
 
 def accepted(state: Path, cluster: str) -> Accepted:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from .fleet import (
+    READY,
     Complete,
     End,
     Launch,
@@ -17,6 +18,8 @@ from .fleet import (
     Offer,
     Pending,
     ReplyLost,
+    Seen,
+    Spare,
     Step,
     TakeOver,
     TooDear,
@@ -66,6 +69,8 @@ class Outcome:
     surroundings: list[str] = field(default_factory=list)
     # Slots that a spare has taken, each with the slot that it had.
     taken: list[tuple[int, int]] = field(default_factory=list)
+    # Machines that are not up and may serve, for which it stopped.
+    spared: list[Machine] = field(default_factory=list)
     # Why it stopped before every slot had its machine; empty when all have.
     stopped: str = ""
     cents_per_hour: int = 0
@@ -76,6 +81,7 @@ class Outcome:
         self.ended += later.ended
         self.taken += later.taken
         self.machines, self.surplus = later.machines, later.surplus
+        self.spared = later.spared
         self.stopped, self.cents_per_hour = later.stopped, later.cents_per_hour
 
     @property
@@ -95,25 +101,35 @@ def converge(
     sleep: Callable[[float], None] = time.sleep,
     look_seconds: float = 5.0,
     spent: Callable[[], str] = lambda: "",
+    unjudged: Callable[[Machine], bool] = lambda _: False,
 ) -> Outcome:
     """Launch, wait and replace until every slot has a machine that is up, or a limit is met.
 
     The limits are a time without any progress, what an hour may cost, and how many machines of one
     slot may turn out bad: a region that hands out nothing but broken machines is not asked forever.
     `spent` says why no more may be spent, in time or in money; nothing while more may be.
+    `unjudged` tells a machine that serves nobody yet, as one that this run launches does not: no
+    other is ended for how it is listed.
     """
     done = Outcome()
     lost: dict[int, int] = {}
     seen, moved = "", now()
     empty: set[tuple[str, str]] = set()
+    # Launches that this run has sent, or a run that was killed before any list showed them.
+    launches: set[str] = set()
+    down: dict[str, float] = {}
     while True:
         machines = fleet.machines()
         pending = fleet.pending
+        if pending:
+            launches.add(pending.launch)
+        ours = frozenset(one.id for one in machines if one.launch in launches or unjudged(one))
+        down = {one.id: down.get(one.id, now()) for one in machines if one.status != READY}
         if pending and is_known(pending, machines):
             fleet.forget()
             pending = None
         offers = [_without(empty, one) for one in fleet.offers()]
-        step = next_step(wish, machines, offers, pending, rejected, now())
+        step = next_step(wish, machines, offers, pending, rejected, now(), Seen(ours, down))
         done.cents_per_hour = cents_per_hour(machines)
         done.stopped = spent()
         if isinstance(step, Complete) and not done.stopped:
@@ -126,6 +142,8 @@ def converge(
         done.stopped = done.stopped or _stop(step, lost, replacements, now() - moved, limit_seconds)
         if done.stopped:
             done.machines = machines
+            if isinstance(step, Spare) and done.stopped == step.why:
+                done.spared = list(step.machines)
             return done
         try:
             empty = _take(fleet, step, done, lost, report, empty)
@@ -192,6 +210,8 @@ def _stop(
     """Return why it is not to go on."""
     if isinstance(step, TooDear):
         return too_dear(step)
+    if isinstance(step, Spare):
+        return step.why
     if isinstance(step, Launch):
         for slot in step.slots:
             if lost.get(slot, 0) > replacements:

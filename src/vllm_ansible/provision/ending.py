@@ -30,12 +30,16 @@ def end_all(
     report: Callable[[str], None],
     now: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
+    mine: Callable[[Machine], bool] = lambda _: True,
 ) -> Ended:
-    """End every machine of the cluster, one of a launch whose answer was lost included."""
+    """End every machine of the cluster, one of a launch whose answer was lost included.
+
+    `mine` tells the machines that may be ended; others are none of it.
+    """
     done = Ended()
     until = now() + patience_seconds
     while True:
-        machines = fleet.machines()
+        machines = [one for one in fleet.machines() if mine(one)]
         pending = fleet.pending
         settled = pending is None or is_settled(pending, machines, now())
         living = [one for one in machines if one.status not in GONE]

@@ -9,7 +9,7 @@ without a machine that nobody remembers, and without a second one for a slot.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # A launch that was carried out is listed within a few seconds; this is for a slow day.
 SETTLED_SECONDS = 60.0
@@ -99,6 +99,20 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What a run knows of machines beside what the provider lists.
+
+    `ours` holds the ids of those that may be ended for how they are: this run, or one before it,
+    launched them, and nobody found them fit yet, so they serve nobody. `down` holds, by id, since
+    when a machine was not up as this run saw it; a tag says when it was launched, which for one
+    that is restarted, or that one list shows without its address, may be days ago.
+    """
+
+    ours: frozenset[str] = frozenset()
+    down: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """End this machine, for this reason."""
 
@@ -130,6 +144,14 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class Spare:
+    """Stop: these are not up, for this reason, and may serve. They are not ours to end."""
+
+    machines: tuple[Machine, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class TooDear:
     """Stop before anything is launched: all machines together would cost more than may be spent."""
 
@@ -149,7 +171,7 @@ class Complete:
     surplus: tuple[Machine, ...] = ()
 
 
-Step = End | Launch | TakeOver | Wait | TooDear | Complete
+Step = End | Launch | TakeOver | Wait | Spare | TooDear | Complete
 
 
 def next_step(
@@ -159,23 +181,24 @@ def next_step(
     pending: Pending | None,
     rejected: Mapping[str, str],
     now: float,
+    seen: Seen | None = None,
 ) -> Step:
     """Return what to do next.
 
     `offers` come in the order of preference; `rejected` holds the ids of machines that were not
-    accepted, each with its reason; `now` is in seconds since the epoch.
+    accepted, each with its reason; `now` is in seconds since the epoch. Nothing is ended for how
+    it is unless `seen` says that it serves nobody.
     """
+    seen = seen or Seen()
     living = [one for one in machines if one.status not in GONE]
-    broken = _broken(wish, living, rejected, now)
+    broken = _broken(wish, living, rejected, now, seen)
     if broken:
         return broken
     if pending and not is_settled(pending, machines, now):
         return Wait(f"the machine launched for slot {pending.slot} to be listed")
-    by_slot: dict[int, Machine] = {}
-    for one in sorted(living, key=lambda machine: (machine.status != READY, machine.since)):
-        if one.slot in by_slot:
-            return End(one, f"slot {one.slot} has a machine already")
-        by_slot[one.slot] = one
+    by_slot, doubles = _by_slot(living, seen)
+    if idle := [one for one in doubles if one.id in seen.ours]:
+        return End(idle[0], f"slot {idle[0].slot} has a machine already")
     slots = range(wish.count + wish.spares)
     missing = [slot for slot in slots if slot not in by_slot]
     if missing and missing[0] < wish.count:
@@ -187,8 +210,9 @@ def next_step(
     if booting:
         up = len(slots) - len(missing) - len(booting)
         return Wait(f"{up} of {len(slots)} machines are up")
-    surplus = tuple(one for slot, one in sorted(by_slot.items()) if slot not in slots)
-    return Complete(tuple(by_slot[slot] for slot in slots if slot in by_slot), surplus)
+    surplus = [one for slot, one in sorted(by_slot.items()) if slot not in slots]
+    kept = tuple(by_slot[slot] for slot in slots if slot in by_slot)
+    return Complete(kept, (*surplus, *doubles))
 
 
 def is_known(pending: Pending, machines: Collection[Machine]) -> bool:
@@ -207,17 +231,44 @@ def cents_per_hour(machines: Collection[Machine]) -> int:
     return sum(one.cents_per_hour for one in machines if one.status not in GONE)
 
 
+def _by_slot(
+    living: Sequence[Machine], seen: Seen
+) -> tuple[dict[int, Machine], tuple[Machine, ...]]:
+    """Return the machine of each slot, and those whose slot has one already."""
+    by_slot: dict[int, Machine] = {}
+    doubles = []
+    for one in sorted(
+        living, key=lambda one: (one.status != READY, one.id in seen.ours, one.since)
+    ):
+        if by_slot.setdefault(one.slot, one) is not one:
+            doubles.append(one)
+    return by_slot, tuple(doubles)
+
+
 def _broken(
-    wish: Wish, living: Sequence[Machine], rejected: Mapping[str, str], now: float
-) -> End | None:
+    wish: Wish,
+    living: Sequence[Machine],
+    rejected: Mapping[str, str],
+    now: float,
+    seen: Seen,
+) -> End | Spare | None:
+    spared = []
     for one in living:
         if one.id in rejected:
             return End(one, rejected[one.id])
-        if one.status in BROKEN:
+        ours = one.id in seen.ours
+        if one.status in BROKEN and ours:
             return End(one, BROKEN[one.status])
-        if one.status == BOOTING and now - one.since > wish.boot_seconds:
+        # One list may be wrong of a machine that serves.
+        patience = SETTLED_SECONDS if one.status in BROKEN else wish.boot_seconds
+        down = now - seen.down.get(one.id, now)
+        if one.status == READY or down <= min(patience, wish.boot_seconds):
+            continue
+        if ours:
             return End(one, f"still booting after {wish.boot_seconds / 60:.0f} minutes")
-    return None
+        spared.append(one)
+    why = " and ".join(sorted({one.status for one in spared}))
+    return Spare(tuple(spared), why) if spared else None
 
 
 def _ready_spare(by_slot: Mapping[int, Machine], slots: range) -> Machine | None:

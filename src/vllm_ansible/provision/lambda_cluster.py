@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -65,7 +64,7 @@ class LambdaCluster(Cluster):
             wanted.types,
             self.surroundings,
             self.note,
-            see=lambda found: self.ledger.see(found, time.time()),
+            see=self.see,
         )
 
     def orphans(self) -> list[Orphan]:

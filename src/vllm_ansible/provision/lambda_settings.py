@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_ansible.planner.problem import PlanError, Problem, close_match
+from vllm_ansible.provision.cluster import owner
 from vllm_ansible.provision.lambda_api import ENDPOINT, INTERVALS, is_safe
 
 # The API's own bound: the name of a machine is its cluster and slot.
@@ -53,8 +54,8 @@ class Settings:
         return {"request": self.request_seconds, "launch": self.launch_seconds}
 
     def pinned(self) -> dict[str, str]:
-        """Return what means the same from any directory."""
-        return {"lambda_api_key_file": str(self.key_file)}
+        """Return what means the same from any directory, and from any process of this user."""
+        return {"lambda_api_key_file": str(self.key_file), "lambda_owner": self.owner or owner()}
 
     def ready(self) -> None:
         """Raise PlanError where the key cannot be read."""

@@ -8,7 +8,7 @@ one look too much, and too little by what nobody looked at between two runs; it 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -29,6 +29,8 @@ class Entry:
     cents_per_hour: int
     since: float
     until: float | None = None
+    # Rented from here, as was known when it was seen: by the state/ it names, or by its owner.
+    ours: bool = False
 
     def cents(self, now: float) -> float:
         """Return what it has cost by now."""
@@ -43,8 +45,13 @@ class Ledger:
         # What could not be written, while it cannot: the disk may be full.
         self._unwritten: dict[str, Entry] = {}
 
-    def see(self, machines: Collection[Machine], now: float) -> None:
-        """Write down what is listed at this time."""
+    def see(
+        self,
+        machines: Collection[Machine],
+        now: float,
+        ours: Callable[[Machine], bool] = lambda _: False,
+    ) -> None:
+        """Write down what is listed at this time, and which of it is ours: that stays so."""
         entries = self.entries()
         living = {one.id: one for one in machines if one.status not in GONE}
         for identity, entry in entries.items():
@@ -54,7 +61,8 @@ class Ledger:
             since = one.since or now
             entry = Entry(one.slot, one.type, one.cents_per_hour, since)
             # One list may have been without it: it is paid for all the same.
-            entries.setdefault(identity, entry).until = None
+            kept = entries.setdefault(identity, entry)
+            kept.until, kept.ours = None, kept.ours or ours(one)
         self._write(entries)
 
     def cents(self, now: float) -> float:

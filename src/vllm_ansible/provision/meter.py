@@ -6,8 +6,9 @@ A process of its own on the controller, for nobody may be there when a run has f
 
 FILE holds the inventory's variables and is read again at every look, so that a limit can be raised;
 it may name the file of an API key and never holds the key. Its own name is the provider's and
-"-meter.json". The process ends with the last machine, or when FILE is gone and its directory is
-not. One runs for each cluster; another one ends at once.
+"-meter.json". The process ends with the last machine, or when FILE says that it ends; that FILE is
+gone says nothing, for whoever deletes its directory deletes it first. One runs for each cluster;
+another one ends at once.
 
 No write may keep it from looking and ending: the controller's disk may be full for a night. What it
 has read once it goes on with where it can read it no more.
@@ -36,8 +37,14 @@ from .provider import Settings, provider
 
 LOOK_SECONDS = 60.0
 ENDING_SECONDS = 600.0
+# A run that holds the machines gives way to the limit within seconds, unless it is suspended.
+HELD_SECONDS = 60.0
 # Whoever asks whether a watcher lives holds its lock for a moment.
 TRIES, TRY_SECONDS = 20, 0.1
+
+
+class Ended(Exception):
+    """There is nothing more to watch: the limits were removed, or the machines ended."""
 
 
 def look(
@@ -50,66 +57,85 @@ def look(
 
     `reread` returns the settings as they are by then.
     """
-    living = [one for one in cluster.machines() if one.status not in GONE]
+    # Somebody else's have their own watcher, and may serve.
+    living = [one for one in cluster.machines() if one.status not in GONE and cluster.mine(one)]
     if not living:
         return cluster.is_busy()
     why = spent(cluster.ledger, wanted, time.time())
     if not why:
         return True
-    with cluster.alone(say):
+    # Two that end the same machines do no harm; one that waits all night for the other does.
+    with cluster.alone(say, HELD_SECONDS):
         # Whoever held the machines until now may have been given a higher limit.
         if not spent(cluster.ledger, reread(), time.time()):
             return True
         say(f"ending {len(living)} machines: {why}")
-        done = end_all(cluster.fleet(), ENDING_SECONDS, say)
+        done = end_all(cluster.fleet(), ENDING_SECONDS, say, mine=cluster.mine)
         cluster.machines()
     say(f"{len(done.ended)} machines ended, {len(done.left)} left")
-    return bool(done.left)
+    # Whoever held them all the same may be about to launch another one.
+    return bool(done.left) or cluster.is_busy()
 
 
 class Watch:
     """The loop of looks, and what it remembers between two of them."""
 
-    def __init__(self, file: Path, lock: int | None = None) -> None:
+    def __init__(self, file: Path, lock: TextIO | None = None) -> None:
         self._file, self._lock = file, lock
         self._text = ""
         self._kept: tuple[Cluster, Settings] | None = None
+        # The file as it was at the last look.
+        self._seen: tuple[int, int] | None = None
 
     def run(self) -> None:
         """Look every minute until there is nothing to watch."""
         while self._goes_on():
             left = None
-            with suppress(OSError):
-                # When somebody looked last.
-                os.utime(self._lock or self._file)
             try:
                 cluster, wanted = self._read()
                 if not look(cluster, wanted, say, lambda: self._read()[1]):
-                    watcher.end(self._file)
-                    return
+                    break
                 left = seconds_left(cluster.ledger, wanted, time.time())
             except Exception as error:
                 # Whatever it is, giving up would let the machines cost on.
                 say(f"no look: {type(error).__name__}: {error}")
             self._sleep(LOOK_SECONDS if left is None else min(left, LOOK_SECONDS))
+        with suppress(OSError):
+            self._file.unlink(missing_ok=True)
+        watcher.forget_unit(self._file)
 
     def _goes_on(self) -> bool:
-        """Tell whether to look again: a teardown removes the file, and never its directory."""
-        if self._file.exists() or not self._kept:
-            return self._file.exists()
-        if self._file.parent.is_dir():
-            return False
-        say(f"{self._file.parent} is gone, the machines may not be: watching on")
+        """Tell whether to look again, and say when somebody looked last."""
+        if not self._file.exists():
+            if not self._kept:
+                return False
+            say(f"{self._file} is gone, the machines may not be: watching on")
+            self._keep_again()
+        with suppress(OSError):
+            if self._file.read_text() == watcher.ENDED:
+                return False
+        with suppress(OSError):
+            os.utime(self._lock.fileno() if self._lock else self._file)
+        self._seen = self._look_of_file()
+        return True
+
+    def _keep_again(self) -> None:
+        """Write down what was read last, and hold a lock that others can see."""
         try:
             files.write(self._file, self._text)
         except OSError as error:
             say(f"not kept again: {error}")
-        return True
+            return
+        lock = open_lock(self._file)
+        if lock and take(lock):
+            self._lock = lock
 
     def _read(self) -> tuple[Cluster, Settings]:
         """Return the cluster and its settings, as they are or as they were read last."""
         try:
             text = self._file.read_text()
+            if text == watcher.ENDED:
+                raise Ended(f"{self._file} says that it ends")
             cloud = provider(self._file.name.removesuffix(watcher.FILE))
             wanted = cloud.settings(json.loads(text), str(self._file))
             cluster = cloud.cluster(wanted, self._file.parents[1])
@@ -127,10 +153,19 @@ class Watch:
         return self._kept
 
     def _sleep(self, seconds: float) -> None:
-        """Wait for the next look, or for the file to go."""
+        """Wait for the next look, or for the file to be another one: a second at the least."""
         until = time.monotonic() + max(seconds, 1.0)
-        while self._file.exists() and time.monotonic() < until:
-            time.sleep(0.5)
+        time.sleep(1.0)
+        while self._look_of_file() == self._seen and time.monotonic() < until:
+            time.sleep(min(0.5, max(until - time.monotonic(), 0.0)))
+
+    def _look_of_file(self) -> tuple[int, int] | None:
+        """Return what changes when the file is replaced, or says that it ends."""
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size
 
 
 def main(file: Path, stands_by: bool = False) -> None:
@@ -139,21 +174,32 @@ def main(file: Path, stands_by: bool = False) -> None:
         log = os.open(file.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
-    try:
-        lock = file.with_suffix(".lock").open("a")
-    except OSError as error:
+    lock = open_lock(file)
+    if not lock:
         # Two that end the same machines do no harm; none does.
-        say(f"no lock: {error}")
+        say(f"no lock: neither {file.with_suffix('.lock')} nor {file} can be opened")
         Watch(file).run()
         return
     with lock:
-        if stands_by or _lock(lock):
+        if stands_by or take(lock):
             if stands_by:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            Watch(file, lock.fileno()).run()
+            Watch(file, lock).run()
 
 
-def _lock(lock: TextIO) -> bool:
+def open_lock(file: Path) -> TextIO | None:
+    """Open what shows others that somebody watches: where nothing can be written, what is there."""
+    lock = file.with_suffix(".lock")
+    with suppress(OSError):
+        return lock.open("a")
+    for path in (lock, file):
+        with suppress(OSError):
+            return path.open("r")
+    return None
+
+
+def take(lock: TextIO) -> bool:
+    """Hold the lock, unless another process watches."""
     for _ in range(TRIES):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -56,7 +56,11 @@ class Settings(Protocol):
 
     @property
     def max_seconds(self) -> float | None:
-        """How long they may be rented."""
+        """How long they may be rented.
+
+        A cloud that can end a machine by itself is told when by its `Fleet.launch`, beside the
+        process that watches; Lambda's API takes no end.
+        """
 
     def pinned(self) -> Mapping[str, str]:
         """Return the variables that mean the same from any directory, for whoever watches."""

@@ -24,13 +24,20 @@ from .fleet import GONE, Machine, cents_per_hour
 from .provider import Settings
 
 SOURCE = Path(__file__).resolve().parents[2]
-# A Python process is up by then, also on a machine that is busy.
-START_SECONDS = 20.0
+# A Python process is up by then, also on a machine that is very busy.
+START_SECONDS = 60.0
 SYSTEMCTL_SECONDS = 30.0
 LINGER = Path("/var/lib/systemd/linger")
 STAND_BY = "--stand-by"
 # What the process reads: the provider's name stands before it.
 FILE = "-meter.json"
+# In the place of the settings: there is nothing more to watch. It says so, for a file that is gone
+# may be all that somebody deletes, and is shorter than any settings, for a disk may be full.
+ENDED = "ended\n"
+
+
+class NoWatcher(OSError):
+    """No process watches the limits, although one was started for it."""
 
 
 def watch(file: Path, variables: Mapping[str, Any], wanted: Settings) -> bool:
@@ -52,16 +59,31 @@ def watch(file: Path, variables: Mapping[str, Any], wanted: Settings) -> bool:
         start_new_session=True,
     )
     until = time.monotonic() + START_SECONDS
-    while process.poll() is None and not lives(file) and time.monotonic() < until:
+    while not (lived := lives(file)) and process.poll() is None and time.monotonic() < until:
         time.sleep(0.02)
+    # Where nothing is left to watch it has ended well, and has said so by removing its file.
+    if not lived and not lives(file) and (process.poll() or file.exists()):
+        raise NoWatcher(
+            f"the process that watches max_hours and max_cost does not live{_status(process)}; "
+            f"see {file.with_suffix('.log')}"
+        )
     _stand_by(file)
     return True
 
 
+def _status(process: subprocess.Popen[bytes]) -> str:
+    status = process.poll()
+    return "" if status is None else f" (status {status})"
+
+
 def lives(file: Path) -> bool:
-    """Tell whether a process watches."""
+    """Tell whether a process watches: one that can make no lock holds what it reads instead."""
+    return any(map(_is_held, (file.with_suffix(".lock"), file)))
+
+
+def _is_held(path: Path) -> bool:
     try:
-        with file.with_suffix(".lock").open("r") as lock:
+        with path.open("r") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -71,13 +93,52 @@ def lives(file: Path) -> bool:
 
 
 def end(file: Path) -> None:
-    """Have nobody watch any more: whoever does sees that the file is gone."""
-    file.unlink(missing_ok=True)
+    """Have nobody watch any more: whoever does reads that it ends, and removes the file."""
+    if not lives(file):
+        file.unlink(missing_ok=True)
+    elif file.exists():
+        with file.open("r+") as handle:
+            # Over what stands there, which takes no new room.
+            handle.write(ENDED)
+            handle.truncate(len(ENDED))
+    else:
+        files.write(file, ENDED)
+    forget_unit(file)
+
+
+def forget_unit(file: Path) -> None:
+    """Have no unit stand by any more."""
     directory = _units()
-    if directory:
-        for path in (directory / "default.target.wants" / unit(file), directory / unit(file)):
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
+    if not directory:
+        return
+    links = directory / "default.target.wants" / unit(file)
+    if not links.is_symlink() and not (directory / unit(file)).exists():
+        return
+    # Not stopped: it may be the one that asks.
+    with suppress(OSError, subprocess.SubprocessError):
+        _systemctl("disable", unit(file))
+    for path in (links, directory / unit(file)):
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+    with suppress(OSError, subprocess.SubprocessError):
+        _systemctl("daemon-reload")
+
+
+def unwatched(file: Path, machines: Sequence[Machine], cloud: str) -> str:
+    """Return what to say of machines that others have rented, or we under another name.
+
+    What was kept of them may have ended with its container, and their watcher with it. None is
+    started from here: it would end what may be somebody else's.
+    """
+    living = [one for one in machines if one.status not in GONE]
+    if not living or lives(file):
+        return ""
+    owners = ", ".join(sorted({one.owner or "somebody" for one in living}))
+    return (
+        f"{len(living)} machines at ${cents_per_hour(living) / 100:.2f}/h, rented by {owners}; "
+        f"nobody watches from here; if they are yours, set {cloud}_owner to that, which has the "
+        "next command watch them, or run playbooks/teardown.yml with it, which ends them"
+    )
 
 
 def revive(
@@ -131,6 +192,10 @@ def unit_text(file: Path) -> str:
             "[Unit]",
             f"Description=End the machines of {file.parent.name} at max_hours and max_cost",
             "StartLimitIntervalSec=0",
+            # Asked before each start: without them it could only fail, again and again.
+            f"ConditionPathExists={_path(file)}",
+            f"ConditionPathExists={_path(SOURCE / 'vllm_ansible/provision/meter.py')}",
+            f"ConditionFileIsExecutable={_path(Path(sys.executable))}",
             "[Service]",
             f"Environment={_quoted(f'PYTHONPATH={SOURCE}')}",
             f"ExecStart={command}",
@@ -151,6 +216,11 @@ def _quoted(word: str) -> str:
     for character in '\\"':
         word = word.replace(character, f"\\{character}")
     return '"' + word.replace("%", "%%").replace("$", "$$") + '"'
+
+
+def _path(path: Path) -> str:
+    """Return a path as a condition takes it: whole, without quotes."""
+    return str(path).replace("%", "%%")
 
 
 def _units() -> Path | None:

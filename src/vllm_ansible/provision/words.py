@@ -79,14 +79,23 @@ def told(
     if lacking := wish.count + wish.spares - len(outcome.machines):
         parts.append(f"no capacity for {lacking} of {wish.spares} spares")
     if outcome.surplus:
-        slots = ", ".join(str(one.slot) for one in outcome.surplus)
-        parts.append(f"of no slot any more, and paid for: {slots}")
+        parts.append(_surplus(outcome))
     if watched:
         parts.append(f"the limits are watched from this machine: {watched[0].lower()}{watched[1:]}")
     if seconds_left is not None:
         parts.append(f"ended in {seconds_left / HOUR:.1f} h at the latest")
     values = {"machines": result["machines"], "cents_per_hour": outcome.cents_per_hour}
     return {**result, "evidence": _evidence("; ".join(parts), values)}
+
+
+def _surplus(outcome: Outcome) -> str:
+    """Return which machines nobody needs, those of a slot that has one already among them."""
+    kept = {one.slot for one in outcome.machines}
+    words = []
+    for one in outcome.surplus:
+        double = f" ({one.id}, beside the machine of that slot)" if one.slot in kept else ""
+        words.append(f"{one.slot}{double}")
+    return f"of no slot any more, and paid for: {', '.join(words)}"
 
 
 def all_unfit(cloud: Provider, machines: Sequence[Machine], rejected: Mapping[str, str]) -> str:
@@ -107,14 +116,32 @@ def all_unfit(cloud: Provider, machines: Sequence[Machine], rejected: Mapping[st
     )
 
 
-def not_ours_to_end(cloud: Provider, machines: Sequence[Machine], seconds: float) -> str:
-    """Return why it stops at machines that show no key and were not launched from here."""
-    names = ", ".join(f"slot {one.slot} ({one.id}, {one.address})" for one in machines)
-    return (
-        f"{names} showed no SSH key within {seconds:.0f} s; it was not launched from this state/, "
-        "and may serve: it is not ended for that; see that this machine may reach it "
-        f"({cloud.name}_ssh_from); playbooks/replace.yml gives it back by name"
+def not_ours_to_end(cloud: Provider, machines: Sequence[Machine], found: str = "") -> str:
+    """Return why it stops at machines that were found fit, or were not launched from here.
+
+    `found` is what is wrong with each, its status where nothing is said.
+    """
+    names = ", ".join(
+        f"slot {one.slot} ({one.id}, {one.address or 'no address'}) {found or f'is {one.status}'}"
+        for one in machines
     )
+    return (
+        f"{names}; it was found fit before, or was not launched from this state/, and it may "
+        f"serve: it is not ended for that; see it in {cloud.title}'s console, and that this "
+        f"machine may reach it ({cloud.name}_ssh_from); playbooks/replace.yml gives it back by name"
+    )
+
+
+def nobody_watches(error: OSError) -> dict[str, Any]:
+    """Return the result of a task that rents nothing, since nobody would end it in time."""
+    return {
+        "msg": "nothing more is rented: nobody watches max_hours and max_cost",
+        "expected": "a process on this machine that ends the machines on time",
+        "found": str(error),
+        "where": "the controller",
+        "fix": "correct what the log says and run the same command again; machines that are "
+        "rented already cost on: playbooks/teardown.yml ends them",
+    }
 
 
 def unwritten(error: OSError) -> dict[str, Any]:
@@ -235,3 +262,12 @@ def ended(cloud: Provider, done: Ended, cents: float, left: Sequence[Machine]) -
     cost = f"; the cluster has cost about ${cents / 100:.2f}" if cents else ""
     summary = f"{count}, none is listed any more{cost}{cloud.kept}"
     return {**result, "evidence": {"gate": "machines ended", "summary": summary, "values": result}}
+
+
+def others_left(done: Mapping[str, Any], refusal: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result of a task that has ended what was ours, and nothing of others."""
+    result = {name: value for name, value in done.items() if name != "evidence"}
+    count = len(done["ended"])
+    before = f"{count} machines ended; " if count else ""
+    still = f"; {done['msg']}" if done.get("failed") else ""
+    return {**result, **refusal, "failed": True, "msg": f"{before}{refusal['msg']}{still}"}

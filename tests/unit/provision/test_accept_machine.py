@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from vllm_ansible.provision.accepted import refuses_login
 
@@ -171,18 +174,37 @@ def test_what_is_kept_here_may_be_lost_once_the_machine_carries_its_mark(
     assert not looks["new"]["accepted"]
 
 
-def test_one_that_runs_processes_of_the_cluster_is_not_measured(play: Any, tmp_path: Path) -> None:
-    cluster = tmp_path / "cluster"
+@contextmanager
+def engine(cluster: Path) -> Iterator[None]:
+    """Run something in a cluster's directory, as an engine does."""
     cluster.mkdir()
-    engine = subprocess.Popen(["sleep", "300"], cwd=cluster)
+    process = subprocess.Popen(["sleep", "300"], cwd=cluster)
     try:
-        task = accept(cluster_dirs=[str(cluster)])
-        look = play([task], {"one": rented("a")}, place(tmp_path, spoilt()))["look"]
+        yield
     finally:
-        engine.kill()
-        engine.wait()
-    assert look["accepted"]
-    assert look["told"] == "runs 1 processes of this cluster: not measured"
+        process.kill()
+        process.wait()
+
+
+def test_one_that_runs_processes_of_the_cluster_is_not_measured(play: Any, tmp_path: Path) -> None:
+    node = rented("12-0-node")
+    # A node of an allocation: nobody says who launched it, and it keeps no mark.
+    del node["provision_machine"]["launched_here"]
+    cluster = tmp_path / "cluster"
+    with engine(cluster):
+        task = accept(cluster_dirs=[str(cluster)])
+        hosts = {"one": rented("a"), "node": node}
+        looks = play([task], hosts, place(tmp_path, spoilt())).tasks["look"]
+    for look in looks.values():
+        assert look["accepted"]
+        assert look["told"] == "runs 1 processes of this cluster: not measured"
+
+
+def test_the_stage_looks_for_what_serves_on_a_node_of_an_allocation() -> None:
+    for name in ("slurm", "rented"):
+        tasks = yaml.safe_load((ROOT / f"roles/provision/tasks/{name}.yml").read_text())
+        (look,) = [one["accept_machine"] for one in tasks if "accept_machine" in one]
+        assert look["cluster_dirs"] == ["{{ provision_head_dir }}"]
 
 
 def test_a_node_of_an_allocation_is_measured_and_keeps_no_mark(play: Any, tmp_path: Path) -> None:

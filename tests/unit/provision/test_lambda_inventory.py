@@ -18,7 +18,7 @@ import yaml
 from tests.emulators.lambda_account import Account
 from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
-from vllm_ansible.provision.watcher import lives
+from vllm_ansible.provision.watcher import end, lives
 
 ROOT = Path(__file__).parents[3]
 
@@ -198,8 +198,24 @@ def test_every_command_says_first_that_nobody_watches_the_limits(site: Site) -> 
         assert lives(meter)
         assert "limits" not in site.run().stderr
     finally:
-        meter.unlink(missing_ok=True)
+        end(meter)
         until = time.monotonic() + 20
         while lives(meter):
             assert time.monotonic() < until
             time.sleep(0.05)
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_hours": 9}])
+def test_machines_of_another_name_are_said_with_price_and_owner(
+    site: Site, limits: dict[str, int]
+) -> None:
+    """As after the end of a container that rented them, with its state/ and its watcher."""
+    site.variables |= limits
+    for slot in (0, 1):
+        tags = launch(site, slot)["tags"]
+        tags.append({"key": "vllm-ansible:owner", "value": "root@container-1"})
+    told = " ".join(site.run().stderr.split())
+    assert "2 machines at $2.98/h, rented by root@container-1; nobody watches from here" in told
+    assert "set lambda_owner" in told and "teardown.yml" in told
+    # They may be somebody else's.
+    assert not lives(site.directory / "state/r1/lambda-meter.json")

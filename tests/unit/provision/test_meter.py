@@ -65,7 +65,7 @@ def test_nothing_is_spent_where_nothing_is_rented(tmp_path: Path) -> None:
 def watched(world: World) -> Iterator[Watched]:
     made = Watched(world)
     yield made
-    made.file.unlink(missing_ok=True)
+    made.end()
     made.wait()
 
 
@@ -92,6 +92,16 @@ def test_machines_end_within_a_second_of_a_limit_that_comes_later(watched: Watch
     assert watched.world.slots == []
 
 
+def test_machines_of_others_are_left_to_their_own_watcher(watched: Watched) -> None:
+    other = list(watched.world.cloud.account.instances.values())[1]
+    for tag in other["tags"]:
+        if tag["key"] == "vllm-ansible:owner":
+            tag["value"] = "bob@elsewhere"
+    assert watched.watch(max_hours=0.5)
+    watched.wait()
+    assert watched.world.slots == ["r1-1"]
+
+
 def test_it_ends_with_the_last_machine(watched: Watched) -> None:
     fleet = watched.world.fleet()
     fleet.end(fleet.machines())
@@ -99,13 +109,16 @@ def test_it_ends_with_the_last_machine(watched: Watched) -> None:
     watched.wait()
 
 
-def test_it_ends_with_its_file(watched: Watched) -> None:
+def test_it_ends_when_its_file_says_so(watched: Watched) -> None:
     assert watched.watch(max_hours=9)
-    until = time.monotonic() + 20
-    while not watched.runs:
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    watched.file.unlink()
+    watched.end()
+    watched.wait(5)
+    assert watched.world.slots == ["r1-0", "r1-1"]
+
+
+def test_limits_that_are_removed_are_watched_no_more(watched: Watched) -> None:
+    assert watched.watch(max_hours=9)
+    assert not watched.watch()
     watched.wait(5)
     assert watched.world.slots == ["r1-0", "r1-1"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 from pathlib import Path
@@ -126,6 +127,45 @@ def test_what_this_state_has_launched_is_ours_whatever_this_machine_is_called(
     assert site.paid_for == ([] if state == "absent" else ["r1-0", "r1-1"])
 
 
+def tag(instance: dict[str, Any], **values: str | None) -> None:
+    """Give a machine other tags, or none."""
+    names = {f"vllm-ansible:{name}": value for name, value in values.items()}
+    kept = [one for one in instance["tags"] if one["key"] not in names]
+    more = [{"key": name, "value": value} for name, value in names.items() if value]
+    instance["tags"] = [*kept, *more]
+
+
+def test_teardown_ends_what_is_ours_and_names_what_is_not(site: Site) -> None:
+    site(machines("rent"))
+    ours, other = site.cloud.account.instances.values()
+    # Of before state/ had an id, from a container of another name: this state/ knows it.
+    tag(ours, owner="ann@container-1", state=None)
+    tag(other, owner="bob@elsewhere", state="of-another")
+    told = site(machines("end", state="absent"))["end"]
+    assert told["failed"] and told["changed"]
+    assert [one["id"] for one in told["ended"]] == [ours["id"]]
+    assert told["msg"].startswith(
+        "1 machines ended; the machines of cluster r1 were rented by bob@elsewhere"
+    )
+    assert f"{other['id']} (bob@elsewhere, $1.49/h)" in told["found"]
+    assert site.paid_for == ["r1-1"]
+    again = site(machines("end", state="absent"))["end"]
+    assert again["failed"] and again["ended"] == [] and site.paid_for == ["r1-1"]
+
+
+def test_what_is_kept_here_makes_no_machine_of_others_ours(site: Site) -> None:
+    """It is written down what they cost, too, by each command that sees them."""
+    site(machines("rent"))
+    first, second = site.cloud.account.instances.values()
+    (site.directory / "state/r1/lambda-ledger.json").unlink()
+    for one in (first, second):
+        tag(one, owner="bob@elsewhere", state=None)
+    for _ in range(2):
+        told = site(machines("end", state="absent"))["end"]
+        assert told["failed"] and told["ended"] == []
+    assert site.paid_for == ["r1-0", "r1-1"]
+
+
 def test_an_owner_that_is_set_holds_from_any_container(site: Site) -> None:
     site(machines("rent"), lambda_owner="team-a")
     # Another container, and nothing kept.
@@ -144,7 +184,7 @@ def test_a_fresh_clone_ends_no_machine_that_shows_no_key(site: Site) -> None:
     keyscan.write_text(f"#!/bin/sh\ncase $* in *198.51.100.1) exit;; esac\n{KEYSCAN[10:]}")
     told = site(machines("again", ssh_seconds=0))["again"]
     assert told["failed"]
-    assert "was not launched from this state/, and may serve: it is not ended" in told["msg"]
+    assert "was not launched from this state/, and it may serve: it is not ended" in told["msg"]
     assert site.paid_for == ["r1-0", "r1-1"]
     assert site.cloud.writes.count("/api/v1/instance-operations/terminate") == 0
 
@@ -153,6 +193,18 @@ def test_a_full_disk_is_said_before_anything_is_rented(site: Site) -> None:
     (site.directory / "state").write_text("no directory")
     told = site(machines("rent"), max_hours=2)["rent"]
     assert told["failed"] and told["msg"].startswith("nothing more is rented: ")
+    assert site.cloud.writes == []
+
+
+def test_nothing_is_rented_where_nobody_would_watch(site: Site) -> None:
+    lock = site.directory / "state/r1/lambda-meter.lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("w") as reader:
+        # As whoever reads it for a backup may: the process finds it held, and ends.
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        told = site(machines("rent"), max_hours=2)["rent"]
+    assert told["failed"] and "nobody watches max_hours and max_cost" in told["msg"]
+    assert "does not live (status 0)" in told["found"] and "teardown.yml" in told["fix"]
     assert site.cloud.writes == []
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
 import signal
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vllm_ansible.provision import watcher
+from vllm_ansible.provision import clock, meter, watcher
 from vllm_ansible.provision.fleet import Machine
 from vllm_ansible.provision.lambda_cluster import LambdaCluster
 from vllm_ansible.provision.lambda_settings import settings
@@ -33,7 +38,7 @@ def _until(so: Callable[[], bool], watched: Watched, seconds: float = 30) -> Non
 
 
 def _end(watched: Watched) -> None:
-    watched.file.unlink(missing_ok=True)
+    watched.end()
     _until(lambda: not watched.processes, watched)
 
 
@@ -95,6 +100,124 @@ def test_what_was_kept_may_be_lost_while_machines_run(world: World) -> None:
     shutil.rmtree(watched.file.parents[1])
     _until(lambda: world.slots == [], watched)
     _until(lambda: not watched.processes, watched)
+
+
+def test_a_file_that_is_deleted_alone_is_no_teardown(world: World) -> None:
+    """`rm -rf state` deletes the files first, and the directory at its end."""
+    watched = Watched(world)
+    watched.watch(max_hours=SOON)
+    watched.file.unlink()
+    watched.file.with_suffix(".lock").unlink()
+    # It is there again, and so is the lock that shows that somebody watches.
+    _until(lambda: watched.file.exists() and watched.runs, watched)
+    _until(lambda: world.slots == [], watched)
+    _until(lambda: not watched.processes, watched)
+    assert not watched.file.exists()
+
+
+def test_a_look_is_a_second_apart_where_nothing_can_be_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(world)
+    watched.file.parent.mkdir(parents=True)
+    variables = watched.variables(max_hours=9)
+    watched.file.write_text(json.dumps(variables))
+    looks: list[float] = []
+
+    def look(*_: Any) -> bool:
+        looks.append(time.monotonic())
+        shutil.rmtree(watched.file.parents[1], ignore_errors=True)
+        # A file where the directory belongs: for root too.
+        watched.file.parents[1].write_text("")
+        return len(looks) < 3
+
+    monkeypatch.setattr(meter, "look", look)
+    monkeypatch.setattr(meter, "LOOK_SECONDS", 1.0)
+    meter.Watch(watched.file).run()
+    assert all(later - former >= 1.0 for former, later in pairwise(looks))
+
+
+def test_a_watcher_that_dies_at_once_is_an_error(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(world)
+    monkeypatch.setattr(
+        watcher, "_command", lambda _: [sys.executable, "-c", "raise SystemExit(3)"]
+    )
+    with pytest.raises(watcher.NoWatcher, match=r"does not live \(status 3\)"):
+        watched.watch(max_hours=9)
+    variables = watched.variables(max_hours=9)
+    wanted = settings(variables, "here")
+    told = watcher.revive(watched.file, _machines(watched), variables, wanted)
+    assert "no watcher can be started: the process that watches" in told
+    # One that ends well and watches nothing is none either.
+    monkeypatch.setattr(watcher, "_command", lambda _: [sys.executable, "-c", ""])
+    with pytest.raises(watcher.NoWatcher):
+        watched.watch(max_hours=9)
+
+
+def test_without_a_lock_of_its_own_one_watcher_is_enough(world: World) -> None:
+    watched = Watched(world)
+    # It can be opened by nobody, root neither.
+    watched.file.with_suffix(".lock").mkdir(parents=True)
+    try:
+        assert watched.watch(max_hours=9) and watched.watch(max_hours=9)
+        assert watcher.lives(watched.file)
+        _until(lambda: len(watched.processes) == 1, watched)
+    finally:
+        _end(watched)
+    assert not watcher.lives(watched.file)
+
+
+HOLDER = """
+import fcntl, os, signal, sys
+lock = open(sys.argv[1], "a+")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print("held", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@contextmanager
+def _suspended(lock: Path) -> Iterator[None]:
+    """Hold a lock in a process that is suspended, as by Ctrl-Z."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    argv = [sys.executable, "-c", HOLDER, str(lock)]
+    holder = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout and holder.stdout.readline() == "held\n"
+        yield
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def test_a_suspended_run_keeps_no_machine_past_the_limit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(world)
+    monkeypatch.setattr(meter, "HELD_SECONDS", 2.0)
+    monkeypatch.setattr(meter, "LOOK_SECONDS", 1.0)
+    watched.file.parent.mkdir(parents=True)
+    watched.file.write_text(json.dumps(watched.variables(max_hours=1 + 1 / HOUR)))
+    watch = meter.Watch(watched.file)
+    thread = threading.Thread(target=watch.run)
+    with _suspended(watched.file.parent / "lambda.lock"):
+        thread.start()
+        _until(lambda: world.slots == [], watched, 60)
+        # It may go on, and launch another one: somebody watches until it has let go.
+        thread.join(3)
+        assert thread.is_alive() and watched.file.exists()
+    thread.join(20)
+    assert not thread.is_alive() and not watched.file.exists()
+
+
+def test_who_is_suspended_in_the_clock_keeps_nobody_from_asking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "_HELD_SECONDS", 0.5)
+    with _suspended(tmp_path / "clock"):
+        assert clock.Clock(tmp_path / "clock", {"request": 0.0}).turn("request") == 0.0
 
 
 def _machines(watched: Watched) -> list[Machine]:
@@ -174,13 +297,30 @@ def test_a_unit_stands_by_where_the_user_has_a_systemd(
             "--user daemon-reload",
             f"--user enable --now --no-block {name}",
         ]
-        assert "Restart=on-failure" in unit.read_text()
+        text = unit.read_text()
+        assert "Restart=on-failure" in text
+        # Without file or source it could only fail, every ten seconds for ever.
+        assert f"ConditionPathExists={watched.file}" in text
+        assert f"ConditionPathExists={watcher.SOURCE}/vllm_ansible/provision/meter.py" in text
         monkeypatch.setattr(watcher, "LINGER", tmp_path)
         assert "loginctl enable-linger" in watcher.after_reboot(watched.file)
     finally:
         watcher.end(watched.file)
         _until(lambda: not watched.processes, watched)
     assert not unit.exists()
+    assert systemd.read_text().splitlines()[2:] == [
+        f"--user disable {name}",
+        "--user daemon-reload",
+    ]
+
+
+def test_a_watcher_that_ends_leaves_no_unit(world: World, systemd: Path, tmp_path: Path) -> None:
+    watched = Watched(world)
+    watched.watch(max_hours=0.5)
+    _until(lambda: not watched.processes, watched)
+    assert world.slots == []
+    assert list((tmp_path / "config/systemd/user").glob("*.service")) == []
+    assert f"--user disable {watcher.unit(watched.file)}" in systemd.read_text().splitlines()
 
 
 def test_the_unit_is_one_that_systemd_takes_whatever_the_path(tmp_path: Path) -> None:

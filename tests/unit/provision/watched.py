@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_ansible.provision.lambda_settings import settings
-from vllm_ansible.provision.watcher import watch
+from vllm_ansible.provision.watcher import end, watch
 
 from .world import EAST, GH200, World
 
@@ -41,8 +41,14 @@ class Watched:
             "lambda_endpoint": self.world.cloud.url,
             "lambda_request_seconds": 0,
             "node_count": 2,
+            # As the world's machines are tagged.
+            "lambda_owner": "ann@here",
             **more,
         }
+
+    def end(self) -> None:
+        """Have nobody watch any more, whatever is rented."""
+        end(self.file)
 
     def watch(self, **more: Any) -> bool:
         variables = self.variables(**more)
