@@ -76,6 +76,8 @@ class ActionModule(ActionBase):
                 "answer": verdict["answer"],
                 "reasoning": verdict.get("reasoning", ""),
                 "seconds": verdict["seconds"],
+                # Of an engine that served already nothing was seen of its start.
+                **({"start_seconds": verdict["start"]} if verdict.get("start") else {}),
                 "attention": _attention(verdict.get("attention") or {}),
                 "memory": beside(engine.get("estimate") or {}, verdict.get("figures") or {}),
             }

@@ -26,9 +26,16 @@ options:
     type: bool
     default: false
   silence_seconds:
-    description: Give up when the log says nothing new for this long.
+    description:
+      - Give up when the log says nothing new for this long. While compilers that the engine has
+        started on this host take processor time, silence is not counted.
     type: float
     default: 180
+  compile_seconds:
+    description:
+      - Give up all the same when compilers work for this long without a new line in the log.
+    type: float
+    default: 1800
 """
 
 EXAMPLES = r"""
@@ -52,15 +59,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from vllm_ansible.engine_start import FIRST_ANSWER, Start
 from vllm_ansible.layouts.printed import joined
 from vllm_ansible.node.process import told
-from vllm_ansible.progress import Silence
 from vllm_ansible.record.progress import Progress
 
 # A log file tells nobody that it has grown: it has to be looked at.
 POLL_SECONDS = 1.0
-# From here on the console says for how long it has been quiet, long before giving up.
-QUIET_SECONDS = 60
 
 
 class ActionModule(ActionBase):
@@ -78,6 +83,7 @@ class ActionModule(ActionBase):
                 "completion": {"type": "dict", "required": True},
                 "serving": {"type": "bool", "default": False},
                 "silence_seconds": {"type": "float", "default": 180},
+                "compile_seconds": {"type": "float", "default": 1800},
             }
         )
         verdict = self._serving(wanted, task_vars) or self._follow(wanted, task_vars)
@@ -92,9 +98,8 @@ class ActionModule(ActionBase):
 
     def _follow(self, wanted: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         progress = Progress(Display(), "serve", f"start of {wanted['engine']}")
-        silence = Silence(wanted["silence_seconds"], time.monotonic())
-        phase: dict[str, Any] = {"name": "starting", "done": 0, "total": 0}
-        offset, heard, last_line = -1, 0, ""
+        start = Start(wanted["silence_seconds"], wanted["compile_seconds"], time.monotonic())
+        offset, since, last_line = -1, -1.0, ""
         figures: dict[str, float] = {}
         attention: dict[str, list[str]] = {}
         while True:
@@ -104,15 +109,16 @@ class ActionModule(ActionBase):
                     **wanted["look"],
                     "process": wanted["process"],
                     "offset": offset,
+                    "phase": start.phase["name"],
+                    "since": since,
                     "health_url": f"{wanted['url']}/health",
                 },
                 task_vars=task_vars,
             )
             if look.get("failed"):
                 return dict(look)
-            offset = look["offset"]
-            heard += look["news"]
-            phase = look["phase"] or phase
+            offset, since = look["offset"], look["at"]
+            start.observe(look, time.monotonic())
             last_line = (look["lines"] or [last_line])[-1]
             figures = joined(figures, look.get("figures") or {})
             for kind, names in (look.get("attention") or {}).items():
@@ -120,20 +126,19 @@ class ActionModule(ActionBase):
             if look["running"] and look["healthy"]:
                 progress.show(f"{wanted['engine']}: first answer", phase="answering")
                 printed = {"figures": figures, "attention": attention}
-                return {**self._answer(wanted, task_vars), **printed}
+                answer = self._answer(wanted, task_vars)
+                return {**answer, **printed, "start": _seconds(start, answer)}
             if self._task.check_mode:
                 return {"ready": True, "waited": False}
             if not look["running"]:
                 ended = told(wanted["process"], look["why"])
-                return _not_ready(wanted, f"{ended} while {phase['name']}", last_line)
+                return _not_ready(wanted, f"{ended} while {start.phase['name']}", last_line)
             for other, why in (look.get("ended") or {}).items():
-                found = f"{told(other, why)} while {wanted['process']} was {phase['name']}"
+                found = f"{told(other, why)} while {wanted['process']} was {start.phase['name']}"
                 return _not_ready(wanted, found, last_line)
-            quiet = silence.observe((heard, phase["name"], phase["done"]), time.monotonic())
-            if silence.broken(time.monotonic()):
-                found = f"nothing new for {quiet:.0f} s while {phase['name']}"
+            if found := start.given_up(time.monotonic()):
                 return {**_not_ready(wanted, found, last_line), "silent": True}
-            _show(progress, wanted["engine"], phase, quiet)
+            _show(progress, wanted["engine"], start)
             time.sleep(POLL_SECONDS)
 
     def _answer(self, wanted: dict[str, Any], task_vars: Any) -> dict[str, Any]:
@@ -158,15 +163,21 @@ class ActionModule(ActionBase):
         }
 
 
-def _show(progress: Progress, engine: str, phase: dict[str, Any], quiet: float) -> None:
-    """Put the phase on the cluster's one line, and how long it has been quiet."""
-    text = f"{engine}: {phase['name']}"
-    if quiet > QUIET_SECONDS:
-        text += f", nothing new for {quiet // 10 * 10:.0f} s"
-    if phase["total"]:
-        progress.show(text, phase["done"], phase["total"], phase=phase["name"])
+def _show(progress: Progress, engine: str, start: Start) -> None:
+    """Put the phase on the cluster's one line, and how long it has been quiet or compiles."""
+    text, name = f"{engine}: {start.words()}", start.phase["name"]
+    if start.phase["total"]:
+        progress.show(text, start.phase["done"], start.phase["total"], phase=name)
     else:
-        progress.show(text, phase=text)
+        # Seconds and numbers of compilers are no news on a console where lines are only added.
+        progress.show(text, phase=name if start.compilers else text)
+
+
+def _seconds(start: Start, answer: dict[str, Any]) -> dict[str, float]:
+    """Return what the start has taken its time for, nothing of an engine that did not answer."""
+    if not answer.get("ready"):
+        return {}
+    return {**start.seconds(), FIRST_ANSWER: round(answer["seconds"], 1)}
 
 
 def _not_ready(wanted: dict[str, Any], found: str, last_line: str) -> dict[str, Any]:

@@ -31,6 +31,16 @@ options:
     description: Read at most this much, from the end.
     type: int
     default: 131072
+  phase:
+    description: The phase at the moment O(since), as the look of that moment told.
+    type: str
+    default: starting
+  since:
+    description:
+      - From when on C(spans) are told, in seconds of this host's clock. -1 is the start of the
+        process.
+    type: float
+    default: -1
   health_url:
     description: Address that answers once the server listens. Empty asks nothing.
     type: str
@@ -67,6 +77,21 @@ phase:
   description: Name, done and total of the newest phase in the text, empty when it names none.
   type: dict
   returned: success
+at:
+  description: When this look was, in seconds of this host's clock.
+  type: float
+  returned: success
+spans:
+  description: Seconds of each phase between O(since) and now, by its name.
+  type: dict
+  returned: success
+compilers:
+  description:
+    - Compilers that processes of the engine have started on this host and that run now, each with
+      C(pid), C(started), C(command) and C(ticks), processor time in units of the kernel's clock.
+  type: list
+  elements: dict
+  returned: success
 lines:
   description: The newest lines, states of a progress bar folded into one.
   type: list
@@ -94,6 +119,8 @@ ended:
   returned: success
 """
 
+import time
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.completion import status_of
 from ansible.module_utils.vllm_ansible.node.engine_log import (
@@ -101,11 +128,13 @@ from ansible.module_utils.vllm_ansible.node.engine_log import (
     figures,
     last_phase,
     news,
+    spans,
     tail,
 )
 from ansible.module_utils.vllm_ansible.node.log_file import end_of
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
 from ansible.module_utils.vllm_ansible.node.processes import looks, others_ended
+from ansible.module_utils.vllm_ansible.node.watchdog.compiling import compilers
 
 
 def main() -> None:
@@ -117,11 +146,14 @@ def main() -> None:
             "process": {"type": "str", "required": True},
             "offset": {"type": "int", "default": -1},
             "max_bytes": {"type": "int", "default": 131072},
+            "phase": {"type": "str", "default": "starting"},
+            "since": {"type": "float", "default": -1},
             "health_url": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
     wanted = module.params
+    now = time.time()
     try:
         records = looks(wanted["cluster_dir"], wanted["cluster"], module.run_command)
     except ProcessError as error:
@@ -135,6 +167,9 @@ def main() -> None:
             why="it was never started",
             offset=0,
             phase={},
+            at=now,
+            spans={},
+            compilers=[],
             lines=[],
             news=0,
             figures={},
@@ -146,6 +181,9 @@ def main() -> None:
     data, first = end_of(seen["log"], start, wanted["max_bytes"])
     text = data.decode(errors="replace")
     phase = last_phase(text)
+    began = (seen["started_at"] or now) if wanted["since"] < 0 else wanted["since"]
+    # A rank of Ray is none of the server's own processes, but one of the engine's.
+    own = [name for name, one in records.items() if one["engine"] == seen["engine"]]
     module.exit_json(
         changed=False,
         running=seen["running"],
@@ -154,6 +192,12 @@ def main() -> None:
         why=seen["why"],
         offset=first + len(data),
         phase=phase._asdict() if phase else {},
+        at=now,
+        spans=spans(text, wanted["phase"], began, now),
+        compilers=[
+            {name: getattr(one, name) for name in ("pid", "started", "command", "ticks")}
+            for one in compilers(wanted["cluster_dir"], own)
+        ],
         lines=tail(text),
         news=news(text),
         figures=figures(text),

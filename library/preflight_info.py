@@ -57,6 +57,16 @@ options:
         An empty one is the user of this module; only root can be another.
     type: dict
     default: {}
+  environment:
+    description: The engine's environment, in which kernels are looked for. Empty is none.
+    type: str
+    default: ""
+  programs:
+    description:
+      - The variables C(PATH), C(CUDA_HOME) and C(CUDA_PATH) of each engine, by its name. What its
+        kernels are compiled with is looked for by them.
+    type: dict
+    default: {}
   write:
     description: Whether writes are tried at all. They never are in check mode.
     type: bool
@@ -83,7 +93,7 @@ RETURN = r"""
 look:
   description:
     - What was found, in the sections C(system), C(limits), C(memory), C(data_plane), C(rdma),
-      C(storage) and, with accelerators, C(devices). Sizes are in bytes.
+      C(storage) and, with accelerators, C(devices) and C(kernels). Sizes are in bytes.
     - C(running) are the processes of the cluster.
   type: dict
   returned: success
@@ -107,6 +117,8 @@ def main() -> None:
             "peers": {"type": "dict", "default": {}},
             "directories": {"type": "dict", "default": {}},
             "write_as": {"type": "dict", "default": {}},
+            "environment": {"type": "str", "default": ""},
+            "programs": {"type": "dict", "default": {}},
             "write": {"type": "bool", "default": True},
         },
         supports_check_mode=True,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+import time
+from typing import NamedTuple, Optional
 
 
 class Phase(NamedTuple):
@@ -14,20 +15,53 @@ class Phase(NamedTuple):
     total: int
 
 
+KERNELS, GRAPHS = "compiling kernels", "compiling graphs"
+
 # In the order a start goes through them; the last line of a log that matches any of these tells.
-# Read from vLLM 0.32.0; tqdm bars end with a carriage return, not with a newline.
+# Read from vLLM 0.32.0, FlashInfer 0.7.0.post1 (0.6.6 compiles without a line) and tilelang's
+# jit/kernel.py; Triton compiles without a line. tqdm bars end with a carriage return, not with a
+# newline.
 _PHASES = [
     (re.compile(r"vLLM API server version|Initializing a V\d+ LLM|non-default args"), "starting"),
     (re.compile(r"Waiting for creating a placement group"), "waiting for Ray to place the ranks"),
     (re.compile(r"world_size=\d+ rank=\d+|Connecting to existing Ray"), "connecting ranks"),
     (re.compile(r"Starting to load model|Loading model from"), "loading"),
     (re.compile(r"[Cc]heckpoint shards?:.*?(\d+)/(\d+)"), "loading shards"),
-    (re.compile(r"Loading weights took|Model loading took"), "profiling"),
-    (re.compile(r"[Cc]ompil.* graph|torch\.compile takes|Warming up model"), "compiling"),
+    (
+        re.compile(r"Loading weights took|Model loading took|torch\.compile took .* in total"),
+        "profiling",
+    ),
+    (
+        re.compile(
+            r"[Cc]ompil.* graph|Starting torch\.compile|torch\.compile takes|Warming up model"
+        ),
+        GRAPHS,
+    ),
+    (re.compile(r"KV cache size"), "warming up"),
+    (
+        re.compile(
+            r"Building JIT module \S+|TileLang begins to compile kernel"
+            r"|Warming up CuTeDSL compile_units"
+        ),
+        KERNELS,
+    ),
+    (
+        re.compile(
+            r"(?:DeepGEMM warmup|JIT kernel warmup \(\d+ compile keys\)|Compiling CuTeDSL kernels):"
+            r".*?(\d+)/(\d+)"
+        ),
+        KERNELS,
+    ),
+    (re.compile(r"JIT kernel warmup finished"), "warming up"),
     (re.compile(r"Capturing (?:CUDA|cuda) ?graphs?.*?(\d+)/(\d+)"), "capturing graphs"),
-    (re.compile(r"KV cache size|init engine \(profile"), "starting the server"),
+    (re.compile(r"init engine \(profile"), "starting the server"),
     (re.compile(r"Application startup complete|Starting vLLM (?:API )?server"), "listening"),
 ]
+
+# How vLLM dates a line, and how FlashInfer and tilelang do.
+_STAMP = re.compile(
+    r"\b(?:DEBUG|INFO|WARNING|ERROR) (\d\d-\d\d \d\d:\d\d:\d\d) |^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)"
+)
 
 # Said again and again while nothing moves: v1/../shm_broadcast.py and ray_utils.py of vLLM, and
 # Ray's autoscaler. They are no sign of progress.
@@ -101,6 +135,42 @@ def last_phase(text: str) -> Phase | None:
         if phase:
             return phase
     return None
+
+
+def spans(text: str, phase: str, began: float, until: float) -> dict[str, float]:
+    """Return the seconds of each phase that a text tells of, from one moment to another.
+
+    phase: the one at the begin. A line without a date is as old as the one before it.
+    """
+    found: dict[str, float] = {}
+    at = moment = began
+    for line in lines(text):
+        dated = _moment(line, until)
+        if dated is not None:
+            moment = min(max(moment, dated), until)
+        told = phase_of(line)
+        if told and told.name != phase:
+            found[phase] = found.get(phase, 0.0) + moment - at
+            phase, at = told.name, moment
+    found[phase] = found.get(phase, 0.0) + until - at
+    return {name: round(seconds, 3) for name, seconds in found.items() if seconds > 0}
+
+
+def _moment(line: str, until: float) -> Optional[float]:
+    """Return when a line was written; vLLM's dates lack the year, so it is the last such day."""
+    found = _STAMP.search(line)
+    if found is None:
+        return None
+    year = time.localtime(until).tm_year
+    try:
+        if found[2]:
+            return time.mktime(time.strptime(found[2], "%Y-%m-%d %H:%M:%S"))
+        read = time.mktime(time.strptime(f"{year}-{found[1]}", "%Y-%m-%d %H:%M:%S"))
+        if read > until + 86400:
+            return time.mktime(time.strptime(f"{year - 1}-{found[1]}", "%Y-%m-%d %H:%M:%S"))
+    except (ValueError, OverflowError):
+        return None
+    return read
 
 
 def tail(text: str, count: int = 40) -> list[str]:

@@ -59,7 +59,10 @@ def _ready(waits: list[Wait]) -> dict[str, Any]:
         }
         for wait in ordered
     ]
-    return {**first, "ranks": ranks}
+    # They wait for each other: the start of the engine is that of the rank that took longest.
+    starts: list[Mapping[str, float]] = [wait.get("start") or {} for wait in ordered]
+    longest = max(starts, key=lambda one: sum(one.values()))
+    return {**first, "ranks": ranks, **({"start": longest} if longest else {})}
 
 
 def _unready(missing: list[Wait]) -> dict[str, Any]:

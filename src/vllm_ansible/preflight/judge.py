@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from vllm_ansible.preflight import devices, network, rdma, room, storage, system, versions
+from vllm_ansible.preflight import (
+    devices,
+    kernels,
+    network,
+    rdma,
+    room,
+    storage,
+    system,
+    versions,
+)
 from vllm_ansible.preflight.check import (
     ACCEPTED,
     EVERYWHERE,
@@ -20,7 +29,7 @@ from vllm_ansible.preflight.check import (
 )
 from vllm_ansible.preflight.repairs import hosts_of
 
-PARTS = (versions, system, devices, room, network, rdma, storage)
+PARTS = (versions, system, kernels, devices, room, network, rdma, storage)
 CHECKS: tuple[Check, ...] = tuple(check for part in PARTS for check in part.CHECKS)
 # The worst of a check's rows is what the check comes to.
 ORDER = (FAIL, ACCEPTED, WARN, PASS, SKIPPED)

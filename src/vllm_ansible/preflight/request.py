@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm_ansible.inventory.site_host import supervisor_dir
+from vllm_ansible.node import process
 from vllm_ansible.planner.processes import LIMITS
 from vllm_ansible.preflight.storage import CACHE
 
@@ -18,6 +19,8 @@ CACHE_VARIABLES = (
     "VLLM_CACHE_ROOT",
     "XDG_CACHE_HOME",
 )
+# By these an engine finds what its kernels are compiled with.
+PROGRAM_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "PATH")
 # cu12 wheels carry the major release in the name, later ones do not.
 RUNTIME = re.compile(r"^nvidia-cuda-runtime(?:-cu\d+)?==(\d+\.\d+)", re.MULTILINE)
 
@@ -34,13 +37,35 @@ def caches(cluster_dir: str, engines: Sequence[Mapping[str, Any]]) -> dict[str, 
     return found
 
 
+def programs(
+    host: Mapping[str, Any], engines: Sequence[Mapping[str, Any]], environment: str
+) -> dict[str, dict[str, str]]:
+    """Return the variables by which each engine finds programs on a host, by its name."""
+    site = dict(host.get("site_environment") or {})
+    usual = {**site, "PATH": f"{environment}/bin:{site.get('PATH', process.PATH)}"}
+    found = {}
+    for engine in engines:
+        variables = {**usual, **(engine.get("environment") or {})}
+        found[str(engine["name"])] = {
+            name: str(variables[name]) for name in PROGRAM_VARIABLES if name in variables
+        }
+    return found
+
+
 def request(
     host: Mapping[str, Any],
     hosts: Sequence[Mapping[str, Any]],
     engines: Sequence[Mapping[str, Any]],
     cluster: str,
+    installed: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the options of preflight_info for one host; hosts are the site_host of all."""
+    """Return the options of preflight_info for one host; hosts are the site_host of all.
+
+    installed: the engine's environment. What an image holds is not looked at.
+    """
+    own = installed or {}
+    shown = not own.get("image") and not own.get("apptainer")
+    environment = str(own.get("directory", "")) if shown else ""
     kept = caches(str(host["cluster_dir"]), engines)
     service = str(host["service_user"]) if host["privileges"] == "root" else ""
     # Those who install write the first two, the service writes the others.
@@ -61,6 +86,8 @@ def request(
             **kept,
         },
         "write_as": writers,
+        "environment": environment,
+        "programs": programs(host, engines, environment),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import ChainableUndefined, Environment, PackageLoader
 from markupsafe import Markup, escape
 
+from vllm_ansible.engine_start import CAUSES, FIRST_ANSWER
 from vllm_ansible.layouts.picture import of_plan
 from vllm_ansible.sweep.figure import figure as sweep_figure
 from vllm_ansible.sweep.table import rows as sweep_rows
@@ -63,6 +64,7 @@ def render(summary: Summary) -> str:
         engines=engines(summary),
         # Drawn here, of numbers and of names that are escaped.
         memory=Markup(of_plan(_mappings(summary.plan.get("engines")))),  # noqa: S704 see above
+        starts=starts(summary),
         links=links(summary),
         sweep=sweep(summary),
         hosts=hosts(summary),
@@ -115,6 +117,25 @@ def engines(summary: Summary) -> list[dict[str, Any]]:
         }
         for name in names
     ]
+
+
+def starts(summary: Summary) -> dict[str, Any]:
+    """Return the causes for which starts took their time, and each engine's seconds by cause."""
+    found = {
+        name: {cause: one for cause, one in seconds.items() if isinstance(one, int | float)}
+        for name, answer in summary.engines("serve").items()
+        if isinstance(seconds := answer.get("start_seconds"), Mapping)
+    }
+    named = {cause for seconds in found.values() for cause in seconds}
+    known = [cause for cause in (*CAUSES, FIRST_ANSWER) if cause in named]
+    return {
+        "causes": [*known, *sorted(named - set(known))],
+        "rows": [
+            {"engine": name, "seconds": seconds, "whole": sum(seconds.values())}
+            for name, seconds in found.items()
+            if seconds
+        ],
+    }
 
 
 def grid(engine: Mapping[str, Any], colours: Mapping[str, int]) -> list[list[dict[str, Any]]]:

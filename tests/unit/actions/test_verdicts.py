@@ -59,6 +59,7 @@ ENGINES = [
 
 
 THOUGHTS = {"reasoning": "Let me think. " * 10, "answer": ""}
+STARTED = {"start": {"starting": 31.0, "compiling kernels": 104.0, "first answer": 0.5}}
 OTHER_ATTENTION = {"attention": {"used": ["CPU_MLA"], "refused": ["FLASHMLA"]}}
 RANKED = {**ENGINES[0], "layout": {"tensor": 1, "pipeline": 1, "data": 2}}
 RANKS = [
@@ -98,6 +99,7 @@ def played(shared_play: Any, run_dir: Path) -> Any:
             once("nobody waited", "engine_verdicts", waits="other_waits"),
             gate("all answered", ENGINES[:1]),
             gate("another attention", ENGINES[:1], ready={"a": {**ANSWER, **OTHER_ATTENTION}}),
+            gate("started in this run", ENGINES[:1], ready={"a": {**ANSWER, **STARTED}}),
             gate("thoughts alone", ENGINES[:1], ready={"a": {**ANSWER, **THOUGHTS}}),
             gate("one was not asked", ENGINES),
             gate("all ranks answered", [RANKED], ready={"a": {**ANSWER, "ranks": RANKS}}),
@@ -165,6 +167,13 @@ def test_an_engine_that_passes_over_the_attention_backend_it_was_asked_for_is_to
     assert engine["attention"]["used"] == ["CPU_MLA"]
     (told,) = engine["attention"]["misses"]
     assert told == "vLLM was asked for the attention backend FLASHMLA and uses CPU_MLA"
+
+
+def test_what_a_start_took_its_time_for_is_kept_where_there_was_one(played: Any) -> None:
+    (engine,) = played["started in this run"]["evidence"]["values"]["engines"]
+    assert engine["start_seconds"] == STARTED["start"]
+    (engine,) = played["all answered"]["evidence"]["values"]["engines"]
+    assert "start_seconds" not in engine
 
 
 def test_thoughts_stand_where_the_answer_is_still_to_come(played: Any) -> None:

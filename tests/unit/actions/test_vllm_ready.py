@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from vllm_ansible.node import launcher
 
@@ -23,9 +29,9 @@ class Engine:
     One that never gets healthy goes on logging that it waits, as vLLM does.
     """
 
-    def __init__(self, cluster: Path, answer: str = "") -> None:
+    def __init__(self, cluster: Path, answer: str = "", looks: int = 1) -> None:
         self.log, self.answer = cluster / "logs/a-serve.log", answer
-        self.healthy, self.looks = bool(answer), 0
+        self.healthy, self.looks, self.unready = bool(answer), 0, looks
 
     def __call__(self, request: Any) -> tuple[int, Any]:
         if request.path == "/health":
@@ -33,7 +39,7 @@ class Engine:
             if not self.healthy and self.looks < 10:
                 with self.log.open("a") as log:
                     log.write(IDLE)
-            return (200 if self.healthy and self.looks > 1 else 503), ""
+            return (200 if self.healthy and self.looks > self.unready else 503), ""
         if request.key != f"Bearer {KEY}":
             return 401, {"error": "Unauthorized"}
         logprobs = {"content": [{"token": self.answer, "logprob": -0.1}]}
@@ -53,7 +59,7 @@ def record(cluster: Path, *, running: bool) -> None:
         },
         cluster / "processes/a-serve.state.json": {
             **{"boot_id": launcher.boot_id(), "launcher": process, "process": process},
-            **{"instance": "i", "started_at": 1.0, "exit_status": None if running else 137},
+            **{"instance": "i", "started_at": time.time(), "exit_status": None if running else 137},
         },
     }
     for path, content in files.items():
@@ -155,3 +161,93 @@ def test_a_wait_ends_with_an_answer_a_death_or_silence(
     events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
     shown = {(one["text"], one["done"], one["total"]) for one in events}
     assert ("a: loading shards", 2, 8) in shown and ("a: first answer", None, None) in shown
+
+
+COMPILING = "flashinfer.jit: Building JIT module sampling; this can take several minutes\n"
+
+
+@pytest.fixture
+def compiler(tmp_path: Path) -> Iterator[Any]:
+    """Start what stands for a compiler, below the process of a cluster's engine."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(cluster: Path, command: str, script: str) -> int:
+        program = cluster / command
+        program.symlink_to(shutil.which("sh") or "/bin/sh")
+        mark = {launcher.MARKER: str(cluster / "processes/a-serve.json")}
+        started.append(subprocess.Popen([program, "-c", script], env={**os.environ, **mark}))
+        return started[-1].pid
+
+    yield start
+    for one in started:
+        one.kill()
+        one.wait()
+
+
+def test_compilers_at_work_are_a_sign_of_life_and_compilers_that_hang_are_not(
+    play: Any, serve: Any, compiler: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "api_key").write_text(KEY)
+    (tmp_path / "run").mkdir()
+    engines = {
+        "compiles": Engine(tmp_path / "compiles", "It is Paris.", looks=4),
+        "hangs": Engine(tmp_path / "hangs"),
+        "endless": Engine(tmp_path / "endless"),
+    }
+    for name in engines:
+        record(tmp_path / name, running=True)
+        with (tmp_path / name / "logs/a-serve.log").open("a") as log:
+            log.write(COMPILING)
+    busy = "while :; do :; done"
+    compiler(tmp_path / "compiles", "cicc", busy)
+    hung = compiler(tmp_path / "hangs", "nvcc", "kill -STOP $$")
+    endless = compiler(tmp_path / "endless", "ptxas", busy)
+    played = play(
+        [
+            {
+                "name": "wait",
+                "vllm_ready": {
+                    "engine": "a",
+                    "process": "a-serve",
+                    "look": {
+                        "cluster": "demo",
+                        "cluster_dir": f"{tmp_path}/{{{{ inventory_hostname }}}}",
+                    },
+                    "url": "{{ url }}",
+                    "completion": {
+                        "model": "m",
+                        "api_key_file": str(tmp_path / "api_key"),
+                        "question": "Which city?",
+                        "expect": "Paris",
+                    },
+                    "silence_seconds": 0.5,
+                    "compile_seconds": "{{ allowed }}",
+                },
+            }
+        ],
+        {
+            name: {"url": serve(engine).url, "allowed": 4 if name == "endless" else 60}
+            for name, engine in engines.items()
+        },
+        {"VLLM_ANSIBLE_RUN_DIR": str(tmp_path / "run")},
+    )
+    results = played.tasks["wait"]
+
+    # Four looks of a second each, without a line, at a limit of half a second.
+    compiles = results["compiles"]
+    assert compiles["ready"] and compiles["answer"] == "It is Paris.", compiles
+    assert 2 <= compiles["start"]["compiling kernels"] < 120
+    assert list(compiles["start"]) == ["compiling kernels", "first answer"]
+
+    hangs = results["hangs"]
+    assert not hangs["ready"] and hangs["silent"]
+    assert "while compiling kernels; no processor time taken by nvcc" in hangs["found"]
+    assert f"nvcc (process {hung})" in hangs["found"]
+
+    wordless = results["endless"]
+    assert not wordless["ready"] and wordless["silent"]
+    limit = "no line for more than 4 s while compiling kernels; still at work: ptxas"
+    assert f"{limit} (process {endless})" in wordless["found"]
+
+    events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
+    assert any("a: compiling kernels (1 compiler, " in one["text"] for one in events)

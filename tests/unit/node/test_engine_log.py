@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from vllm_ansible.node.engine_log import attention, last_phase, lines, news, phase_of, tail
+from vllm_ansible.node.engine_log import (
+    attention,
+    last_phase,
+    lines,
+    news,
+    phase_of,
+    spans,
+    tail,
+)
 
 # A whole start of vLLM 0.32.0 on CPU, as it was logged.
 HEALTHY = Path(__file__).parents[1] / "diagnosis/data/healthy-vllm-cpu.log"
 ORDER = ["starting", "connecting ranks", "loading", "loading shards", "profiling"]
-ORDER += ["starting the server", "listening"]
+ORDER += ["warming up", "starting the server", "listening"]
 
 
 def test_a_real_start_goes_through_its_phases_in_order() -> None:
@@ -28,6 +37,9 @@ def test_the_newest_phase_of_a_whole_start_is_that_it_listens() -> None:
         ("Loading safetensors checkpoint shards:  25% Completed | 2/8 [00:01<00:03]", (2, 8)),
         ("Loading pt checkpoint shards: 100% Completed | 5/5 [00:01<00:00]", (5, 5)),
         ("Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|##  | 14/35", (14, 35)),
+        ("DeepGEMM warmup:  25%|##5       | 3/12 [00:02<00:06,  1.5it/s]", (3, 12)),
+        ("JIT kernel warmup (40 compile keys):  50%|#####     | 4/8 [00:02<00:02]", (4, 8)),
+        ("Compiling CuTeDSL kernels:  50%|#####     | 1/2 [00:02<00:02,  2.0s/it]", (1, 2)),
         ("Capturing CUDA graph shapes:   0%|          | 0/35 [00:00<?, ?it/s]", (0, 35)),
     ],
 )
@@ -44,10 +56,30 @@ def test_what_the_engine_counts_is_counted(line: str, phase: tuple[int, int]) ->
             "waiting for Ray to place the ranks",
         ),
         ("INFO [worker.py:1] Connecting to existing Ray cluster at 10.0.0.1:20000", "connecting "),
-        ("INFO [backends.py:550] Compiling a graph for dynamic shape takes 9 s", "compiling"),
-        ("INFO [monitor.py:34] torch.compile takes 12.5 s in total", "compiling"),
+        (
+            "INFO [backends.py:550] Compiling a graph for dynamic shape takes 9 s",
+            "compiling graphs",
+        ),
+        ("INFO [monitor.py:34] torch.compile takes 12.5 s in total", "compiling graphs"),
+        ("INFO [monitor.py:40] Starting torch.compile", "compiling graphs"),
+        ("INFO [monitor.py:62] torch.compile took 12.50 s in total", "profiling"),
+        (
+            "2026-11-23 10:00:00,123 - INFO - core.py:564 - flashinfer.jit: Building JIT module "
+            "sampling; this can take several minutes on first use.",
+            "compiling kernels",
+        ),
+        (
+            "2026-11-23 10:00:00  [TileLang:tilelang.jit.kernel:INFO]: TileLang begins to compile "
+            "kernel `main` with `out_idx=[-1]`",
+            "compiling kernels",
+        ),
+        ("INFO [kernel_warmup.py:189] JIT kernel warmup finished in 3.20s.", "warming up"),
+        (
+            "INFO [core.py:403] init engine (profile, create kv cache, warmup model) took 9.10 s",
+            "starting the server",
+        ),
         ("INFO [gpu_model_runner.py:2653] Model loading took 2.9 GiB", "profiling"),
-        ("INFO [kv_cache_utils.py:1087] GPU KV cache size: 1,024 tokens", "starting the server"),
+        ("INFO [kv_cache_utils.py:1087] GPU KV cache size: 1,024 tokens", "warming up"),
     ],
 )
 def test_what_the_engine_waits_for_is_named(line: str, name: str) -> None:
@@ -124,3 +156,28 @@ def test_the_attention_backend_that_was_chosen_is_read(
     line: str, used: list[str], refused: list[str]
 ) -> None:
     assert attention(f"{line}\n{line}\n") == {"used": used, "refused": refused}
+
+
+def test_the_seconds_of_a_real_start_are_told_by_its_dates() -> None:
+    text = HEALTHY.read_text()
+    began = time.mktime(time.strptime("2026-11-20 10:39:40", "%Y-%m-%d %H:%M:%S"))
+    found = spans(text, "starting", began, began + 100)
+    # Its first rank connects at 10:40:31; dates tell seconds, so what is shorter takes none.
+    assert found == {"starting": 51, "profiling": 1, "starting the server": 2, "listening": 46}
+
+
+def test_a_start_of_new_years_eve_is_dated_by_the_year_that_is_past() -> None:
+    until = time.mktime(time.strptime("2027-01-01 00:00:30", "%Y-%m-%d %H:%M:%S"))
+    text = "INFO 12-31 23:59:50 [m.py:1] Starting to load model /m\nINFO 01-01 00:00:20 [m.py:1] "
+    text += (
+        "Model loading took 2.9 GiB\n2027-01-01 00:00:25,1 - flashinfer.jit: Building JIT module x"
+    )
+    found = spans(text, "starting", until - 50, until)
+    assert found == {"starting": 10, "loading": 30, "profiling": 5, "compiling kernels": 5}
+
+
+def test_a_later_look_goes_on_with_the_phase_of_the_one_before() -> None:
+    assert spans("", "compiling kernels", 100, 101.5) == {"compiling kernels": 1.5}
+    # A clock that was set, or a line of another day, moves nothing outside of what was looked at.
+    line = "INFO 11-20 10:00:00 [m.py:1] Model loading took 2.9 GiB"
+    assert spans(line, "loading", 2e9, 2e9 + 1) == {"profiling": 1}

@@ -45,3 +45,10 @@ def test_a_rank_that_nobody_asked_is_named() -> None:
     assert ranks_asked(PLANNED, gathered([wait(0)])["ready"]["a"]) == ["a rank 1"]
     assert ranks_asked(PLANNED, {"answer": "x"}) == ["a rank 0", "a rank 1"]
     assert ranks_asked({"name": "a"}, {"answer": "x"}) == []
+
+
+def test_the_start_of_an_engine_is_that_of_the_rank_that_took_longest() -> None:
+    short, long = {"starting": 5.0, "first answer": 1.0}, {"starting": 4.0, "loading": 9.0}
+    ready = gathered([wait(0, start=short), wait(1, start=long)])["ready"]["a"]
+    assert ready["start"] == long
+    assert "start" not in gathered([wait(0), wait(1)])["ready"]["a"]

@@ -98,6 +98,10 @@ def look(number: int, kind: str) -> dict[str, Any]:
     }
     if kind == "nvidia":
         found["devices"] = copy.deepcopy(json.loads((DATA / "h200.json").read_text())["idle"])
+        found["kernels"] = {
+            "installed": {"vllm": "0.32.0", "flashinfer-python": "0.7.0.post1"},
+            "tools": {"chat": {"nvcc": "/usr/local/cuda/bin/nvcc", "ninja": "/opt/c/bin/ninja"}},
+        }
         found["rdma"] = {f"mlx5_{one}": {"efa": False, "ports": {"1": port()}} for one in (0, 1)}
     if kind == "enflame":
         found["devices"] = {

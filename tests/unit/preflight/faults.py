@@ -68,6 +68,19 @@ BROKEN = [
     ("firmware", put("devices.devices.0.firmware", "96.0"), WARN, "96.0 on n2 device 0"),
     ("compiler", put("system.compiler", ""), FAIL, "a C compiler"),
     ("compiler", put("system.headers", False), FAIL, "headers of Python 3.12.3"),
+    (
+        "kernel_compiler",
+        put("kernels.tools.chat.nvcc", ""),
+        FAIL,
+        "chat finds no nvcc (CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda)",
+    ),
+    ("kernel_compiler", put("kernels.tools.chat.ninja", ""), FAIL, "chat finds no ninja (PATH)"),
+    (
+        "kernel_compiler",
+        both(put("kernels.tools.chat.nvcc", ""), put("kernels.installed.vllm", "0.19.1")),
+        WARN,
+        "chat finds no nvcc",
+    ),
     ("clock", put("system.clock_synchronised", False), WARN, "unsynchronised"),
     (
         "page_size",

@@ -167,5 +167,51 @@ def test_an_accepted_failure_stays_in_sight(healthy: Make) -> None:
 
 def test_a_summary_counts_checks_not_rows(healthy: Make) -> None:
     assert judge.summary(judge.rows(healthy()), 3) == (
-        "35 checks on 3 hosts: 35 pass, 7 do not apply"
+        "36 checks on 3 hosts: 36 pass, 7 do not apply"
     )
+
+
+def without_nvcc(made: Cluster, **installed: str) -> Cluster:
+    put("kernels.tools.chat.nvcc", "")(made.looks["n2"])
+    made.looks["n2"]["kernels"]["installed"].update(installed)
+    return made
+
+
+CUBIN = {"flashinfer-cubin": "0.7.0.post1"}
+CACHE = {"flashinfer-jit-cache": "0.7.0.post1+cu130"}
+
+
+@pytest.mark.parametrize(
+    ("installed", "verdict", "found"),
+    [
+        ({**CUBIN, **CACHE}, PASS, "precompiled kernels of FlashInfer 0.7.0.post1"),
+        (CUBIN, FAIL, "no nvcc"),
+        ({**CUBIN, "flashinfer-jit-cache": "0.6.13+cu130"}, FAIL, "no nvcc"),
+        ({"vllm": "0.22.0+cu129"}, FAIL, "no nvcc"),
+    ],
+)
+def test_only_precompiled_kernels_of_the_same_release_need_no_compiler(
+    healthy: Make, installed: dict[str, str], verdict: str, found: str
+) -> None:
+    row = of(judge.rows(without_nvcc(healthy(), **installed)), "kernel_compiler")
+    assert (row.verdict, found in row.found) == (verdict, True), row
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "verdict"),
+    [("0.32.0", "0", WARN), ("0.32.0", 1, FAIL), ("0.19.1", "1", FAIL)],
+)
+def test_an_engine_that_does_without_flashinfers_sampler_is_only_warned_of(
+    healthy: Make, version: str, asked: Any, verdict: str
+) -> None:
+    engines = [{"name": "chat", "environment": {"VLLM_USE_FLASHINFER_SAMPLER": asked}}]
+    made = without_nvcc(healthy(engines=engines), vllm=version)
+    assert of(judge.rows(made), "kernel_compiler").verdict == verdict
+
+
+def test_where_no_flashinfer_is_known_of_nothing_is_said_of_its_compiler(healthy: Make) -> None:
+    for installed, reason in (({}, "no environment"), ({"vllm": "0.32.0"}, "FlashInfer is not in")):
+        made = healthy(1)
+        put("kernels.installed", installed)(made.looks["n1"])
+        (row,) = [one for one in judge.rows(made) if one.check == "kernel_compiler"]
+        assert row.verdict == SKIPPED and reason in row.found

@@ -17,12 +17,14 @@ from vllm_ansible.node import launcher
 from vllm_ansible.node.preflight import (
     data_plane,
     devices,
+    kernels,
     memory,
     ours,
     rdma,
     storage,
     system,
 )
+from vllm_ansible.preflight.request import request
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:
@@ -217,3 +219,57 @@ def test_a_user_without_privileges_sees_all_that_does_not_need_them(
     checked = module_as_nobody("preflight_info", asked, check=True)["look"]
     assert checked["storage"]["cluster"]["write"] is None
     assert list(nobodys.iterdir()) == []
+
+
+def program(path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_nvcc_is_looked_for_where_flashinfer_does(tmp_path: Path) -> None:
+    none = str(tmp_path / "none")
+    assert kernels.nvcc({"PATH": none}, usual=none) == ""
+    usual = program(tmp_path / "usual/bin/nvcc")
+    assert kernels.nvcc({"PATH": none}, usual=str(tmp_path / "usual")) == usual
+    found = program(tmp_path / "path/bin/nvcc")
+    path = {"PATH": f"{none}:{tmp_path}/path/bin"}
+    assert kernels.nvcc(path, usual=str(tmp_path / "usual")) == found
+    own = program(tmp_path / "own/bin/nvcc")
+    assert kernels.nvcc({**path, "CUDA_PATH": str(tmp_path / "own")}) == own
+    # A directory that was named and has none is not made up for by another one.
+    assert kernels.nvcc({**path, "CUDA_HOME": none, "CUDA_PATH": str(tmp_path / "own")}) == ""
+
+
+def test_what_is_installed_for_flashinfer_is_read_from_the_environment(tmp_path: Path) -> None:
+    site = tmp_path / "lib/python3.11/site-packages"
+    for name in ("vllm-0.32.0", "flashinfer_python-0.7.0.post1", "torch-2.13.0"):
+        (site / f"{name}.dist-info").mkdir(parents=True)
+    ninja = program(tmp_path / "bin/ninja")
+    variables = {"PATH": f"{tmp_path}/bin", "CUDA_HOME": str(tmp_path)}
+    assert kernels.look(str(tmp_path), {"chat": variables}) == {
+        "installed": {"vllm": "0.32.0", "flashinfer-python": "0.7.0.post1"},
+        "tools": {"chat": {"nvcc": "", "ninja": ninja}},
+    }
+    assert kernels.look("", {}) == {"installed": {}, "tools": {}}
+
+
+def test_an_engine_finds_programs_by_its_own_variables() -> None:
+    host = {
+        **{"name": "n1", "address": "10.0.0.1", "interface": "eth1", "accelerator": "nvidia"},
+        **{"supervisor": "systemd", "privileges": "none", "cluster_dir": "/c", "run_dir": "/r"},
+        **{"models_dir": "/m", "site_environment": {"PATH": "/site/bin", "CUDA_HOME": "/site"}},
+    }
+    engines = [{"name": "a"}, {"name": "b", "environment": {"CUDA_HOME": "/mine", "OTHER": "1"}}]
+    asked = request(host, [host], engines, "demo", {"directory": "/c/environments/1"})
+    path = "/c/environments/1/bin:/site/bin"
+    assert asked["environment"] == "/c/environments/1"
+    assert asked["programs"] == {
+        "a": {"PATH": path, "CUDA_HOME": "/site"},
+        "b": {"PATH": path, "CUDA_HOME": "/mine"},
+    }
+    # What an image holds is its own.
+    for image in ({"image": {"id": "x"}}, {"apptainer": "/x.sif"}):
+        installed = {"directory": "/c/environments/1", **image}
+        assert request(host, [host], engines, "demo", installed)["environment"] == ""

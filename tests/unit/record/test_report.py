@@ -52,6 +52,12 @@ SERVED = {
     "seconds": 0.42,
     "model": "chat",
     "attention": {"used": ["FLASHMLA"], "misses": []},
+    "start_seconds": {
+        "starting": 31.0,
+        "loading": 4.4,
+        "compiling kernels": 104.0,
+        "first answer": 0.4,
+    },
 }
 MEASURED = {"name": "chat", "requests": 8, "ttft_ms_median": 48.26, "output_tokens_per_second": 61}
 
@@ -122,6 +128,8 @@ def test_a_good_run_shows_its_answer_its_figures_and_its_layout(tmp_path: Path) 
         "What is the capital of France?",
         "Paris.",
         "Attention backend FLASHMLA",
+        "Starts Engine Whole Starting Loading Compiling kernels First answer "
+        "chat 2 m 20 s 31 s 4.4 s 1 m 44 s 0.4 s",
         "48.3 ms",
         "61 tokens/s",
         "10.0.0.1",
@@ -235,3 +243,20 @@ def test_it_is_rendered_again_from_the_command_line(tmp_path: Path) -> None:
     )
     assert wrong.returncode == 2
     assert "holds no events.jsonl" in wrong.stderr
+
+
+def test_starts_have_a_column_for_each_cause_that_one_of_them_has(tmp_path: Path) -> None:
+    second = {**SERVED, "name": "code", "start_seconds": {"starting": 9.0, "profiling": 2.5}}
+    served = {**SERVED, "name": "served", "start_seconds": {}}
+    record = [*good()[:-1], evidence(10.5, "serve", engines=[second, served]), good()[-1]]
+    seen = words(page(tmp_path, record, PLAN))
+    head = "Engine Whole Starting Loading Compiling kernels Profiling First answer"
+    assert f"{head} chat 2 m 20 s 31 s 4.4 s 1 m 44 s 0.4 s code 12 s 9.0 s 2.5 s " in seen
+
+
+def test_a_run_that_started_no_engine_says_nothing_of_starts(tmp_path: Path) -> None:
+    old = {name: value for name, value in SERVED.items() if name != "start_seconds"}
+    record = [
+        evidence(9, "serve", engines=[old]) if one.get("gate") == "serve" else one for one in good()
+    ]
+    assert "Starts" not in words(page(tmp_path, record, PLAN))

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import data_plane, devices, enflame_devices, limits, memory, ours, rdma, storage, system
+from . import (
+    data_plane,
+    devices,
+    enflame_devices,
+    kernels,
+    limits,
+    memory,
+    ours,
+    rdma,
+    storage,
+    system,
+)
 
 
 def look(asked: Mapping[str, Any], run: limits.Run) -> dict[str, Any]:
@@ -26,6 +37,7 @@ def look(asked: Mapping[str, Any], run: limits.Run) -> dict[str, Any]:
     }
     if asked["accelerator"] == "nvidia":
         found["devices"] = devices.look(known)
+        found["kernels"] = kernels.look(asked["environment"], asked["programs"])
     elif asked["accelerator"] == "enflame":
         found["devices"] = enflame_devices.look(known)
     return found

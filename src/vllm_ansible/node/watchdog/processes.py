@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from .compiling import compiles
 from .finding import Finding
 from .settings import Engine, Settings
 from .snapshot import Groups, Process, Waiting
@@ -16,10 +17,6 @@ WAITING_SECONDS = 20.0
 LIVED_SECONDS = 5.0
 RANK = re.compile(r"^(?:VLLM::(?!.*Tracker)|ray::(?:\w+\.)?RayWorker)")
 RAY = ("raylet", "gcs_server")
-COMPILERS = re.compile(
-    r"ptxas|cicc|nvcc|nvlink|fatbinary|cudafe\+\+|cc1(?:plus)?|gcc.*|g\+\+.*|c\+\+|clang.*|ld(?:\..*)?"
-    r"|ninja|collect2|hipcc|as"
-)
 GONE_FIX = (
     "read its log: vllm-ansible diagnose --logs DIRECTORY names the cause; site.yml starts it again"
 )
@@ -59,7 +56,7 @@ class Processes:
             engine = self.settings.engine_of(name)
             if engine is None:
                 continue
-            if any(COMPILERS.fullmatch(one.command) for one in group.values()):
+            if any(compiles(one.command) for one in group.values()):
                 self.compiling[engine.name] = now
             for one in group.values():
                 if one.state in "Tt":

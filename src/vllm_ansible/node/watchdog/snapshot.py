@@ -60,7 +60,7 @@ class Snapshots:
             key = (pid, stat.start_time)
             name, seen = self._known.get(key, ("", float("-inf")))
             if not name and now - seen > FORGET_SECONDS:
-                name, seen = self._mark(pid), now
+                name, seen = self.mark(pid), now
             known[key] = name, seen
             found = read(pid) if name else None
             if found is not None:
@@ -68,7 +68,7 @@ class Snapshots:
         self._known = known
         return groups
 
-    def _mark(self, pid: int) -> str:
+    def mark(self, pid: int) -> str:
         """Return the name of the record that a process carries in its environment, or nothing."""
         with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as handle:
             for word in handle.read().split(b"\0"):
