@@ -69,14 +69,23 @@ def best_of(verdicts: Sequence[Verdict], allowance: int, request: Request) -> Ve
     """Return the best verdict.
 
     Several data ranks are taken where one engine leaves devices idle, and they gain more than what
-    counts as equal.
+    counts as equal. Replicas are also taken in place of a pipeline over the same devices, unless
+    that is the faster one: one that dies takes no other with it, and waits for no other stage.
     """
     plain = choose([one for one in verdicts if data_ranks(one.candidate) == 1], request)
     several = [one for one in verdicts if data_ranks(one.candidate) > 1 and one.accepted]
     if plain is None:
         return choose(several, request)
     if devices_of(plain.candidate) == allowance:
-        return plain
+        same = [
+            one
+            for one in several
+            if one.candidate.replicas > 1 and devices_of(one.candidate) == allowance
+        ]
+        apart = [one for one in same if worth(one, request) >= worth(plain, request)]
+        if surely(plain, request):
+            apart = [one for one in apart if surely(one, request)]
+        return (plain.candidate.pipeline > 1 and choose(apart, request)) or plain
     gaining = [one for one in several if worth(one, request) * EQUAL > worth(plain, request)]
     if surely(plain, request):
         gaining = [one for one in gaining if surely(one, request)]
