@@ -29,6 +29,17 @@ options:
     description: Give up when the log says nothing new for this long.
     type: float
     default: 180
+  model_path:
+    description:
+      - Directory of its weights on this host. What processes that map them read counts as news
+        while they load, however long the log says nothing.
+    type: str
+  elsewhere_seconds:
+    description:
+      - How long hosts that are not looked at are expected to load. So much longer the log may say
+        nothing between the beginning of loading and its end on all ranks.
+    type: float
+    default: 0
 """
 
 EXAMPLES = r"""
@@ -54,13 +65,17 @@ from ansible.utils.display import Display
 
 from vllm_ansible.layouts.printed import joined
 from vllm_ansible.node.process import told
-from vllm_ansible.progress import Silence
+from vllm_ansible.progress import Growth, Silence
 from vllm_ansible.record.progress import Progress
 
 # A log file tells nobody that it has grown: it has to be looked at.
 POLL_SECONDS = 1.0
 # From here on the console says for how long it has been quiet, long before giving up.
 QUIET_SECONDS = 60
+# From here on it is looked at what a silent load reads.
+CLOSER_SECONDS = 10
+# The first rank that has loaded says so, and profiling begins when all have.
+MAY_LOAD = ("loading", "loading shards", "profiling")
 
 
 class ActionModule(ActionBase):
@@ -78,6 +93,8 @@ class ActionModule(ActionBase):
                 "completion": {"type": "dict", "required": True},
                 "serving": {"type": "bool", "default": False},
                 "silence_seconds": {"type": "float", "default": 180},
+                "model_path": {"type": "str"},
+                "elsewhere_seconds": {"type": "float", "default": 0},
             }
         )
         verdict = self._serving(wanted, task_vars) or self._follow(wanted, task_vars)
@@ -94,7 +111,8 @@ class ActionModule(ActionBase):
         progress = Progress(Display(), "serve", f"start of {wanted['engine']}")
         silence = Silence(wanted["silence_seconds"], time.monotonic())
         phase: dict[str, Any] = {"name": "starting", "done": 0, "total": 0}
-        offset, heard, last_line = -1, 0, ""
+        offset, heard, last_line, quiet = -1, 0, "", 0.0
+        read = Growth()
         figures: dict[str, float] = {}
         attention: dict[str, list[str]] = {}
         while True:
@@ -104,6 +122,7 @@ class ActionModule(ActionBase):
                     **wanted["look"],
                     "process": wanted["process"],
                     "offset": offset,
+                    **_closer(wanted, phase["name"], quiet, read.known),
                     "health_url": f"{wanted['url']}/health",
                 },
                 task_vars=task_vars,
@@ -129,7 +148,10 @@ class ActionModule(ActionBase):
             for other, why in (look.get("ended") or {}).items():
                 found = f"{told(other, why)} while {wanted['process']} was {phase['name']}"
                 return _not_ready(wanted, found, last_line)
-            quiet = silence.observe((heard, phase["name"], phase["done"]), time.monotonic())
+            signs = (heard, phase["name"], phase["done"], read.add(look.get("read_steps")))
+            quiet = silence.observe(signs, time.monotonic())
+            waits = wanted["elsewhere_seconds"] if phase["name"] in MAY_LOAD else 0.0
+            silence.allowed_seconds = wanted["silence_seconds"] + waits
             if silence.broken(time.monotonic()):
                 found = f"nothing new for {quiet:.0f} s while {phase['name']}"
                 return {**_not_ready(wanted, found, last_line), "silent": True}
@@ -156,6 +178,17 @@ class ActionModule(ActionBase):
             "reasoning": reply.get("reasoning", ""),
             "seconds": reply["seconds"],
         }
+
+
+def _closer(wanted: dict[str, Any], phase: str, quiet: float, known: bool) -> dict[str, Any]:
+    """Return what else to look at: what a load has read, at first and when it says nothing.
+
+    Not in each round: every process of the host is looked at for it.
+    """
+    if not wanted["model_path"] or phase not in MAY_LOAD:
+        return {}
+    soon = min(CLOSER_SECONDS, wanted["silence_seconds"] / 4)
+    return {"model_path": wanted["model_path"]} if quiet >= soon or not known else {}
 
 
 def _show(progress: Progress, engine: str, phase: dict[str, Any], quiet: float) -> None:

@@ -35,6 +35,11 @@ options:
     description: Address that answers once the server listens. Empty asks nothing.
     type: str
     default: ""
+  model_path:
+    description:
+      - Directory of weights. Where it is given, C(read_steps) says how much the processes that map
+        its files have read, so that a slow load is told from one that hangs.
+    type: path
 """
 
 EXAMPLES = r"""
@@ -77,7 +82,7 @@ news:
   type: int
   returned: success
 figures:
-  description: C(weights_gib) and C(kv_tokens), as far as the text prints them.
+  description: C(weights_gib), C(kv_tokens) and C(loading_seconds), as far as the text has them.
   type: dict
   returned: success
 attention:
@@ -92,6 +97,10 @@ ended:
   description: Other servers of the engine on this host that do not run, each with the reason.
   type: dict
   returned: success
+read_steps:
+  description: Steps of 16 MiB that were read, where O(model_path) is given and a process maps it.
+  type: int
+  returned: success
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -103,6 +112,7 @@ from ansible.module_utils.vllm_ansible.node.engine_log import (
     news,
     tail,
 )
+from ansible.module_utils.vllm_ansible.node.loading import moved
 from ansible.module_utils.vllm_ansible.node.log_file import end_of
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
 from ansible.module_utils.vllm_ansible.node.processes import looks, others_ended
@@ -118,6 +128,7 @@ def main() -> None:
             "offset": {"type": "int", "default": -1},
             "max_bytes": {"type": "int", "default": 131072},
             "health_url": {"type": "str", "default": ""},
+            "model_path": {"type": "path"},
         },
         supports_check_mode=True,
     )
@@ -141,6 +152,7 @@ def main() -> None:
             attention={},
             healthy=False,
             ended={},
+            read_steps=None,
         )
     start = seen["log_offset"] if wanted["offset"] < 0 else wanted["offset"]
     data, first = end_of(seen["log"], start, wanted["max_bytes"])
@@ -159,6 +171,7 @@ def main() -> None:
         figures=figures(text),
         attention=attention(text),
         healthy=bool(wanted["health_url"]) and status_of(wanted["health_url"]) == 200,
+        read_steps=moved.steps(wanted["model_path"]) if wanted["model_path"] else None,
     )
 
 

@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from vllm_ansible.node.engine_log import attention, last_phase, lines, news, phase_of, tail
+from vllm_ansible.node.engine_log import (
+    attention,
+    figures,
+    last_phase,
+    lines,
+    news,
+    phase_of,
+    tail,
+)
 
 # A whole start of vLLM 0.32.0 on CPU, as it was logged.
 HEALTHY = Path(__file__).parents[1] / "diagnosis/data/healthy-vllm-cpu.log"
@@ -124,3 +132,10 @@ def test_the_attention_backend_that_was_chosen_is_read(
     line: str, used: list[str], refused: list[str]
 ) -> None:
     assert attention(f"{line}\n{line}\n") == {"used": used, "refused": refused}
+
+
+def test_the_slowest_rank_says_how_long_loading_took() -> None:
+    text = "(Worker_TP0) INFO Loading weights took 1.50 seconds\nLoading weights took 61.25 seconds"
+    assert figures(text)["loading_seconds"] == 61.25
+    assert figures(HEALTHY.read_text())["loading_seconds"] > 0
+    assert "loading_seconds" not in figures("INFO Loading weights")
