@@ -21,7 +21,8 @@ class ActionModule(ActionBase):
 
     verdicts is what engine_verdicts returned, engines those of the plan that hosts of this run
     serve, api_key_file where the key lies on the controller, routers the addresses that stand
-    before the ranks of engines, by name.
+    before the ranks of engines, by name, loading what loading_forecast returned of those that were
+    started.
     """
 
     TRANSFERS_FILES = False
@@ -32,6 +33,7 @@ class ActionModule(ActionBase):
         wanted = self._task.args
         ready = wanted["verdicts"]["ready"]
         routers = wanted.get("routers") or {}
+        loading = wanted.get("loading") or {}
         missing = [one["name"] for one in wanted["engines"] if one["name"] not in ready]
         missing += [
             rank
@@ -80,6 +82,7 @@ class ActionModule(ActionBase):
                 **({"start_seconds": verdict["start"]} if verdict.get("start") else {}),
                 "attention": _attention(verdict.get("attention") or {}),
                 "memory": beside(engine.get("estimate") or {}, verdict.get("figures") or {}),
+                **_loading(loading.get(engine["name"]), verdict.get("figures") or {}),
             }
             for engine, verdict in answered
         ]
@@ -109,6 +112,15 @@ def _reached(name: str, verdict: dict[str, Any], routers: dict[str, str]) -> dic
         **({"router": True} if behind else {}),
         **({"ranks": verdict["ranks"]} if "ranks" in verdict else {}),
     }
+
+
+def _loading(expected: dict[str, Any] | None, figures: dict[str, float]) -> dict[str, Any]:
+    """Return how long loading was said to take, and how long the engine says that it took."""
+    if not expected:
+        return {}
+    said = {name: expected[name] for name in ("hosts", "advice")}
+    took = figures.get("loading_seconds")
+    return {"loading": {"expected_seconds": expected["seconds"], "seconds": took, **said}}
 
 
 def _attention(printed: dict[str, list[str]]) -> dict[str, list[str]]:

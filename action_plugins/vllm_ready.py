@@ -36,6 +36,17 @@ options:
       - Give up all the same when compilers work for this long without a new line in the log.
     type: float
     default: 1800
+  model_path:
+    description:
+      - Directory of its weights on this host. What processes that map them read counts as news
+        while they load, however long the log says nothing.
+    type: str
+  elsewhere_seconds:
+    description:
+      - How long hosts that are not looked at are expected to load. So much longer the log may say
+        nothing between the beginning of loading and its end on all ranks.
+    type: float
+    default: 0
 """
 
 EXAMPLES = r"""
@@ -62,10 +73,15 @@ from ansible.utils.display import Display
 from vllm_ansible.engine_start import FIRST_ANSWER, Start
 from vllm_ansible.layouts.printed import joined
 from vllm_ansible.node.process import told
+from vllm_ansible.progress import Growth
 from vllm_ansible.record.progress import Progress
 
 # A log file tells nobody that it has grown: it has to be looked at.
 POLL_SECONDS = 1.0
+# From here on it is looked at what a silent load reads.
+CLOSER_SECONDS = 10
+# The first rank that has loaded says so, and profiling begins when all have.
+MAY_LOAD = ("loading", "loading shards", "profiling")
 
 
 class ActionModule(ActionBase):
@@ -84,6 +100,8 @@ class ActionModule(ActionBase):
                 "serving": {"type": "bool", "default": False},
                 "silence_seconds": {"type": "float", "default": 180},
                 "compile_seconds": {"type": "float", "default": 1800},
+                "model_path": {"type": "str"},
+                "elsewhere_seconds": {"type": "float", "default": 0},
             }
         )
         verdict = self._serving(wanted, task_vars) or self._follow(wanted, task_vars)
@@ -100,6 +118,7 @@ class ActionModule(ActionBase):
         progress = Progress(Display(), "serve", f"start of {wanted['engine']}")
         start = Start(wanted["silence_seconds"], wanted["compile_seconds"], time.monotonic())
         offset, since, last_line = -1, -1.0, ""
+        read = Growth()
         figures: dict[str, float] = {}
         attention: dict[str, list[str]] = {}
         while True:
@@ -111,6 +130,7 @@ class ActionModule(ActionBase):
                     "offset": offset,
                     "phase": start.phase["name"],
                     "since": since,
+                    **_closer(wanted, start.phase["name"], start.quiet, read.known),
                     "health_url": f"{wanted['url']}/health",
                 },
                 task_vars=task_vars,
@@ -118,7 +138,10 @@ class ActionModule(ActionBase):
             if look.get("failed"):
                 return dict(look)
             offset, since = look["offset"], look["at"]
-            start.observe(look, time.monotonic())
+            steps = read.add(look.get("read_steps"))
+            may_load = (look["phase"] or start.phase)["name"] in MAY_LOAD
+            waits = wanted["elsewhere_seconds"] if may_load else 0.0
+            start.observe(look, time.monotonic(), steps, waits)
             last_line = (look["lines"] or [last_line])[-1]
             figures = joined(figures, look.get("figures") or {})
             for kind, names in (look.get("attention") or {}).items():
@@ -161,6 +184,17 @@ class ActionModule(ActionBase):
             "reasoning": reply.get("reasoning", ""),
             "seconds": reply["seconds"],
         }
+
+
+def _closer(wanted: dict[str, Any], phase: str, quiet: float, known: bool) -> dict[str, Any]:
+    """Return what else to look at: what a load has read, at first and when it says nothing.
+
+    Not in each round: every process of the host is looked at for it.
+    """
+    if not wanted["model_path"] or phase not in MAY_LOAD:
+        return {}
+    soon = min(CLOSER_SECONDS, wanted["silence_seconds"] / 4)
+    return {"model_path": wanted["model_path"]} if quiet >= soon or not known else {}
 
 
 def _show(progress: Progress, engine: str, start: Start) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from vllm_ansible.planner import servers, verbs, views, watched
+from vllm_ansible.weights import loading
 
 
 class FilterModule:
@@ -28,6 +29,8 @@ class FilterModule:
             "engine_key_files": views.key_files,
             "engine_carry_over_files": views.carry_over_files,
             "engine_servers": servers.listed,
+            "engines_to_load": loading.to_load,
+            "loading_elsewhere": loading.elsewhere,
             "engine_starting_ports": views.starting_ports,
             "port_measurements": views.port_measurements,
             "closing_steps": verbs.closing_steps,

@@ -45,6 +45,11 @@ options:
     description: Address that answers once the server listens. Empty asks nothing.
     type: str
     default: ""
+  model_path:
+    description:
+      - Directory of weights. Where it is given, C(read_steps) says how much the processes that map
+        its files have read, so that a slow load is told from one that hangs.
+    type: path
 """
 
 EXAMPLES = r"""
@@ -102,7 +107,7 @@ news:
   type: int
   returned: success
 figures:
-  description: C(weights_gib) and C(kv_tokens), as far as the text prints them.
+  description: C(weights_gib), C(kv_tokens) and C(loading_seconds), as far as the text has them.
   type: dict
   returned: success
 attention:
@@ -116,6 +121,10 @@ healthy:
 ended:
   description: Other servers of the engine on this host that do not run, each with the reason.
   type: dict
+  returned: success
+read_steps:
+  description: Steps of 16 MiB that were read, where O(model_path) is given and a process maps it.
+  type: int
   returned: success
 """
 
@@ -131,6 +140,7 @@ from ansible.module_utils.vllm_ansible.node.engine_log import (
     spans,
     tail,
 )
+from ansible.module_utils.vllm_ansible.node.loading import moved
 from ansible.module_utils.vllm_ansible.node.log_file import end_of
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
 from ansible.module_utils.vllm_ansible.node.processes import looks, others_ended
@@ -149,6 +159,7 @@ def main() -> None:
             "phase": {"type": "str", "default": "starting"},
             "since": {"type": "float", "default": -1},
             "health_url": {"type": "str", "default": ""},
+            "model_path": {"type": "path"},
         },
         supports_check_mode=True,
     )
@@ -176,6 +187,7 @@ def main() -> None:
             attention={},
             healthy=False,
             ended={},
+            read_steps=None,
         )
     start = seen["log_offset"] if wanted["offset"] < 0 else wanted["offset"]
     data, first = end_of(seen["log"], start, wanted["max_bytes"])
@@ -203,6 +215,7 @@ def main() -> None:
         figures=figures(text),
         attention=attention(text),
         healthy=bool(wanted["health_url"]) and status_of(wanted["health_url"]) == 200,
+        read_steps=moved.steps(wanted["model_path"]) if wanted["model_path"] else None,
     )
 
 

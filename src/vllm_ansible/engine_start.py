@@ -34,7 +34,7 @@ class Start:
     """What the looks at a starting engine have shown so far; times are of one clock of ours."""
 
     def __init__(self, silence_seconds: float, compile_seconds: float, now: float) -> None:
-        self._silence = Silence(silence_seconds, now)
+        self._silence, self._allowed = Silence(silence_seconds, now), silence_seconds
         # Compilers that work keep a silence alive, but not for ever.
         self._wordless = Silence(compile_seconds, now)
         self._told: Mapping[str, Any] = phase("starting")
@@ -48,8 +48,14 @@ class Start:
         self.quiet = self.compiling = 0.0
         self._spans: dict[str, float] = {}
 
-    def observe(self, look: Mapping[str, Any], now: float) -> None:
-        """Note one look, as the module engine_log_info returns it."""
+    def observe(
+        self, look: Mapping[str, Any], now: float, read: int = 0, elsewhere: float = 0.0
+    ) -> None:
+        """Note one look, as the module engine_log_info returns it.
+
+        read: how often what its processes have read was seen to grow. elsewhere: seconds that it
+        may be silent beside, since hosts that are not looked at still load.
+        """
         self._heard += look["news"]
         if look["phase"]:
             self._told, self._compiled = look["phase"], False
@@ -62,7 +68,8 @@ class Start:
         self.phase = self._doing()
         said = self._heard, self._told["name"], self._told["done"]
         self._wordless.observe(said, now)
-        self.quiet = self._silence.observe((*said, self._worked), now)
+        self._silence.allowed_seconds = self._allowed + elsewhere
+        self.quiet = self._silence.observe((*said, self._worked, read), now)
         if self.phase["name"] not in (KERNELS, GRAPHS):
             self._compiling_at = None
         elif self._compiling_at is None:

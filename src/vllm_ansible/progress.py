@@ -145,6 +145,30 @@ class Silence:
         return now - self._moved_at > self.allowed_seconds
 
 
+class Growth:
+    """How often a count was seen to have grown, by looks that may come seldom.
+
+    The first look says nothing of growth. A count that falls, since one of those that are counted
+    has ended, is a new beginning.
+    """
+
+    def __init__(self) -> None:
+        self.times = 0
+        self._count: int | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether it was looked at."""
+        return self._count is not None
+
+    def add(self, count: int | None) -> int:
+        """Note a count, None where it was not looked at, and return how often it has grown."""
+        if count is not None:
+            self.times += self._count is not None and count > self._count
+            self._count = count
+        return self.times
+
+
 class ClusterLine:
     """The progress line that the workers of all hosts write together.
 

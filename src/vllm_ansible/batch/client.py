@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from vllm_ansible.planner.frozen import frozen
-from vllm_ansible.record.redact import HIDDEN
+from vllm_ansible.record.shapes import HIDDEN
 
 from .answers import Answer, NoAnswer, Stream, whole, words_of
 from .patience import retry_after

@@ -13,9 +13,9 @@ ROUNDING_GIB = 0.005
 
 
 def joined(before: Mapping[str, float], later: Mapping[str, float]) -> dict[str, float]:
-    """Return the figures of a log that is read in pieces: the most weights, the fewest tokens."""
+    """Return the figures of a log that is read in pieces: the most of each, the fewest tokens."""
     found = {**later, **before}
-    for name, choose in (("weights_gib", max), ("kv_tokens", min)):
+    for name, choose in (("weights_gib", max), ("kv_tokens", min), ("loading_seconds", max)):
         if name in before and name in later:
             found[name] = choose(before[name], later[name])
     return found
@@ -23,6 +23,7 @@ def joined(before: Mapping[str, float], later: Mapping[str, float]) -> dict[str,
 
 def beside(estimate: Mapping[str, Any], figures: Mapping[str, float]) -> dict[str, Any]:
     """Return expected and printed figures, and in `misses` a sentence for each beyond its band."""
+    memory = {name: figures[name] for name in ("weights_gib", "kv_tokens") if name in figures}
     expected: dict[str, Any] = {}
     misses = []
     stages = estimate.get("stages") or []
@@ -42,4 +43,4 @@ def beside(estimate: Mapping[str, Any], figures: Mapping[str, float]) -> dict[st
             f"the engine printed {tokens:,.0f} KV tokens, and {band[0]:,} to {band[-1]:,} were "
             "expected"
         )
-    return {"expected": expected, "printed": dict(figures), "misses": misses}
+    return {"expected": expected, "printed": memory, "misses": misses}

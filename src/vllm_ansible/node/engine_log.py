@@ -72,6 +72,8 @@ _IDLE = re.compile(
 
 # What ranks print of their memory, from vLLM 0.6 to 0.32.
 _WEIGHTS = re.compile(r"(?:Model loading took|[Ll]oading model weights took) ([\d.]+) ?Gi?B")
+# default_loader.py of vLLM 0.32; each rank that logs has its own.
+_LOADED = re.compile(r"Loading weights took ([\d.]+) seconds")
 _TOKENS = re.compile(r"KV cache size: ([\d,]+) tokens")
 
 # What chooses how attention is computed prints its choice, platforms/*.py of vLLM 0.32. On CPU the
@@ -83,13 +85,17 @@ _ATTENTION = re.compile(
 
 
 def figures(text: str) -> dict[str, float]:
-    """Return what a log prints of memory: weights of the fullest rank in GiB, tokens of the cache.
+    """Return what a log prints: weights of the fullest rank in GiB, tokens of the cache, and the
+    seconds that the slowest rank loaded.
 
     Only what was printed is there; of several caches the smallest counts.
     """
     found = {}
     weights = [float(size) for size in _WEIGHTS.findall(text)]
     tokens = [int(count.replace(",", "")) for count in _TOKENS.findall(text)]
+    loaded = [float(seconds) for seconds in _LOADED.findall(text)]
+    if loaded:
+        found["loading_seconds"] = max(loaded)
     if weights:
         found["weights_gib"] = max(weights)
     if tokens:

@@ -58,6 +58,7 @@ ENGINES = [
 ]
 
 
+FORECAST = {"seconds": 28.0, "hosts": {"n1": {"bytes": 7}}, "advice": [], "line": "x"}
 THOUGHTS = {"reasoning": "Let me think. " * 10, "answer": ""}
 STARTED = {"start": {"starting": 31.0, "compiling kernels": 104.0, "first answer": 0.5}}
 OTHER_ATTENTION = {"attention": {"used": ["CPU_MLA"], "refused": ["FLASHMLA"]}}
@@ -76,8 +77,9 @@ def once(name: str, action: str, **arguments: Any) -> dict[str, Any]:
 def gate(name: str, engines: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     verdicts = {"ready": more.pop("ready", {"a": ANSWER}), "unready": {}}
     arguments = {"verdicts": verdicts, "engines": engines, "api_key_file": "/state/api_key"}
-    if "routers" in more:
-        arguments["routers"] = more.pop("routers")
+    for given in ("routers", "loading"):
+        if given in more:
+            arguments[given] = more.pop(given)
     return once(name, "serve_gate", **arguments, **more)
 
 
@@ -100,6 +102,12 @@ def played(shared_play: Any, run_dir: Path) -> Any:
             gate("all answered", ENGINES[:1]),
             gate("another attention", ENGINES[:1], ready={"a": {**ANSWER, **OTHER_ATTENTION}}),
             gate("started in this run", ENGINES[:1], ready={"a": {**ANSWER, **STARTED}}),
+            gate(
+                "one was loaded",
+                ENGINES[:1],
+                ready={"a": {**ANSWER, "figures": {"loading_seconds": 31.5}}},
+                loading={"a": FORECAST},
+            ),
             gate("thoughts alone", ENGINES[:1], ready={"a": {**ANSWER, **THOUGHTS}}),
             gate("one was not asked", ENGINES),
             gate("all ranks answered", [RANKED], ready={"a": {**ANSWER, "ranks": RANKS}}),
@@ -147,6 +155,19 @@ def test_every_engine_must_have_answered(played: Any) -> None:
     assert failed["failed"] and failed["msg"] == "no answer was asked of b"
     assert (failed["found"], failed["where"]) == ("answers from a", "b")
     assert "evidence" not in failed
+
+
+def test_how_long_an_engine_loaded_is_kept_beside_what_was_expected(played: Any) -> None:
+    (engine,) = played["one was loaded"]["evidence"]["values"]["engines"]
+    assert engine["loading"] == {
+        "expected_seconds": 28.0,
+        "seconds": 31.5,
+        "hosts": {"n1": {"bytes": 7}},
+        "advice": [],
+    }
+    # What ran already was not loaded.
+    (engine,) = played["all answered"]["evidence"]["values"]["engines"]
+    assert "loading" not in engine
 
 
 def test_every_data_rank_must_have_answered(played: Any) -> None:

@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -251,3 +253,71 @@ def test_compilers_at_work_are_a_sign_of_life_and_compilers_that_hang_are_not(
 
     events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
     assert any("a: compiling kernels (1 compiler, " in one["text"] for one in events)
+
+
+LOADS = """
+import mmap, sys, time
+shard, store = open(sys.argv[1], "rb"), open("/dev/zero", "rb", buffering=0)
+view = mmap.mmap(shard.fileno(), 0, access=mmap.ACCESS_READ)
+while True:
+    for _ in range(int(sys.argv[2])):
+        store.read(1 << 20)
+    time.sleep(0.5)
+"""
+
+
+def test_a_load_that_reads_is_not_given_up_however_long_it_says_nothing(
+    play: Any, serve: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "api_key").write_text(KEY)
+    engines = {}
+    with ExitStack() as stack:
+        for name, mib in (("slow", 40), ("hangs", 0), ("elsewhere", 0)):
+            cluster = tmp_path / name
+            (cluster / "model").mkdir(parents=True)
+            shard = cluster / "model/a.safetensors"
+            shard.write_bytes(b"x" * 4096)
+            command = [sys.executable, "-c", LOADS, str(shard), str(mib)]
+            stack.callback(subprocess.Popen(command).kill)
+            record(cluster, running=True)
+            engines[name] = Healthy(at=12)
+        wait = {
+            "engine": "a",
+            "process": "a-serve",
+            "look": {"cluster": "demo", "cluster_dir": f"{tmp_path}/{{{{ inventory_hostname }}}}"},
+            "url": "{{ url }}",
+            "completion": {"model": "m", "api_key_file": str(tmp_path / "api_key")},
+            "silence_seconds": 12,
+            "model_path": "{{ model_path }}",
+            "elsewhere_seconds": "{{ elsewhere | default(0) }}",
+        }
+        hosts = {
+            name: {
+                "url": serve(engine).url,
+                "model_path": f"{tmp_path}/{name}/model",
+                **({"elsewhere": 600} if name == "elsewhere" else {}),
+            }
+            for name, engine in engines.items()
+        }
+        results = play([{"name": "wait", "vllm_ready": wait}], hosts).tasks["wait"]
+    assert {name for name, one in results.items() if one["ready"]} == {"slow", "elsewhere"}, results
+    assert results["hangs"]["silent"]
+    assert "nothing new for" in results["hangs"]["found"]
+
+
+class Healthy:
+    """A server that is healthy, and answers, from some look on."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.looks = at, 0
+
+    def __call__(self, request: Any) -> tuple[int, Any]:
+        if request.path == "/health":
+            self.looks += 1
+            return (200 if self.looks > self.at else 503), ""
+        if request.key != f"Bearer {KEY}":
+            return 401, {"error": "Unauthorized"}
+        logprobs = {"content": [{"token": "Paris", "logprob": -0.1}]}
+        message = {"role": "assistant", "content": "It is Paris, of course."}
+        choice = {"message": message, "finish_reason": "stop", "logprobs": logprobs}
+        return 200, {"choices": [choice], "usage": {"completion_tokens": 1}}

@@ -8,6 +8,7 @@ import pytest
 
 from vllm_ansible.node.engine_log import (
     attention,
+    figures,
     last_phase,
     lines,
     news,
@@ -181,3 +182,10 @@ def test_a_later_look_goes_on_with_the_phase_of_the_one_before() -> None:
     # A clock that was set, or a line of another day, moves nothing outside of what was looked at.
     line = "INFO 11-20 10:00:00 [m.py:1] Model loading took 2.9 GiB"
     assert spans(line, "loading", 2e9, 2e9 + 1) == {"profiling": 1}
+
+
+def test_the_slowest_rank_says_how_long_loading_took() -> None:
+    text = "(Worker_TP0) INFO Loading weights took 1.50 seconds\nLoading weights took 61.25 seconds"
+    assert figures(text)["loading_seconds"] == 61.25
+    assert figures(HEALTHY.read_text())["loading_seconds"] > 0
+    assert "loading_seconds" not in figures("INFO Loading weights")

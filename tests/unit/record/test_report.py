@@ -144,6 +144,14 @@ def test_a_good_run_shows_its_answer_its_figures_and_its_layout(tmp_path: Path) 
         assert text in seen, text
 
 
+def test_how_long_weights_were_loaded_stands_beside_what_was_expected(tmp_path: Path) -> None:
+    loading = {"expected_seconds": 191.0, "seconds": 204.5, "hosts": {}, "advice": []}
+    served = {**SERVED, "loading": loading}
+    record = [*good()[:-1], evidence(50, "serve", engines=[served]), good()[-1]]
+    assert "Weights loaded in, and expected 3 m 24 s, 3 m 11 s" in words(page(tmp_path, record))
+    assert "Weights loaded in" not in words(page(tmp_path, good()))
+
+
 def test_a_row_is_a_pipeline_stage_and_a_colour_is_a_host(tmp_path: Path) -> None:
     page(tmp_path, good(), PLAN)
     rows = report.engines(summarise(tmp_path))[0]["grid"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import time
 from contextlib import suppress
 from typing import Any
 
+from ..page_cache import resident_bytes
 from . import counters
 from .mounts import read as text_of
 
@@ -101,19 +100,4 @@ def forget(handle: int, size: int) -> int:
 
 def in_memory(handle: int, size: int) -> int:
     """Return how many bytes of an open file memory holds, in whole pages."""
-    if not size:
-        return 0
-    pages = -(-size // mmap.PAGESIZE)
-    resident = (ctypes.c_ubyte * pages)()
-    libc = ctypes.CDLL(None, use_errno=True)
-    # Private and for writing, because ctypes takes the address of nothing else; never written to.
-    with mmap.mmap(handle, size, access=mmap.ACCESS_COPY) as view:
-        start = ctypes.c_char.from_buffer(view)
-        status = libc.mincore(
-            ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size), resident
-        )
-        del start
-    if status != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return sum(one & 1 for one in resident) * mmap.PAGESIZE
+    return resident_bytes(handle, 0, size)
