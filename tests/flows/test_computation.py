@@ -83,7 +83,7 @@ def engine(breaks: Path, how: str = "", tensor: int = 1) -> dict[str, Any]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("computation")
     found = Site(directory)
-    found.variables |= {"cluster_name": "numbers", "port_base": 26600}
+    found.variables |= {"cluster_name": "numbers", "port_base": 26600, "vllm_reference_gib": 1}
     (directory / "breaks").mkdir()
     (directory / "breaks/sitecustomize.py").write_text(BREAKS)
     try:

@@ -32,13 +32,19 @@ except ImportError as error:
 
 try:
     tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-    model = AutoModelForCausalLM.from_pretrained(
-        place, dtype=torch.float32, trust_remote_code=False
+    model, loaded = AutoModelForCausalLM.from_pretrained(
+        place, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
     )
 # What transformers cannot read, vLLM may: that there is no reference is no failure of the engine.
 except (ValueError, KeyError, OSError, ImportError, RuntimeError) as error:
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     print(json.dumps({"result": {"skipped": f"transformers cannot read the model: {first}"}}))
+    sys.exit(0)
+# Transformers fills these with random numbers, and only warns.
+lacking = [*loaded["missing_keys"], *loaded["mismatched_keys"]]
+if lacking:
+    why = f"transformers lacks {len(lacking)} of its weights, as {sorted(map(str, lacking))[0]}"
+    print(json.dumps({"result": {"skipped": why}}))
     sys.exit(0)
 model.eval()
 

@@ -15,8 +15,9 @@ from .programs import Program
 from .safetensors import WeightsError
 
 LOOK_SECONDS = 0.5
-# The engine that starts beside it needs the processor more.
-NICE = 19
+# The engine that starts beside it needs the processor more. With less than this share of a machine
+# that has always something else to do it would not end at all.
+NICE = 5
 # What would lead it to other packages than the environment's own.
 FOREIGN = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
 
@@ -34,7 +35,7 @@ def unfit_python(python: str) -> str:
         return f"there is no {python}"
     # That of an image is a container, to which no model is shown.
     if not os.path.exists(os.path.join(os.path.dirname(python), "../pyvenv.cfg")):
-        return "the engine's Python is in an image, or is not this project's"
+        return "the engine's Python is in an image, or in no virtual environment"
     return ""
 
 
