@@ -26,6 +26,18 @@ options:
     description: Largest mean difference of log probabilities.
     type: float
     required: true
+  unmeasured_tolerance:
+    description: The same for quantized models and mixtures of experts.
+    type: float
+    required: true
+  again:
+    description: Whether numbers that no server computes any more give way to the new ones.
+    type: bool
+    default: false
+  references:
+    description: Name of the variable that M(engine_reference) registered, where it ran.
+    type: str
+    default: ""
   version: {description: Release of vLLM., type: str, default: ""}
 """
 
@@ -36,10 +48,12 @@ EXAMPLES = r"""
     engines: "{{ site_plan.engines }}"
     kept: {}
     tolerance: 0.1
+    unmeasured_tolerance: 0.37
   run_once: true
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +62,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.action import ActionBase
 
-from vllm_ansible.computation.verdict import Server, conditions, judge
+from vllm_ansible.computation.conditions import conditions
+from vllm_ansible.computation.reference import unmeasured
+from vllm_ansible.computation.verdict import Limits, Server, Verdict, judge, known_start
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
 from vllm_ansible.planner.problem import PlanError, as_result
+
+OTHER_WEIGHTS = "nothing was computed for its weights"
 
 
 class ActionModule(ActionBase):
@@ -71,6 +89,8 @@ class ActionModule(ActionBase):
             sites = of_each_host(variables, hosts, "site_host")
         except PlanError as error:
             return {**result, "failed": True, **as_result(error.problems)}
+        computed = references(variables, hosts, str(arguments.get("references", "")))
+        kept, version = arguments["kept"], str(arguments.get("version", ""))
         servers = []
         for host, loop in asked.items():
             for one in loop.get("results", []):
@@ -80,38 +100,65 @@ class ActionModule(ActionBase):
                 one = {"asked": True, "instance": "", "refused": item["unasked"], **one}
                 model = models[host].get(item["engine"], {})
                 engine = engines[item["engine"]]
+                kind = str(sites[host].get("accelerator", ""))
+                same = conditions(engine, version, kind, model)
+                start, loaded = known_start(kept, item["name"], same)
+                known = not one["asked"] and start == one["instance"]
+                weights = loaded if known else str(model.get("fingerprint", ""))
                 rank = f" rank {item['rank']}" if int(item["of"]) > 1 else ""
+                reference = computed.get(item["engine"], {})
+                usable = reference.get("weights") == weights
                 servers.append(
                     Server(
                         name=f"{item['engine']}{rank}",
                         engine=item["engine"],
                         process=item["name"],
                         host=host,
-                        weights=str(model.get("fingerprint", "")),
-                        same=conditions(
-                            engine,
-                            str(arguments.get("version", "")),
-                            str(sites[host].get("accelerator", "")),
-                        ),
+                        weights=weights,
+                        same=same,
                         instance=one["instance"],
                         prompts=one.get("prompts", ()),
                         known=not one["asked"],
                         refused=one.get("refused", ""),
+                        unmeasured=unmeasured(engine, model),
+                        reference=reference.get("prompts", ()) if usable else (),
+                        unreferenced=reference.get("skipped", "") or OTHER_WEIGHTS,
                     )
                 )
-        kept = arguments["kept"]
-        verdict = judge(servers, kept, float(arguments["tolerance"]))
+        limits = Limits(float(arguments["tolerance"]), float(arguments["unmeasured_tolerance"]))
+        verdict = judge(servers, kept, limits, bool(arguments.get("again", False)))
         for words in verdict.notes:
             self._display.warning(words)
-        known = sum(1 for one in servers if one.known)
-        summary = f"{verdict.compared} of {len(servers)} servers compute what their model does"
-        summary += f"; {known} asked at their start" if known else ""
         return {
             **result,
             "changed": False,
-            "summary": summary + "".join(f"; {words}" for words in verdict.notes),
+            "summary": summary(servers, verdict),
             "measurements": verdict.measurements,
             "wrong": verdict.wrong,
             "kept": verdict.kept,
             "differs": verdict.kept != {"weights": {}, "servers": {}, **kept},
         }
+
+
+def references(variables: dict[str, Any], hosts: Sequence[str], name: str) -> dict[str, Any]:
+    """Return what transformers computed, by engine, wherever it ran."""
+    found: dict[str, Any] = {}
+    for host in hosts if name else ():
+        registered = variables["hostvars"][host].get(name) or {}
+        found |= plain(registered.get("references") or {})
+    return found
+
+
+def summary(servers: list[Server], verdict: Verdict) -> str:
+    """Return what was compared with what, in one line."""
+    known = sum(1 for one in servers if one.known)
+    words = [f"{verdict.compared} of {len(servers)} servers compute what their model does"]
+    if known:
+        words.append(f"{known} asked at their start")
+    if verdict.referenced:
+        words.append(f"{verdict.referenced} compared with transformers' float32 numbers")
+    words += [
+        f"{engine} not compared with transformers: {why}"
+        for engine, why in verdict.unreferenced.items()
+    ]
+    return "; ".join([*words, *verdict.notes])

@@ -10,8 +10,24 @@ from typing import Any
 # Filters run inside ansible-playbook, where the module_utils setting does not reach.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from vllm_ansible.computation import reference, verdict
+from vllm_ansible.computation.conditions import conditions
 from vllm_ansible.planner import servers, verbs, views, watched
 from vllm_ansible.weights import loading
+
+
+def known_start(
+    kept: dict[str, Any],
+    server: dict[str, Any],
+    engines: list[dict[str, Any]],
+    models: dict[str, Any],
+    version: str,
+    accelerator: str,
+) -> str:
+    """Return the start of a server that need not be asked again, empty where there is none."""
+    engine = next(one for one in engines if one["name"] == server["engine"])
+    same = conditions(engine, version, accelerator, models.get(server["engine"]))
+    return verdict.known_start(kept, server["name"], same)[0]
 
 
 class FilterModule:
@@ -33,6 +49,8 @@ class FilterModule:
             "loading_elsewhere": loading.elsewhere,
             "engine_starting_ports": views.starting_ports,
             "port_measurements": views.port_measurements,
+            "computation_references": reference.references,
+            "known_start": known_start,
             "closing_steps": verbs.closing_steps,
             "stop_steps": verbs.stop_steps,
             "status_rows": verbs.status_rows,

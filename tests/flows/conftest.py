@@ -61,6 +61,8 @@ class Site:
             "privileges": "none",
             "port_base": 26000,
             "engines": [CHAT, EXPERTS],
+            # 15 s of processor time for each cluster; test_computation.py has it.
+            "vllm_reference_gib": 0,
         }
         self.hosts = HERE
         self.inventory = self.clone.inventory("flow", self.hosts, **self.variables)

@@ -83,7 +83,7 @@ def engine(breaks: Path, how: str = "", tensor: int = 1) -> dict[str, Any]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("computation")
     found = Site(directory)
-    found.variables |= {"cluster_name": "numbers", "port_base": 26600}
+    found.variables |= {"cluster_name": "numbers", "port_base": 26600, "vllm_reference_gib": 1}
     (directory / "breaks").mkdir()
     (directory / "breaks/sitecustomize.py").write_text(BREAKS)
     try:
@@ -117,6 +117,8 @@ def test_the_first_numbers_are_kept(site: Site) -> None:
     ran = serve(site)
     assert ran.status == 0, ran.output
     assert len(kept(site)["weights"]) == 1
+    (evidence,) = ran.evidence("computation")
+    assert "1 compared with transformers' float32 numbers" in evidence["summary"], evidence
 
 
 @pytest.mark.parametrize(("how", "tensor"), [("swap", 1), ("scale", 3)])
@@ -129,7 +131,8 @@ def test_an_engine_that_computes_something_else_is_named_and_closed(
     failure = ran.failure
     assert "chat" in failure["msg"], failure
     assert "log probabilities differ by" in failure["found"], failure
-    assert "kept for the same weights" in failure["found"], failure
+    # Transformers says so, too, and is asked first.
+    assert "for the same weights" in failure["found"], failure
     assert not running(site)
     assert kept(site)["weights"] == before
 
@@ -141,3 +144,13 @@ def test_three_sound_ranks_compute_what_one_did(site: Site) -> None:
     assert len(kept(site)["weights"]) == 1
     (evidence,) = ran.evidence("computation")
     assert "1 of 1 servers" in evidence["summary"], evidence
+
+
+def test_a_first_start_with_a_scaled_rank_is_named_without_anything_kept(site: Site) -> None:
+    (site.cluster_dir / "fingerprints.json").unlink()
+    ran = serve(site, "scale", tensor=3)
+    assert ran.status != 0, ran.output
+    failure = ran.failure
+    assert "from transformers, in float32" in failure["found"], failure
+    assert not running(site)
+    assert not (site.cluster_dir / "fingerprints.json").exists()

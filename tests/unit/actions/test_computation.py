@@ -68,6 +68,10 @@ def test_who_computes_or_answers_otherwise_fails_by_name_and_its_door_is_closed(
         "environment_installed": {"versions": {"vllm": "0.32.0"}, "directory": "/e"},
         "vllm_first_answer_timeout_seconds": 10,
         "vllm_computation_tolerance": 0.1,
+        "vllm_computation_unmeasured_tolerance": 0.37,
+        "vllm_computation_again": False,
+        "vllm_reference_gib": 0,
+        "role_path": str(ROOT / "roles/vllm"),
         "vllm_close_wrong": True,
         "__vllm_verdicts": {"unready": {"a": refusal}, "silent": [], "wrong": ["a"]},
     }

@@ -1,0 +1,108 @@
+#!/usr/bin/python
+"""Compute beside an engine what its model computes, slowly and by another program."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: engine_reference
+short_description: Compute what a model computes for fixed prompts, by transformers on the processor
+description:
+  - Starts, detached and with a low priority, one computation for each digest of weights. One
+    that runs or is done is not started again.
+  - Where O(wait_seconds) is given, waits for it and returns the log probabilities.
+author: The vllm-ansible authors
+options:
+  cluster_dir:
+    description: The cluster's directory on this host.
+    type: path
+    required: true
+  references:
+    description:
+      - Of each engine C(engine), C(weights), C(place) and C(skipped), as the filter
+        C(computation_references) gives them.
+    type: list
+    elements: dict
+    required: true
+  python:
+    description: The Python of the engine's environment; without it all are skipped.
+    type: path
+    default: ""
+  script:
+    description: The program that it runs.
+    type: str
+    required: true
+  user:
+    description: User to run as, which needs root.
+    type: str
+  wait_seconds:
+    description: Wait so long for the numbers. Without it, only start.
+    type: float
+    default: 0
+attributes:
+  check_mode:
+    description: Nothing is started.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Compute what the model computes
+  engine_reference:
+    cluster_dir: /opt/vllm-ansible/demo
+    references: [{engine: chat, weights: 0123456789ab, place: /models/chat, skipped: ""}]
+    python: /opt/vllm-ansible/demo/environments/0123456789ab/bin/python
+    script: "{{ lookup('ansible.builtin.file', 'reference_numbers.py') }}"
+"""
+
+RETURN = r"""
+references:
+  description:
+    - Of each engine the digest of its C(weights), and C(prompts) or why it was C(skipped).
+  type: dict
+  returned: success
+"""
+
+import os
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.vllm_ansible.node import reference
+from ansible.module_utils.vllm_ansible.node.process import ProcessError
+
+
+def answer(one: dict[str, Any], wanted: dict[str, Any], check: bool) -> dict[str, Any]:
+    """Start the computation for one engine and return what is known of it."""
+    tasks = os.path.join(wanted["cluster_dir"], "tasks")
+    seconds, python = wanted["wait_seconds"], wanted["python"]
+    skipped = one["skipped"] or reference.unfit_python(python)
+    if skipped or check:
+        return {"weights": one["weights"], "skipped": skipped or "check mode"}
+    reference.start(tasks, one, python, wanted["script"], wanted["user"], retry=not seconds)
+    told = reference.found(tasks, one["weights"], seconds) if seconds else {}
+    return {"weights": one["weights"], **told}
+
+
+def main() -> None:
+    """Look, start, and report."""
+    module = AnsibleModule(
+        argument_spec={
+            "cluster_dir": {"type": "path", "required": True},
+            "references": {"type": "list", "elements": "dict", "required": True},
+            "python": {"type": "path", "default": ""},
+            "script": {"type": "str", "required": True},
+            "user": {"type": "str"},
+            "wait_seconds": {"type": "float", "default": 0},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    try:
+        found = {
+            one["engine"]: answer(one, wanted, module.check_mode) for one in wanted["references"]
+        }
+    except ProcessError as error:
+        module.fail_json(msg=str(error), **error.details)
+    module.exit_json(changed=False, references=found)
+
+
+if __name__ == "__main__":
+    main()
