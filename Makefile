@@ -8,7 +8,8 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
   2>/dev/null && command -v $(name))) python3)
 INVENTORY ?= inventories/local
 HOSTS ?= 3
-BIN := .venv/bin
+VENV := .venv
+BIN := $(VENV)/bin
 # Find-links of pip are not read by uv by itself.
 UV := $(if $(PIP_FIND_LINKS),UV_FIND_LINKS="$(PIP_FIND_LINKS)" ,)$(BIN)/uv
 LOCKED := $(UV) pip install --quiet --python $(BIN)/python --require-hashes
@@ -21,46 +22,46 @@ SOURCES := $(shell find src *_plugins -name '*.py')
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-.venv/uv: requirements/uv.txt tools/preflight.py
+$(VENV)/uv: requirements/uv.txt tools/preflight.py
 	@$(PYTHON) tools/preflight.py
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@touch $@
 
-.venv/controller: .venv/uv requirements/controller.txt pyproject.toml
+$(VENV)/controller: $(VENV)/uv requirements/controller.txt pyproject.toml
 	@$(LOCKED) -r requirements/controller.txt
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # What cannot be compiled is told, and costs time alone.
-.venv/compiled: .venv/controller $(SOURCES)
+$(VENV)/compiled: $(VENV)/controller $(SOURCES)
 	-@$(COMPILE)
 	@touch $@
 
-.venv/dev: .venv/controller requirements/dev.txt
+$(VENV)/dev: $(VENV)/controller requirements/dev.txt
 	@$(LOCKED) -r requirements/dev.txt
 	-@$(COMPILE)
 	@touch $@
 
-setup: .venv/compiled ## Install the controller into .venv
-dev: .venv/dev .venv/compiled ## Install what tests and lint need, too
+setup: $(VENV)/compiled ## Install the controller into .venv
+dev: $(VENV)/dev $(VENV)/compiled ## Install what tests and lint need, too
 
-up: .venv/compiled ## Run site.yml to an answering endpoint (INVENTORY=inventories/local)
+up: $(VENV)/compiled ## Run site.yml to an answering endpoint (INVENTORY=inventories/local)
 	@$(BIN)/ansible-playbook -i $(INVENTORY) site.yml
 
-down: .venv/compiled ## Stop everything of that inventory and leave no process
+down: $(VENV)/compiled ## Stop everything of that inventory and leave no process
 	@$(BIN)/ansible-playbook -i $(INVENTORY) playbooks/teardown.yml
 
-status: .venv/compiled ## Look at what runs
+status: $(VENV)/compiled ## Look at what runs
 	@$(BIN)/ansible-playbook -i $(INVENTORY) playbooks/status.yml
 
-lab: .venv/compiled ## Make real hosts on this machine for inventories/lab (root; HOSTS=3)
+lab: $(VENV)/compiled ## Make real hosts on this machine for inventories/lab (root; HOSTS=3)
 	@$(BIN)/python -m vllm_ansible.lab up --hosts $(HOSTS)
 
-lab-down: .venv/compiled ## Remove exactly what make lab made
+lab-down: $(VENV)/compiled ## Remove exactly what make lab made
 	@$(BIN)/python -m vllm_ansible.lab down
 
-lint: .venv/dev .venv/compiled ## Check style and types, nothing skipped
+lint: $(VENV)/dev $(VENV)/compiled ## Check style and types, nothing skipped
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -69,22 +70,36 @@ lint: .venv/dev .venv/compiled ## Check style and types, nothing skipped
 
 # As many workers as there are rows of slow tests, whose measurements mind what runs beside them.
 PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
-test: .venv/dev .venv/compiled ## Every test that CI runs, lint among them
+test: $(VENV)/dev $(VENV)/compiled ## Every test that CI runs, lint among them
 	@$(PYTEST) -n 2 -m "not soak" $(ARGS)
 
-test-unit: .venv/dev .venv/compiled ## What needs no host and no engine; without lint
+test-unit: $(VENV)/dev $(VENV)/compiled ## What needs no host and no engine; without lint
 	@$(PYTEST) -n 2 -m "not (soak or lab or vm or engine)" --ignore=tests/test_lint.py $(ARGS)
 
-test-hosts: .venv/dev .venv/compiled ## What needs root and podman, and no engine
+test-hosts: $(VENV)/dev $(VENV)/compiled ## What needs root and podman, and no engine
 	@$(PYTEST) -n 2 -m "(lab or vm) and not (soak or engine)" $(ARGS)
 
-test-engines: .venv/dev .venv/compiled ## What starts real engines
+test-engines: $(VENV)/dev $(VENV)/compiled ## What starts real engines
 	@$(PYTEST) -n 2 -m "engine and not soak" $(ARGS)
 
-soak: .venv/dev .venv/compiled ## Repetition and scaling; results go to docs/soak.md
+# What runs Ansible: its release follows the controller's Python, 2.19 on 3.11 and 2.21 on later ones.
+# What minds seconds stays with the run of everything.
+RUNS_ANSIBLE := tests/test_modules.py tests/test_roles.py tests/unhappy/test_shipped_inventories.py \
+  $(filter-out %/test_interrupted.py, $(wildcard tests/unit/record/test_*.py))
+test-python: $(VENV)/dev $(VENV)/compiled
+	@$(PYTEST) -n 0 $(RUNS_ANSIBLE) $(ARGS)
+
+test-pythons: $(VENV)/uv ## What runs Ansible, under each further Python here of 3.11 to 3.13
+	@further="$$($(BIN)/python tools/pythons.py)" && while read -r release program; do \
+	  $(MAKE) --no-print-directory test-python VENV=build/python$$release PYTHON="$$program" \
+	    </dev/null || exit; \
+	done <<<"$$further"
+
+soak: $(VENV)/dev $(VENV)/compiled ## Repetition and scaling; results go to docs/soak.md
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m soak $(ARGS)
 
-lock: .venv/uv ## Resolve the requirements again
+lock: $(VENV)/uv ## Resolve the requirements again
 	@cd requirements && ./lock
 
-.PHONY: help setup dev up down status lab lab-down lint test test-unit test-hosts test-engines soak lock
+.PHONY: help setup dev up down status lab lab-down lint test test-unit test-hosts test-engines test-python \
+  test-pythons soak lock

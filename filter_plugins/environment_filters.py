@@ -50,10 +50,10 @@ def vllm_image_request(
         raise AnsibleFilterError(f"our own packages cannot be read: {error!r}") from error
 
 
-def engine_lock(host: dict[str, Any], hosts: list[dict[str, Any]]) -> str:
-    """Return the name of the shipped lock for a host: site_host | engine_lock(site_hosts)."""
+def engine_lock(host: dict[str, Any], hosts: list[dict[str, Any]], python: str) -> str:
+    """Return the name of the shipped lock: site_host | engine_lock(site_hosts, engine_python)."""
     try:
-        return lock_of(host, hosts)
+        return lock_of(host, hosts, str(python))
     except PlanError as error:
         raise AnsibleFilterError(str(error)) from error
 

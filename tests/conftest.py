@@ -50,12 +50,12 @@ def row(nodeid: str) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the rows first, and lint, which takes as long as hundreds of others."""
+    """Start the rows first, and what takes as long as hundreds of others."""
     for item in items:
         for place, (fixture, mark) in MARKED.items():
             if item.nodeid.startswith(place) and fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
-    long = ("tests/test_lint.py", *MARKED)
+    long = ("tests/test_lint.py", "tests/test_pythons.py", *MARKED)
     items.sort(key=lambda item: 0 if row(item.nodeid) else 2 - item.nodeid.startswith(long))
 
 
@@ -117,6 +117,14 @@ class Costs:
 def pytest_configure(config: pytest.Config) -> None:
     """Measure in every run."""
     config.pluginmanager.register(Costs(), "costs")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say in one line under which further Pythons a run of everything runs what runs Ansible."""
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return None
+    command = [sys.executable, str(ROOT / "tools/pythons.py")]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stderr.strip()
 
 
 @pytest.fixture(scope="session")

@@ -13,14 +13,48 @@ from vllm_ansible.planner.problem import PlanError, Problem
 CUDA_12 = 525
 # The last torch of CUDA 12 on the package index is for x86_64 alone.
 CUDA_12_ARCHITECTURES = ("x86_64",)
+# The Pythons that a lock holds a wheel of every distribution for. The index of packages has torch
+# for CUDA alone, and of torch for CPUs the lock holds one wheel.
+PYTHONS = {
+    "cpu": ("3.11",),
+    "cuda": ("3.11", "3.12", "3.13"),
+    "cuda12": ("3.11", "3.12", "3.13"),
+}
 
 
-def lock_of(host: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> str:
+def lock_of(
+    host: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]], python: str | None = None
+) -> str:
     """Return the name of the lock for a host of a cluster, or nothing where none is shipped.
 
     All hosts of a cluster run one environment, so the oldest driver of them decides. A driver that
-    does not answer decides nothing: what installs or judges drivers comes first.
+    does not answer decides nothing: what installs or judges drivers comes first. python: what the
+    lock has to serve, if that is asked.
     """
+    lock = _by_accelerator(host, hosts)
+    if python is not None and (problem := unserved(lock, python, host["name"])):
+        raise PlanError(problem)
+    return lock
+
+
+def unserved(lock: str, python: str, where: str) -> Problem | None:
+    """Return the refusal of a Python that a shipped lock has no wheels for."""
+    served = PYTHONS.get(lock, (python,))
+    if python in served:
+        return None
+    return Problem(
+        f"requirements/engine-{lock}.txt does not serve Python {python}",
+        expected=f"engine_python: {' or '.join(served)}",
+        found=f"engine_python: {python}",
+        where=where,
+        fix=(
+            f'set engine_python: "{served[0]}", or give environment_requirements, a lock of your '
+            f"own for Python {python} (docs/environment.md)"
+        ),
+    )
+
+
+def _by_accelerator(host: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> str:
     if host["accelerator"] != "nvidia":
         return "cpu" if host["accelerator"] == "cpu" else ""
     problems = [

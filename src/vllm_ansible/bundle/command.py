@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_ansible import __file__ as package
+from vllm_ansible.environment_lock import unserved
 from vllm_ansible.planner.problem import PlanError, Problem
 
 from . import archive, start, wanted
@@ -130,6 +131,10 @@ def wish_of(options: argparse.Namespace, repository: Path) -> Wish:
     if absent:
         message = f"requirements/{absent[0]}.txt does not exist"
         raise PlanError(Problem(message, where="--lock", fix="name one without its ending"))
+    python = str(hosts[0].get("engine_python") or wanted.DEFAULT_PYTHON)
+    judged = (unserved(name.removeprefix("engine-"), python, options.inventory) for name in locks)
+    if problem := next(filter(None, judged), None):
+        raise PlanError(problem)
     here = "{}.{}".format(*sys.version_info[:2])
     return Wish(
         repository=repository,
@@ -137,7 +142,7 @@ def wish_of(options: argparse.Namespace, repository: Path) -> Wish:
         architecture=options.architecture,
         locks=tuple(sorted(set(locks))),
         pythons=tuple(sorted(set(options.python or [here]), key=_release)),
-        engine_python=str(hosts[0].get("engine_python") or wanted.DEFAULT_PYTHON),
+        engine_python=python,
         models=wanted.package_lines(list(wanted.models_of(hosts).values())),
     )
 

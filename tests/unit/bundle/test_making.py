@@ -71,6 +71,16 @@ def test_hosts_whose_engine_nobody_can_know_are_refused(project: Project) -> Non
         project.make()
 
 
+def test_a_python_that_the_lock_does_not_serve_is_refused_before_anything_is_fetched(
+    project: Project,
+) -> None:
+    hosts = project.root / "inventories/mine/hosts.yml"
+    old, new = "accelerator: cpu", 'accelerator: cpu, engine_python: "3.12"'
+    hosts.write_text(hosts.read_text().replace(old, new))
+    with pytest.raises(PlanError, match=r"engine-cpu\.txt does not serve Python 3\.12"):
+        project.make()
+
+
 def test_the_verb_refuses_an_inventory_that_is_elsewhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,7 +26,8 @@ def tar(path: Path, pack: Callable[[bytes], bytes] = bytes) -> str:
     config = {"rootfs": {"diff_ids": LAYERS}, "architecture": "amd64"}
     manifest = [{"Config": "0123.json", "Layers": ["a/layer.tar"], "RepoTags": ["a:1"]}]
     contents = {
-        "a/layer.tar": os.urandom(100_000),
+        # Some times what gzip reads at once: 8 KiB, and 128 KiB from Python 3.12 on.
+        "a/layer.tar": os.urandom(1_000_000),
         "0123.json": json.dumps(config).encode(),
         "manifest.json": json.dumps(manifest).encode(),
     }
