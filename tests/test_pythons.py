@@ -39,6 +39,8 @@ def program(directory: Path, name: str, text: str) -> None:
     (directory / name).chmod(0o755)
 
 
+# Some three minutes of two cores for each: make test-pythons.
+@pytest.mark.soak
 @pytest.mark.parametrize("release", pythons.further())
 def test_what_runs_ansible_passes_under_each_further_python(release: str) -> None:
     found = pythons.look(release)
