@@ -145,6 +145,7 @@ from ansible.module_utils.vllm_ansible.node.log_file import end_of
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
 from ansible.module_utils.vllm_ansible.node.processes import looks, others_ended
 from ansible.module_utils.vllm_ansible.node.watchdog.compiling import compilers
+from ansible.module_utils.vllm_ansible.node.watchdog.snapshot import Snapshots
 
 
 def main() -> None:
@@ -196,6 +197,7 @@ def main() -> None:
     began = (seen["started_at"] or now) if wanted["since"] < 0 else wanted["since"]
     # A rank of Ray is none of the server's own processes, but one of the engine's.
     own = [name for name, one in records.items() if one["engine"] == seen["engine"]]
+    marks = Snapshots(wanted["cluster_dir"])
     module.exit_json(
         changed=False,
         running=seen["running"],
@@ -215,7 +217,11 @@ def main() -> None:
         figures=figures(text),
         attention=attention(text),
         healthy=bool(wanted["health_url"]) and status_of(wanted["health_url"]) == 200,
-        read_steps=moved.steps(wanted["model_path"]) if wanted["model_path"] else None,
+        read_steps=(
+            moved.steps(wanted["model_path"], lambda pid: marks.mark(pid) in own)
+            if wanted["model_path"]
+            else None
+        ),
     )
 
 

@@ -62,6 +62,7 @@ references:
 """
 
 import os
+import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -69,16 +70,20 @@ from ansible.module_utils.vllm_ansible.node import reference
 from ansible.module_utils.vllm_ansible.node.process import ProcessError
 
 
-def answer(one: dict[str, Any], wanted: dict[str, Any], check: bool) -> dict[str, Any]:
-    """Start the computation for one engine and return what is known of it."""
+def answer(
+    one: dict[str, Any], wanted: dict[str, Any], check: bool, until: float | None = None
+) -> dict[str, Any]:
+    """Start the computation for one engine, or return what is known of it by then."""
     tasks = os.path.join(wanted["cluster_dir"], "tasks")
     seconds, python = wanted["wait_seconds"], wanted["python"]
     skipped = one["skipped"] or reference.unfit_python(python)
     if skipped or check:
         return {"weights": one["weights"], "skipped": skipped or "check mode"}
-    reference.start(tasks, one, python, wanted["script"], wanted["user"], retry=not seconds)
-    told = reference.found(tasks, one["weights"], seconds) if seconds else {}
-    return {"weights": one["weights"], **told}
+    if until is None:
+        reference.start(tasks, one, python, wanted["script"], wanted["user"], retry=not seconds)
+        return {"weights": one["weights"]}
+    left = max(0.0, until - time.monotonic())
+    return {"weights": one["weights"], **reference.found(tasks, one["weights"], left, seconds)}
 
 
 def main() -> None:
@@ -96,9 +101,12 @@ def main() -> None:
     )
     wanted = module.params
     try:
-        found = {
-            one["engine"]: answer(one, wanted, module.check_mode) for one in wanted["references"]
-        }
+        # All of them first, so that they share one wait.
+        asked = wanted["references"]
+        found = {one["engine"]: answer(one, wanted, module.check_mode) for one in asked}
+        if wanted["wait_seconds"]:
+            until = time.monotonic() + wanted["wait_seconds"]
+            found = {one["engine"]: answer(one, wanted, module.check_mode, until) for one in asked}
     except ProcessError as error:
         module.fail_json(msg=str(error), **error.details)
     module.exit_json(changed=False, references=found)

@@ -158,6 +158,8 @@ def carry_out(inventory: str, wanted: Run) -> dict[str, Any]:
     found["loads"] = [measure(inventory, wanted, load) for load in wanted.loads]
     if wanted.kill:
         found["killed"] = broken(inventory, wanted)
+    served = found.get("killed", {"serves_again": True}).get("serves_again", False)
+    found["as_expected"] &= served and not any("failure" in load for load in found["loads"])
     return found
 
 
@@ -219,6 +221,11 @@ def tell(found: Mapping[str, Any], say: Callable[[str], object]) -> None:
         say(f"  {json.dumps(found['killed'])}")
 
 
+def keep(document: Mapping[str, Any], place: Path) -> None:
+    """Write what there is by now."""
+    place.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> int:
     """Carry out the runs that are asked for; 0 where each came to what was expected."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -252,7 +259,8 @@ def main() -> int:
         document["runs"].append(found)
         tell(found, lambda line: print(line, flush=True))
         # Whoever stops us keeps what there is.
-        options.to.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        keep(document, options.to)
+    keep(document, options.to)
     return 0 if all(one["as_expected"] for one in document["runs"]) else 1
 
 

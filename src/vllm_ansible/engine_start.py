@@ -67,7 +67,8 @@ class Start:
         self.compilers = [f"{one['command']} (process {one['pid']})" for one in running]
         self.phase = self._doing()
         said = self._heard, self._told["name"], self._told["done"]
-        self._wordless.observe(said, now)
+        # What is read moves, too, and ends with loading.
+        self._wordless.observe((*said, read), now)
         self._silence.allowed_seconds = self._allowed + elsewhere
         self.quiet = self._silence.observe((*said, self._worked, read), now)
         if self.phase["name"] not in (KERNELS, GRAPHS):

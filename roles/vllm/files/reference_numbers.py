@@ -36,7 +36,16 @@ try:
         place, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
     )
 # What transformers cannot read, vLLM may: that there is no reference is no failure of the engine.
-except (ValueError, KeyError, OSError, ImportError, RuntimeError) as error:
+# An older one does not know the argument dtype.
+except (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    OSError,
+    ImportError,
+    RuntimeError,
+) as error:
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     print(json.dumps({"result": {"skipped": f"transformers cannot read the model: {first}"}}))
     sys.exit(0)

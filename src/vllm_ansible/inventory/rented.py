@@ -33,10 +33,11 @@ def fill(
         cluster = cloud.cluster(wanted, state)
         if asks := touches_machines():
             machines = cluster.machines(cached=True)
-            if cluster.is_ours(machines):
-                warn("limits", revive(cluster.meter, machines, said, wanted))
-            else:
-                warn("limits", unwatched(cluster.meter, machines, cloud.name))
+            mine = [one for one in machines if cluster.mine(one)]
+            others = [one for one in machines if not cluster.mine(one)]
+            # Before the watcher of ours lives: then it would say nothing of the others.
+            warn("limits", unwatched(cluster.meter, others, cloud.name))
+            warn("limits", revive(cluster.meter, mine, said, wanted))
         else:
             wanted.ready()
             machines = []

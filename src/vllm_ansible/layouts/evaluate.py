@@ -51,6 +51,9 @@ class Judge:
     def verdict(self, candidate: Candidate) -> Verdict:
         """Return what is known of one candidate."""
         machines = self.request.machines
+        if not alike(machines.nodes) and (refused := _shape(candidate, machines)):
+            # No node may hold a group of it, so there is no place to judge.
+            return Verdict(candidate, refused, 1, 1)
         where = sites(candidate, machines)
         spans = nodes_of_engine(candidate, machines), max(site.tensor_nodes for site in where)
         refusal = self._limit(candidate, where)

@@ -45,8 +45,13 @@ def share(requests: Sequence[Request]) -> tuple[Answer, ...]:
         best = max(range(len(found)), key=lambda place: gains[place])
         if gains[best] <= 1.0:
             break
-        counts[best] += step
-        found = _dealt(requests, whole, counts)
+        larger = [count + step * (place == best) for place, count in enumerate(counts)]
+        try:
+            found = _dealt(requests, whole, larger)
+        except NoLayout:
+            # The nodes that come next to another model are of a maker on which it does not fit.
+            break
+        counts = larger
     return tuple(found)
 
 

@@ -45,6 +45,7 @@ SHORTEST_SECRET = 8
 SECRET_FILE_BYTES = 65536
 HIDDEN = "<hidden>"
 CHUNK_BYTES = 65536
+REVIVE_SECONDS = 0.2
 # How long the last words of a process may take to its log once it has ended.
 DRAIN_SECONDS = 5.0
 # The same in a unit, of which systemd kills what is left only then.
@@ -429,6 +430,8 @@ class Output:
     def revive(self, ended: Iterable[int]) -> None:
         """Start the filter again where it was killed: nobody would read what is printed."""
         if self.pid and self.pid in ended:
+            # What ends at once, again and again, must not take a processor.
+            time.sleep(REVIVE_SECONDS)
             self.start()
 
     def close(self, seconds: float) -> None:
@@ -610,11 +613,12 @@ def program_of(pid: int) -> int:
             words = handle.read()
         if words.split(b"\0")[3:4] != [EXEC.encode()]:
             return pid
-        for child in descendants({pid}, process_table()):
-            with open(f"/proc/{child}/cmdline", "rb") as handle:
-                # Its filter looks as it does.
-                found = stat_of(child)
-                if found is not None and found.parent == pid and handle.read() != words:
+        for child, found in process_table().items():
+            if found.parent != pid:
+                continue
+            # Its filter looks as it does; another child may have ended meanwhile.
+            with contextlib.suppress(OSError), open(f"/proc/{child}/cmdline", "rb") as handle:
+                if handle.read() != words:
                     return child
     except OSError:
         pass

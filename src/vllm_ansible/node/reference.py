@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Optional
 
 from . import background
 from .family import until
@@ -75,15 +75,21 @@ def compute(python: str, script: str, place: str) -> dict[str, Any]:
     raise WeightsError("transformers computed no numbers", found="no result", where=place)
 
 
-def found(tasks_dir: str, weights: str, wait_seconds: float) -> dict[str, Any]:
-    """Return what a task has computed, or why there is nothing, waiting for it so long."""
+def found(
+    tasks_dir: str, weights: str, wait_seconds: float, all_seconds: Optional[float] = None
+) -> dict[str, Any]:
+    """Return what a task has computed, or why there is nothing, waiting for it so long.
+
+    all_seconds: how long was waited for it and for those before it, where these are others.
+    """
     name = task_name(weights)
     until(lambda: background.look(tasks_dir, name)["state"] != "running", wait_seconds)
     status = background.look(tasks_dir, name)
     if status["state"] == "done":
         return dict(status["result"] or {"skipped": "it gave no result"})
     if status["state"] == "running":
-        return {"skipped": f"transformers still computes, after {wait_seconds:.0f} s of waiting"}
+        waited = wait_seconds if all_seconds is None else all_seconds
+        return {"skipped": f"transformers still computes, after {waited:.0f} s of waiting"}
     why = status.get("message") or status["state"]
     told = (status.get("details") or {}).get("found")
     last = str(told).strip().splitlines()[-1] if told and str(told).strip() else ""

@@ -154,6 +154,10 @@ class Systemd:
         write_text(path, launcher_source())
         os.chmod(path, 0o644)
         for python in (sys.executable, "/usr/bin/python3"):
+            # This one runs already; the system's may be older than the launcher asks for.
+            asked = [python, "-I", "-c", "import sys; sys.exit(sys.version_info < (3, 9))"]
+            if python != sys.executable and self.run(asked)[0]:
+                continue
             if user in (None, "root") or (
                 may(user, python, stat.S_IROTH | stat.S_IXOTH) and may(user, path, stat.S_IROTH)
             ):

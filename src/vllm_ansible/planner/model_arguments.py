@@ -12,7 +12,7 @@ from vllm_ansible.planner.arguments import human_readable_int
 from vllm_ansible.planner.engines import Engine
 
 # Overrides of how positions are encoded: no tensor and no cache has another size by them.
-POSITIONS = frozenset({"rope_parameters", "rope_scaling", "rope_theta"})
+POSITIONS = frozenset({"max_position_embeddings", "rope_parameters", "rope_scaling", "rope_theta"})
 # Each makes another model of the checkpoint's config.json.
 SHAPES = ("hf_overrides", "hf_config_path", "quantization_config")
 

@@ -221,14 +221,6 @@ class Cluster(ABC):
             return True
         return False
 
-    def is_ours(self, machines: Sequence[Machine]) -> bool:
-        """Tell whether nobody else has rented any of these machines."""
-        try:
-            self.claim(machines)
-        except PlanError:
-            return False
-        return True
-
     def claim(self, machines: Sequence[Machine]) -> None:
         """Raise PlanError where somebody else has rented machines under this cluster's name."""
         others = [one for one in machines if one.status not in GONE and not self.mine(one)]

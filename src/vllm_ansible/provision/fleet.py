@@ -252,6 +252,8 @@ def _broken(
     now: float,
     seen: Seen,
 ) -> End | Spare | None:
+    # What no slot needs stops no run: it is said at its end.
+    by_slot, slots = _by_slot(living, seen)[0], range(wish.count + wish.spares)
     spared = []
     for one in living:
         if one.id in rejected:
@@ -266,7 +268,8 @@ def _broken(
             continue
         if ours:
             return End(one, f"still booting after {wish.boot_seconds / 60:.0f} minutes")
-        spared.append(one)
+        if one.slot in slots and by_slot[one.slot] is one:
+            spared.append(one)
     why = " and ".join(sorted({one.status for one in spared}))
     return Spare(tuple(spared), why) if spared else None
 

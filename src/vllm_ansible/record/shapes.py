@@ -49,7 +49,7 @@ _OPTION = re.compile(
 )
 _HEADER = re.compile(
     r"""(authorization\\*['"]?[ \t]*[:=,][ \t]*\\*['"]?)"""
-    r"""(?:((?:basic|bearer|negotiate|token|apikey)[ \t]+)[^\s"'\\,]+"""
+    r"""(?:((?:basic|bearer|negotiate|token|apikey)[ \t]+)[^\s"'\\,]{8,}"""
     r"""|((?:digest|aws4-hmac-sha256)[ \t]+)[^\r\n]+)""",
     re.IGNORECASE,
 )

@@ -278,7 +278,8 @@ def test_a_load_that_reads_is_not_given_up_however_long_it_says_nothing(
             shard = cluster / "model/a.safetensors"
             shard.write_bytes(b"x" * 4096)
             command = [sys.executable, "-c", LOADS, str(shard), str(mib)]
-            stack.callback(subprocess.Popen(command).kill)
+            mark = {launcher.MARKER: str(cluster / "processes/a-serve.json")}
+            stack.callback(subprocess.Popen(command, env={**os.environ, **mark}).kill)
             record(cluster, running=True)
             engines[name] = Healthy(at=12)
         wait = {

@@ -141,6 +141,34 @@ def test_a_run_that_must_fail_does_so_in_its_stage_for_its_reason(
     assert found["failure"] == {"stage": stage, "message": "links are slow", "found": words}
 
 
+@pytest.mark.parametrize("what", ["load", "no process"])
+def test_a_load_that_fails_or_an_engine_that_stays_down_is_not_as_expected(
+    instrument: ModuleType, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    def run(_: str, __: str, **options: Any) -> Any:
+        if what == "load" and options.get("tags") == "benchmark":
+            raise RunFailure("3 of 8 answered", stage="benchmark")
+        return type("Outcome", (), {"changed": 0})
+
+    monkeypatch.setattr(instrument, "run", run)
+    more = {"loads": ({"concurrency": 8},)} if what == "load" else {"kill": "EngineCore"}
+    name = f"none{os.getpid()}"
+    found = instrument.carry_out("mine", instrument.Run("one", [{"name": name}], **more))
+    assert found["ok"] and not found["as_expected"]
+
+
+def test_what_was_left_out_is_kept(
+    instrument: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    runs = runs_file(tmp_path, runs=[{"name": "one", "engines": [{"name": "e", "model": "m"}]}])
+    to = tmp_path / "found.json"
+    monkeypatch.setattr(
+        sys, "argv", ["run.py", str(runs), "-i", "mine", "--to", str(to), "--minutes", "-1"]
+    )
+    assert instrument.main() == 0
+    assert json.loads(to.read_text())["left_out"] == ["one"]
+
+
 def test_one_process_of_the_engine_is_ended_and_no_other(instrument: ModuleType) -> None:
     fault = import_module("fault")
     words = [sys.executable, "-c", "import time; time.sleep(60)", "VLLM::Worker"]

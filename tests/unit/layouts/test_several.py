@@ -54,3 +54,18 @@ def test_prefill_apart_is_told_where_it_brings_much(ask: Any) -> None:
     assert any("for prefill and" in note for note in long.notes)
     alone = answer(ask("r1", "2x8 H100-80", concurrency=8))
     assert not any("for prefill and" in note for note in alone.notes)
+
+
+def test_a_model_gains_no_nodes_that_leave_another_one_without_a_layout(ask: Any) -> None:
+    """Qwen3-8B would gain by the node of another maker, and DeepSeek-R1 not fit on what is left."""
+    line = "1x8 H100-80 + 1x8 MI300X + 1x8 H100-80"
+    found = share([ask("llama-8b", line), ask("r1", line)])
+    assert [one.chosen.accepted for one in found] == [True, True]
+
+
+@pytest.mark.parametrize("tensor", ["12", "16"])
+def test_a_group_larger_than_any_node_is_refused_where_nodes_differ(
+    config: str, tensor: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([config, "1x8 H100-80 + 1x4 H100-80", "--tensor", tensor]) != OK
+    assert f"TP{tensor} needs" in capsys.readouterr().err

@@ -18,9 +18,9 @@ files = process.Files(request["cluster_dir"], "e0-serve")
 
 def run(command):
     """Ask the manager of this user in place of the machine's."""
-    done = subprocess.run(
-        [command[0], "--user", *command[1:]], capture_output=True, text=True, check=False
-    )
+    if command[0] == "systemctl":
+        command = [command[0], "--user", *command[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr
 
 

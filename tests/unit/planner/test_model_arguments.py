@@ -158,6 +158,7 @@ def test_another_shape_than_the_checkpoints_is_not_checked(
     [
         {"hf_overrides": {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}},
         {"hf_overrides": '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}'},
+        {"hf_overrides": {"max_position_embeddings": 65536}},
         {"hf_overrides.rope_theta": 1e6},
         {"hf_overrides": {}},
         {"hf_overrides": None, "quantization": None},

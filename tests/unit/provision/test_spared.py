@@ -138,3 +138,14 @@ def test_one_that_was_launched_here_and_never_judged_is_replaced(site: Site) -> 
     identity = _unwell(site)
     told = site(machines("again"))["again"]
     assert [one["id"] for one in told["ended"]] == [identity]
+
+
+def test_a_machine_that_no_slot_needs_stops_no_run() -> None:
+    """As after node_count was lowered, or beside the machine that serves in its slot."""
+    for odd in (machine(1, "unhealthy"), machine(0, BOOTING, "double")):
+        down = {odd.id: NOW - 1801}
+        found = next_step(
+            Wish(1), (machine(0), odd), [OFFER], None, {}, NOW, Seen(frozenset(), down)
+        )
+        assert isinstance(found, Complete)
+        assert [one.id for one in found.surplus] == [odd.id]

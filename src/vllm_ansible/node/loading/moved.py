@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Optional
 
@@ -17,13 +18,14 @@ FAULT_BYTES = os.sysconf("SC_PAGE_SIZE")
 MAJOR_FAULTS = 9
 
 
-def steps(place: str) -> Optional[int]:
-    """Return how many steps the processes that map files below a directory have read in all.
+def steps(place: str, ours: Callable[[int], bool]) -> Optional[int]:
+    """Return how many steps our processes that map files below a directory have read in all.
 
-    None where no process that can be seen maps one. Not of other processes: those of Ray read what
-    the system tells of all processes, again and again, whether anything moves or not.
+    None where none of them maps one. Not of our other processes: those of Ray read what the system
+    tells of all processes, again and again, whether anything moves or not. Nor of others that map
+    the same model: what they read says nothing of this load.
     """
-    readers = [pid for pid in launcher.process_table() if _maps(pid, place)]
+    readers = [pid for pid in launcher.process_table() if ours(pid) and _maps(pid, place)]
     if not readers:
         return None
     read = sum(max(bytes_of(pid, "rchar"), bytes_of(pid, "read_bytes")) for pid in readers)

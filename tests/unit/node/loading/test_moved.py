@@ -45,14 +45,20 @@ def test_what_processes_that_map_the_files_read_is_counted(tmp_path: Path) -> No
     (tmp_path / "model").mkdir()
     shard = tmp_path / "model/a.safetensors"
     shard.write_bytes(b"x" * 4096)
-    assert moved.steps(str(tmp_path / "model")) is None
+    assert moved.steps(str(tmp_path / "model"), lambda _: True) is None
     with loader(shard) as process:
-        before = moved.steps(str(tmp_path / "model"))
+
+        def ours(pid: int) -> bool:
+            return pid == process.pid
+
+        before = moved.steps(str(tmp_path / "model"), ours)
         assert before is not None
         time.sleep(0.2)
-        assert moved.steps(str(tmp_path / "model")) == before, "it waits"
+        assert moved.steps(str(tmp_path / "model"), ours) == before, "it waits"
         read(process, 48)
-        after = moved.steps(str(tmp_path / "model"))
+        after = moved.steps(str(tmp_path / "model"), ours)
         assert after is not None and after >= before + 3
         # Not of a directory whose name only begins as this one's.
-        assert moved.steps(str(tmp_path / "mod")) is None
+        assert moved.steps(str(tmp_path / "mod"), ours) is None
+        # Nor of another engine that maps the same model.
+        assert moved.steps(str(tmp_path / "model"), lambda pid: pid != process.pid) is None
