@@ -48,12 +48,12 @@ def read_json(path: Path) -> dict[str, Any]:
 class Site:
     """One cluster of this machine, and the clone that operates it."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, name: str = "flow") -> None:
+        self.directory, self.name = directory, name
         self.cluster_dir = directory / "cluster"
         self.clone = Clone(directory / "clone")
         self.variables: dict[str, Any] = {
-            "cluster_name": "flow",
+            "cluster_name": name,
             "cluster_dir": str(self.cluster_dir),
             "accelerator": "cpu",
             # Room for one engine more: this number shares out the cores, so it must not change.
@@ -93,11 +93,11 @@ class Site:
 
     @property
     def run_dir(self) -> Path:
-        return Path(os.sep, "tmp", f"vllm-flow-{os.getuid()}")
+        return Path(os.sep, "tmp", f"vllm-{self.name}-{os.getuid()}")
 
     @property
     def state(self) -> Path:
-        return self.clone.directory / "state" / "flow"
+        return self.clone.directory / "state" / self.name
 
 
 @pytest.fixture(scope="session")
@@ -109,7 +109,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     if kept := os.environ.get("VLLM_ANSIBLE_FLOW_DIR"):
         yield Site(Path(kept))
         return
-    made = Site(tmp_path_factory.mktemp("flow"))
+    # Of its own: what a killed session has left in /tmp must not be taken for this one's.
+    made = Site(tmp_path_factory.mktemp("flow"), f"flow{os.getpid()}")
     yield made
     end_all(made.cluster_dir)
     shutil.rmtree(made.cluster_dir, ignore_errors=True)  # a check alone makes none

@@ -184,7 +184,7 @@ def test_another_clone_takes_over(served: Site, tmp_path: Path, with_state: bool
     before = identities(served.cluster_dir)
     other = Clone(tmp_path / "clone")
     inventory = other.inventory("flow", served.hosts, **served.variables)
-    state = other.directory / "state" / "flow"
+    state = other.directory / "state" / served.name
     if with_state:
         shutil.copytree(served.state, state)
     ran = other.run(inventory)
