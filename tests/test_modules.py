@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,6 @@ def test_module(
     run_module: Callable[..., dict[str, Any]], module: str, case: dict[str, Any], tmp_path: Path
 ) -> None:
     words = {"<tmp>": str(tmp_path), "<boot>": boot_id(), "<kernel>": platform.release()}
-    words["<python>"] = sys.executable
     case = filled(case, words)
     for path, content in case.get("files", {}).items():
         Path(path).parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,6 @@ import pwd
 import re
 import resource
 import signal
-import socket
 import stat
 import sys
 import tempfile
@@ -48,11 +47,6 @@ CHUNK_BYTES = 65536
 REVIVE_SECONDS = 0.2
 # How long the last words of a process may take to its log once it has ended.
 DRAIN_SECONDS = 5.0
-# The same in a unit, of which systemd kills what is left only then.
-UNIT_DRAIN_SECONDS = 1.0
-# What systemd runs this file for, and what it hands on there.
-EXEC = "--exec"
-PASSED_ON = (*ASKED_TO_STOP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Stat(NamedTuple):
@@ -559,73 +553,5 @@ def main(path: str) -> int:
     return status
 
 
-def tell_systemd(text: str) -> None:
-    """Tell the service manager, where it asked to be told."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if address:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-            # One without a file begins with a zero byte.
-            manager.connect(f"\0{address[1:]}" if address.startswith("@") else address)
-            manager.send(text.encode())
-
-
-def end_as(status: int) -> int:
-    """End as a child has, by its signal where it was one, else return its exit status."""
-    if os.WIFSIGNALED(status):
-        # The child has left its core; this process is of no interest.
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        number = os.WTERMSIG(status)
-        if number != signal.SIGKILL:
-            signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-    return exit_status(status)
-
-
-def execute(directory: str, argv: list[str]) -> int:
-    """Run a program of a unit of systemd, hand signals on to it, and end as it does.
-
-    It is the unit's main process, so that systemd kills what is left, this one's filter included,
-    only when the last words are in the log.
-    """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *PASSED_ON})
-    output = Output(os.dup(1), directory, None)
-    environment = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
-    known = {"argv": argv, "user": None, "directory": directory, "full_environment": environment}
-    pid, error = spawn(known, output.writer)
-    if error:
-        write_all(output.writer, f"{argv[0]} could not be started: {error}\n".encode())
-    else:
-        tell_systemd("READY=1")
-    while pid not in (ended := collect()):
-        output.revive(ended)
-        received = signal.sigtimedwait({signal.SIGCHLD, *PASSED_ON}, LAST_NOTE_SECONDS)
-        if received is not None and received.si_signo != signal.SIGCHLD:
-            kill_all({pid}, received.si_signo)
-    output.close(UNIT_DRAIN_SECONDS)
-    return end_as(ended[pid])
-
-
-def program_of(pid: int) -> int:
-    """Return the process of the program that a unit's main process runs; itself, if it is that."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as handle:
-            words = handle.read()
-        if words.split(b"\0")[3:4] != [EXEC.encode()]:
-            return pid
-        for child, found in process_table().items():
-            if found.parent != pid:
-                continue
-            # Its filter looks as it does; another child may have ended meanwhile.
-            with contextlib.suppress(OSError), open(f"/proc/{child}/cmdline", "rb") as handle:
-                if handle.read() != words:
-                    return child
-    except OSError:
-        pass
-    return pid
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == EXEC:
-        sys.exit(execute(sys.argv[2], sys.argv[3:]))
     sys.exit(main(sys.argv[1]))

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import shlex
-import stat
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Optional
 
 from . import launcher, process
 from .process import Files, Look, ProcessError
-from .supervisord_daemon import launcher_source, write_text
+from .supervisord_daemon import write_text
 
 Run = Callable[[list[str]], tuple[int, str, str]]
 PROPERTIES = ("LoadState", "ActiveState", "MainPID", "InvocationID", "ExecMainStatus", "Result")
@@ -27,7 +24,7 @@ Description={name} of cluster {cluster} (vllm-ansible)
 After=network-online.target
 {unlimited}
 [Service]
-Type={type}
+Type=exec
 {user}WorkingDirectory={directory}
 {environment}{before}ExecStart=:{command}
 {after}StandardInput=null
@@ -46,32 +43,23 @@ def quote(value: str) -> str:
     return '"' + "".join(special.get(letter, letter) for letter in value) + '"'
 
 
-def words(arguments: Iterable[str]) -> str:
-    """Quote the words of a command for a unit file."""
-    return " ".join(quote(argument) for argument in arguments)
-
-
-def render(record: Mapping[str, Any], record_path: str, launch: Sequence[str] = ()) -> str:
+def render(record: Mapping[str, Any], record_path: str) -> str:
     """Render the whole unit of one record.
 
-    launch: the command that runs the launcher, which keeps secrets out of the log; none where it
-    cannot be run. The colon before a command switches off the expansion of dollar signs.
+    The colon before the command switches off the expansion of dollar signs.
     """
     escaped = {
         key: str(record[key]).replace("%", "%%") for key in ("name", "cluster", "directory", "log")
     }
     pairs = sorted(record["full_environment"].items())
     limits = sorted(record["limits"].items())
-    cleanup = words(record.get("cleanup") or ())
-    through = [*launch, launcher.EXEC, record["directory"]] if launch else []
+    cleanup = " ".join(quote(argument) for argument in record.get("cleanup") or ())
     return UNIT.format(
         **escaped,
         record=record_path,
         user=f"User={record['user']}\n" if record["user"] else "User=root\n",
         environment="".join(f"Environment={quote(f'{key}={value}')}\n" for key, value in pairs),
-        command=words([*through, *record["argv"]]),
-        # The launcher says so once the program was executed.
-        type="notify" if launch else "exec",
+        command=" ".join(quote(argument) for argument in record["argv"]),
         before=f"ExecStartPre=-:{cleanup}\n" if cleanup else "",
         after=f"ExecStopPost=-:{cleanup}\n" if cleanup else "",
         unlimited="StartLimitIntervalSec=0\n" if record.get("restart") else "",
@@ -134,9 +122,8 @@ class Systemd:
     def start(self, files: Files, record: Mapping[str, Any]) -> list[str]:
         """Start a process as recorded and wait until its command was executed."""
         self.check_owner(files)
-        launch, warnings = self.launch(files, record["user"])
         before = read_text(self.path(files.name))
-        text = render(record, files.record, launch)
+        text = render(record, files.record)
         write_text(self.path(files.name), text)
         if before != text:
             self.systemctl("daemon-reload")
@@ -146,26 +133,7 @@ class Systemd:
         self.systemctl("start", self.unit(files.name))
         # A manager that may not raise a limit clamps it without a word.
         pid = self.look(files, record).pid
-        return warnings + lowered(record["limits"], read_text(f"/proc/{pid}/limits") or "")
-
-    def launch(self, files: Files, user: Optional[str]) -> tuple[list[str], list[str]]:
-        """Put the launcher in place; return the command that runs it as a user, and warnings."""
-        path = launcher_of(files)
-        write_text(path, launcher_source())
-        os.chmod(path, 0o644)
-        for python in (sys.executable, "/usr/bin/python3"):
-            # This one runs already; the system's may be older than the launcher asks for.
-            asked = [python, "-I", "-c", "import sys; sys.exit(sys.version_info < (3, 9))"]
-            if python != sys.executable and self.run(asked)[0]:
-                continue
-            if user in (None, "root") or (
-                may(user, python, stat.S_IROTH | stat.S_IXOTH) and may(user, path, stat.S_IROTH)
-            ):
-                return [python, "-I", path], []
-        return [], [
-            f"secrets that it prints are not hidden in {files.log}: {user} cannot run"
-            f" {sys.executable} or read {path}; let it read them and enter what lies above them"
-        ]
+        return lowered(record["limits"], read_text(f"/proc/{pid}/limits") or "")
 
     def check_owner(self, files: Files) -> None:
         """Refuse a unit that was written for another record."""
@@ -191,39 +159,9 @@ class Systemd:
         if read_text(self.path(files.name)) is None:
             return
         os.unlink(self.path(files.name))
-        if set(process.recorded_names(files.cluster_dir)) <= {files.name}:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(launcher_of(files))
         self.systemctl("daemon-reload")
         with contextlib.suppress(ProcessError):
             self.systemctl("reset-failed", self.unit(files.name))
-
-
-def launcher_of(files: Files) -> str:
-    """Return where the launcher lies on a host."""
-    return os.path.join(files.directory, "launcher.py")
-
-
-def may(user: str, path: str, wanted: int) -> bool:
-    """Tell whether a user has these rights, as of the others of a file, and may enter all above."""
-    try:
-        entry = pwd.getpwnam(user)
-        groups = os.getgrouplist(user, entry.pw_gid)
-        for one in {os.path.abspath(path), os.path.realpath(path)}:
-            below = one
-            while below != os.path.dirname(below):
-                found = os.stat(below)
-                if found.st_uid == entry.pw_uid:
-                    has = found.st_mode >> 6
-                else:
-                    has = found.st_mode >> 3 if found.st_gid in groups else found.st_mode
-                needs = wanted if below == one else stat.S_IXOTH
-                if has & needs != needs:
-                    return False
-                below = os.path.dirname(below)
-    except (KeyError, OSError):
-        return False
-    return True
 
 
 def lowered(limits: Mapping[str, str], text: str) -> list[str]:
@@ -259,7 +197,7 @@ def look(shown: Mapping[str, str], record: Optional[Mapping[str, Any]]) -> Look:
         status += 128  # as a shell reports it; systemd gives the signal's bare number
     return Look(
         running=running,
-        pid=launcher.program_of(int(shown.get("MainPID") or 0)) or None,
+        pid=int(shown.get("MainPID") or 0) or None,
         instance=shown.get("InvocationID") or None,
         started_at=known.get("recorded_at"),
         exit_status=None if running or not started else status,
