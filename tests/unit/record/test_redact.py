@@ -77,7 +77,7 @@ def test_a_secret_is_hidden_and_its_name_stays(text: str) -> None:
         "git@github.com:org/repo and ssh ubuntu@10.0.0.1 -p 22",
         "ssh://git@github.com/org/repo and git+ssh://git@code.example/a.git",
         "postgresql://ann@db/records",
-        "https://pypi.org/project/foo@1.0 and http://h:8000/simple/pkg@1.2",
+        "https://docs.example/project/foo@1.0 and http://h:8000/simple/pkg@1.2",
         "docker://registry:5000/image@sha256:0123",
         "http://[::1]:8000/a@b",
         "Basic authentication is not supported; Basic Abcdefgh too",
