@@ -244,28 +244,23 @@ def exit_status(status: int) -> int:
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
-def collect() -> dict[int, int]:
-    """Return the wait status of each child that has ended, without waiting."""
+def reap() -> dict[int, int]:
+    """Collect children that have ended, without waiting."""
     ended = {}
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 break
-            ended[pid] = status
+            ended[pid] = exit_status(status)
     return ended
 
 
-def reap() -> dict[int, int]:
-    """Return the exit status of each child that has ended, without waiting."""
-    return {pid: exit_status(status) for pid, status in collect().items()}
-
-
-def kill_all(pids: set[int], number: int = signal.SIGKILL) -> None:
-    """Kill processes that may already be gone, or send them another signal."""
+def kill_all(pids: set[int]) -> None:
+    """Kill processes that may already be gone."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
+            os.kill(pid, signal.SIGKILL)
 
 
 def kill_descendants(spared: int = 0) -> None:
