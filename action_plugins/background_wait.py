@@ -36,7 +36,8 @@ ARGUMENTS = {
 class ActionModule(ActionBase):
     """Follow name in tasks_dir until it is done; its result comes back as result.
 
-    The bound is on silence, not on total time: as long as progress or log moves, it waits. hosts
+    An empty name, as modules return when there is nothing left to do, is waited for no longer. The
+    bound is on silence, not on total time: as long as progress or log moves, it waits. hosts
     are those that take part; without them those that have the variable named by started, which the
     start registered, else all of the play. label names the line. counted is what a progress bar of
     the program counts: nothing else of what that prints is shown.
@@ -55,6 +56,9 @@ class ActionModule(ActionBase):
                 "skipped": True,
                 "msg": "Check mode: nothing to wait for.",
             }
+        if not wanted["name"]:
+            # What another run had begun may end between the look at it and the start.
+            return {**result, "changed": False, "msg": "Nothing was started: it is there already."}
         host = variables["inventory_hostname"]
         label = wanted["label"] or wanted["name"]
         line = ClusterLine(

@@ -31,6 +31,15 @@ FLAGS = (
     "--window-size=1180,1280",
 )
 ANSWER_SECONDS = 60
+FRAME = "requestAnimationFrame(() => {})"
+CLICKS = 3
+# What a page that keeps somebody waiting is doing: what it asked for, and for how long (ms).
+ASKED = """[
+  document.visibilityState, document.activeElement?.id, document.body.innerText.slice(-300),
+  ...performance.getEntriesByType("resource").map(
+    (one) => [one.name, one.startTime, one.duration],
+  ),
+]"""
 
 
 def _far_from_standard(descriptor: int) -> int:
@@ -135,10 +144,11 @@ class Browser:
             self.complaints.append(told["entry"]["text"])
 
     def open(self, url: str) -> None:
-        """Load a page and wait for all its scripts."""
+        """Load a page and wait for all its scripts, and until it is there to be clicked on."""
         opened = self.call("Page.navigate", url=url)
         assert "errorText" not in opened, f"{url}: {opened['errorText']}"
-        self.wait("document.readyState === 'complete'", 30)
+        self.wait("document.readyState === 'complete'", 60)
+        self.frame()
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of an expression, or of what it promises."""
@@ -152,7 +162,9 @@ class Browser:
         """Return the value of an expression as soon as it is true."""
         deadline = time.monotonic() + seconds
         while not (found := self.evaluate(expression)):
-            assert time.monotonic() < deadline, f"{expression}: not within {seconds} s"
+            if time.monotonic() > deadline:
+                told = [*self.complaints, *self.evaluate(ASKED)]
+                raise AssertionError(f"{expression}: not within {seconds} s; the page: {told}")
             time.sleep(0.05)
         return found
 
@@ -161,17 +173,30 @@ class Browser:
         return str(self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText"))
 
     def click(self, selector: str) -> None:
-        """Press and release the left button in the middle of an element."""
-        x, y = self.evaluate(
-            f"""(() => {{
-              const found = document.querySelector({json.dumps(selector)});
-              found.scrollIntoView({{ block: "center" }});
-              const {{ x, y, width, height }} = found.getBoundingClientRect();
-              return [x + width / 2, y + height / 2];
-            }})()"""
-        )
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        """Press and release the left button in the middle of an element, until it was met."""
+        where = f"""(() => {{
+          const found = document.querySelector({json.dumps(selector)});
+          window.met = false;
+          const meet = () => (window.met = true);
+          found.addEventListener("click", meet, {{ capture: true, once: true }});
+          found.scrollIntoView({{ block: "center" }});
+          const {{ x, y, width, height }} = found.getBoundingClientRect();
+          return [x + width / 2, y + height / 2];
+        }})()"""
+        at: dict[str, Any] = {"button": "left", "clickCount": 1}
+        for _ in range(CLICKS):
+            at["x"], at["y"] = self.evaluate(where)
+            for kind in ("mousePressed", "mouseReleased"):
+                self.call("Input.dispatchMouseEvent", type=kind, **at)
+            # A browser that was starved of processor time drops what comes before it has drawn.
+            if self.evaluate("window.met"):
+                return
+            self.frame()
+        raise AssertionError(f"{selector} was never met by {CLICKS} clicks at {at['x']}, {at['y']}")
+
+    def frame(self) -> None:
+        """Wait until what the page holds by now is drawn."""
+        self.evaluate(f"new Promise((shown) => {FRAME.format(FRAME.format('shown()'))})")
 
     def write(self, selector: str, text: str) -> None:
         """Replace the content of a field, as typed."""
@@ -179,9 +204,16 @@ class Browser:
         self.evaluate(f"document.querySelector({json.dumps(selector)}).select()")
         self.call("Input.insertText", text=text)
 
-    def downloads(self, directory: Path) -> None:
-        """Keep files that the page saves in a directory."""
+    def saved(self, selector: str, directory: Path, kind: str) -> Path:
+        """Click on what saves a file of this kind, and return it once it is whole."""
         self.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(directory))
+        self.click(selector)
+        deadline = time.monotonic() + ANSWER_SECONDS
+        # The name is there, empty, before what is written beside it takes its place.
+        while not (found := [one for one in directory.glob(f"*.{kind}") if one.stat().st_size]):
+            assert time.monotonic() < deadline, "nothing was saved"
+            time.sleep(0.05)
+        return found[0]
 
     def look(self, width: int, dark: bool) -> None:
         """Take a width in pixels, and the colours that a person prefers."""

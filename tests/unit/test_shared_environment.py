@@ -28,8 +28,14 @@ class Site:
         self.python.chmod(0o755)
 
     def run(
-        self, *hosts: str, flags: tuple[str, ...] = (), form: str = "tree", **shared: str
+        self,
+        *hosts: str,
+        flags: tuple[str, ...] = (),
+        form: str = "tree",
+        again: str = "",
+        **shared: str,
     ) -> Any:
+        """Play the role on hosts, and after it one of its files of tasks again."""
         for host in hosts:
             (self.cluster_dir(host, form) / "environments").mkdir(parents=True, exist_ok=True)
             uv = self.cluster_dir(host, form) / "tools/bin/uv"
@@ -50,8 +56,12 @@ class Site:
             },
         }
         places = {host: shared.get(host, str(self.directory / "shared")) for host in hosts}
+        more = {"name": "again", "include_role": {"name": "environment", "tasks_from": again}}
         return self.play(
-            [{"name": "the role", "include_role": {"name": "environment"}}],
+            [
+                {"name": "the role", "include_role": {"name": "environment"}},
+                *([more] if again else []),
+            ],
             {
                 host: {
                     **common,
@@ -113,6 +123,17 @@ def test_one_host_builds_and_every_other_one_imports_before_it_counts(site: Site
     assert refused["failed"]
     assert refused["msg"].startswith("this host cannot use the environment that the first one")
     assert refused["fix"].startswith("mount environment_shared_dir on every host")
+    assert site.builds() == 1
+
+
+@pytest.mark.parametrize("tasks", ["build", "prove"])
+def test_what_a_killed_run_had_begun_may_end_before_it_is_taken_up(site: Site, tasks: str) -> None:
+    """Between the look and the start: `'' cannot name a task` met the second run of a host."""
+    played = site.run("h1", again=tasks)
+    waits = "Wait until the environment is built", "Wait until it was taken and imported"
+    found = played.tasks["environment : " + waits[tasks == "prove"]]["h1"]
+    assert not found.get("failed"), found
+    assert found["msg"] == "Nothing was started: it is there already."
     assert site.builds() == 1
 
 

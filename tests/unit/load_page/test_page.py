@@ -35,16 +35,6 @@ def figure(page: Browser, name: str) -> float:
     return float(page.text(f"[data-figure={name}]"))
 
 
-def saved(page: Browser, directory: Path, kind: str) -> Path:
-    page.downloads(directory)
-    page.click(f"#{kind}")
-    deadline = time.monotonic() + 20
-    while not (found := list(directory.glob(f"*.{kind}"))):
-        assert time.monotonic() < deadline, "nothing was saved"
-        time.sleep(0.05)
-    return found[0]
-
-
 def test_a_wrong_key_opens_nothing(page: Browser, engine: Engine) -> None:
     enter(page, "not-the-key")
     assert page.text("#message") == "this is not the key"
@@ -94,7 +84,7 @@ def test_a_run_counts_what_the_engine_counted(
     assert (figure(page, "answered"), figure(page, "failed")) == (7, 0)
     assert figure(page, "tokens") == 70
     assert figure(page, "prompt") == 64
-    found = json.loads(saved(page, tmp_path, "json").read_text())
+    found = json.loads(page.saved("#json", tmp_path, "json").read_text())
     # What the stand-in waits is the least that can be seen. On a busy machine several tokens arrive
     # together: those that come first together have no gap between them.
     for one in found["requests"]:
@@ -123,7 +113,7 @@ def test_the_key_is_kept_nowhere_and_saved_nowhere(page: Browser, tmp_path: Path
     kept = "document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)"
     assert KEY not in page.evaluate(f"{kept} + location.href + document.body.innerHTML + key.value")
     for kind in ("json", "csv"):
-        assert KEY not in saved(page, tmp_path, kind).read_text()
+        assert KEY not in page.saved(f"#{kind}", tmp_path, kind).read_text()
     page.call("Page.reload")
     page.wait("document.readyState === 'complete' && door.checkVisibility()", 10)
 
@@ -154,7 +144,7 @@ def test_failures_are_counted_and_told_in_the_engines_words(
     start(page, concurrency=1, requests=5, prompt_tokens=1, output_tokens=4)
     assert finish(page) == 'done; the first failure: 503: =too busy, "please" wait'
     assert (figure(page, "answered"), figure(page, "failed")) == (3, 2)
-    with saved(page, tmp_path, "csv").open(newline="") as file:
+    with page.saved("#csv", tmp_path, "csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [one["number"] for one in rows] == ["1", "2", "3", "4", "5"]
     assert [one["completion_tokens"] for one in rows] == ["4", "0", "4", "2", "4"]
