@@ -74,6 +74,20 @@ for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):
 print(json.dumps(found))
 """
 
+# Whether somebody listens at a port of the host's address on the data plane, or of any other.
+KNOCK = """
+import socket, subprocess, sys
+words = subprocess.run(["ip", "-o", "-4", "address"], stdout=subprocess.PIPE, text=True).stdout
+def answers(address):
+    try:
+        socket.create_connection((address, int(sys.argv[1])), timeout=5).close()
+    except OSError:
+        return False
+    return True
+found = [line.split()[3].split("/")[0] for line in words.splitlines()]
+print(str(any(answers(one) for one in found)).lower())
+"""
+
 
 def engine(name: str, port: int, hosts: list[str], **more: Any) -> dict[str, Any]:
     """Return an engine with the named model on these hosts."""
@@ -91,6 +105,8 @@ BOTH = engine("both", 8460, ["lab1", "lab2"], layout={"tensor": 1, "pipeline": 2
 ALONE = {"executor": "mp", "layout": {"tensor": 1, "pipeline": 1}}
 LEFT = engine("left", 8461, ["lab1"], **ALONE)
 RIGHT = engine("right", 8462, ["lab2"], **ALONE)
+
+DOORS = [("lab1", 8461), ("lab2", 8462)]
 
 
 def site(hosts: TwoHosts, engines: list[dict[str, Any]], *arguments: str) -> Ran:
@@ -146,3 +162,28 @@ def test_one_engine_over_two_checkpoints_is_refused_before_anything_starts(
     assert failure["expected"].endswith(", as on lab1")
     assert not {"plan", "cluster", "serve"} & set(ran.stages)
     assert mixed.processes() == {"lab1": [], "lab2": []}
+
+
+def test_an_engine_for_each_checkpoint_is_named_and_neither_goes_on_serving(
+    mixed: TwoHosts,
+) -> None:
+    """No gate of the weights can know that one path means one model everywhere."""
+    ran = site(mixed, [LEFT, RIGHT], *SKIPPED)
+    failure = ran.failure
+    assert failure["stage"] == "serve", failure
+    assert "left" in failure["msg"] and "right" in failure["msg"], failure
+    assert "log probabilities differ by" in failure["found"], failure
+    assert not ran.evidence("serve")
+    assert [mixed.python(host, KNOCK, str(port)) for host, port in DOORS] == [False, False]
+
+
+def test_the_same_checkpoint_on_both_is_served(mixed: TwoHosts) -> None:
+    copy(mixed, "lab2")
+    one, other = files(mixed)
+    assert one == other
+    ran = site(mixed, [LEFT, RIGHT], *SKIPPED)
+    assert ran.status == 0, ran.output
+    (evidence,) = ran.evidence("serve")
+    answers = {one["name"]: one["answer"] for one in evidence["values"]["engines"]}
+    assert all("Paris" in answers[name] for name in ("left", "right")), answers
+    assert [mixed.python(host, KNOCK, str(port)) for host, port in DOORS] == [True, True]

@@ -65,8 +65,18 @@ class _Handler(urllib.request.HTTPHandler):
         return self.do_open(_Connection, request)  # type: ignore[arg-type]
 
 
+class _Here(urllib.request.HTTPRedirectHandler):
+    """Take a redirect for the answer: urllib would carry the key to wherever it leads."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
 def open_request(request: urllib.request.Request, timeout: float) -> Any:
-    """Return the response to a request, without a proxy; it is read within the timeout."""
+    """Return the response to a request, without a proxy; it is read within the timeout.
+
+    A redirect raises HTTPError as other refusals do.
+    """
     # A proxy in the environment must not come between a host and its own data plane.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Handler)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Handler, _Here)
     return opener.open(request, timeout=timeout)

@@ -114,3 +114,19 @@ def test_a_socket_in_the_place_of_the_routers_holds_nobody(
             router.ask(path, "show stat", 2)
 
     assert took(asked) < SECONDS / 2
+
+
+def test_a_redirect_does_not_carry_the_key_away(engine: Callable[..., str]) -> None:
+    heard = []
+
+    def listens(connection: socket.socket) -> None:
+        heard.append(connection)
+
+    elsewhere = engine(listens)
+    head = f"HTTP/1.1 302 Found\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n"
+    url = engine(lambda connection: connection.sendall(head.encode()))
+    assert status_of(url, SECONDS) == 302
+    with pytest.raises(Unanswered, match="302"):
+        ask(url, "the-key", "m", "?", 1, SECONDS)
+    assert ask_nodes(int(url.rpartition(":")[2]), "the-token", SECONDS)["error"]
+    assert not heard
