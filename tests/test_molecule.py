@@ -24,6 +24,7 @@ pytestmark = pytest.mark.lab
 ROOT = Path(__file__).parents[1]
 MOLECULE = Path(sys.executable).with_name("molecule")
 LAB = "molecule-test"
+ALONE = "molecule-alone"
 # In the order of site.yml: a scenario leaves running what the next one needs.
 SCENARIOS = (
     *(
@@ -50,20 +51,30 @@ ENGINE = SCENARIOS[SCENARIOS.index("environment") :]
 
 
 @pytest.fixture(scope="module")
-def environment(real_hosts: None) -> Iterator[dict[str, str]]:
-    """Return the environment of molecule, and remove the lab that the scenarios have shared."""
+def clean_environment(real_hosts: None) -> dict[str, str]:
+    """Return the environment of molecule, without settings of Ansible for anything else."""
     clean = {name: value for name, value in os.environ.items() if "ANSIBLE" not in name}
-    yield {
+    return {
         **clean,
         "PATH": os.pathsep.join([str(MOLECULE.parent), clean["PATH"]]),
-        "MOLECULE_LAB": LAB,
         "MOLECULE_COMMAND_BORDERS": "false",
         "NO_COLOR": "1",
     }
+
+
+def remove(lab: str) -> None:
+    """Remove a lab and what its scenarios keep in the checkout."""
     with contextlib.suppress(LabError):  # no scenario came so far as to make it
-        Lab.open(LAB).down()
+        Lab.open(lab).down()
     for name in ("molecule", "molecule-rent"):
         shutil.rmtree(ROOT / "state" / name, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def environment(clean_environment: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Return molecule's environment for all scenarios, and remove the lab that they have shared."""
+    yield {**clean_environment, "MOLECULE_LAB": LAB}
+    remove(LAB)
 
 
 @pytest.mark.parametrize(
@@ -74,22 +85,40 @@ def test_scenario(scenario: str, environment: dict[str, str], tmp_path: Path) ->
     lacks = [tool for tool in NEEDS.get(scenario, ()) if shutil.which(tool) is None]
     if lacks:
         pytest.skip(f"{scenario} needs {', '.join(lacks)}")
+    # The next scenario goes on with this lab; the fixture removes it.
+    run_scenario(scenario, environment, tmp_path, "--destroy=never")
+    # The first of a part that is run alone has made what all before it would have left.
+    environment["ANSIBLE_SKIP_TAGS"] = "ready"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_makes_all_that_it_needs_when_it_is_run_alone(
+    scenario: str, clean_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """As CONTRIBUTING has it for a change of one role; each with hosts of its own."""
+    try:
+        run_scenario(scenario, {**clean_environment, "MOLECULE_LAB": ALONE}, tmp_path)
+    finally:
+        remove(ALONE)
+
+
+def run_scenario(
+    scenario: str, environment: dict[str, str], directory: Path, *arguments: str
+) -> None:
     done = subprocess.run(
-        # The next scenario goes on with this lab; the fixture removes it.
-        [MOLECULE, "test", "--scenario-name", scenario, "--destroy=never"],
+        [MOLECULE, "test", "--scenario-name", scenario, *arguments],
         cwd=ROOT,
-        env={**environment, "MOLECULE_EPHEMERAL_DIRECTORY": str(tmp_path)},
+        env={**environment, "MOLECULE_EPHEMERAL_DIRECTORY": str(directory)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=900,
+        timeout=1800,
         check=False,
     )
     assert done.returncode == 0, done.stdout
     assert "no tests found" not in done.stdout
-    # The first of a part that is run alone has made what all before it would have left.
-    environment["ANSIBLE_SKIP_TAGS"] = "ready"
 
 
 def test_every_role_has_a_scenario_and_every_scenario_is_run() -> None:
