@@ -39,7 +39,7 @@ class Cluster:
     @property
     def fabric(self) -> bool:
         """Tell whether hosts are joined by more than sockets."""
-        return bool(self.link_layers) or self.machine in expected.figures()["machines"]
+        return bool(self.link_layers) or self.machine in expected.machine_types()
 
 
 @dataclass(frozen=True)
