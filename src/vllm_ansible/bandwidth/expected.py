@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.instances import instance_types
 from vllm_ansible.bandwidth.factors import GB, factor
-from vllm_ansible.bandwidth.transport import P2P
+from vllm_ansible.bandwidth.transport import EFA, P2P
 from vllm_ansible.bandwidth.transport_verdict import ExpectedTransport, inside_ways
 from vllm_ansible.planner.frozen import frozen
 
@@ -164,16 +164,21 @@ def expected_transport(
     accelerator: Accelerator | None,
     link_layers: Sequence[str] = (),
     driver_name: str = "",
+    efa: int = 0,
 ) -> ExpectedTransport:
     """Return what a machine type should use; of an unknown type, what its own cards say.
 
-    link_layers: of every active RDMA port of a node, `InfiniBand` or `Ethernet`
-    (/sys/class/infiniband/NAME/ports/1/link_layer); none means that sockets are right.
+    efa: how many EFA cards a node has. link_layers: of every active RDMA port of a node,
+    `InfiniBand` or `Ethernet` (/sys/class/infiniband/NAME/ports/1/link_layer); none means that
+    sockets are right.
     """
     inside = inside_ways(accelerator, driver_name) if accelerator else ("P2P", "SHM")
     known = machine_types().get(machine or "")
     if known:
         return ExpectedTransport(known["fabric"], known["cards"], inside, direct=True)
+    if efa:
+        # Whether these carry device memory by themselves depends on the type.
+        return ExpectedTransport(EFA, efa, inside, direct=False)
     if not link_layers:
         return ExpectedTransport("socket", None, inside)
     fabric = "infiniband" if "InfiniBand" in link_layers else "roce"
