@@ -107,6 +107,7 @@ def _count(found: Mapping[str, Any]) -> list[Difference]:
             found=str(there),
             fix="launch the instance with an EFA interface on each of its network cards: they "
             "cannot be added while it runs",
+            on_host=False,
         )
     ]
 

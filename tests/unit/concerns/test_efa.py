@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.concerns import told
 from vllm_ansible.concerns.efa import Installer
 from vllm_ansible.concerns.judge import to_manage
 from vllm_ansible.concerns.wants import Wants
@@ -62,8 +63,17 @@ def test_a_type_that_is_sold_with_cards_is_asked_for_them(
     assert [one["found"] for one in none["differences"]] == ["0"]
 
 
+def test_a_fix_promises_only_what_this_play_can_do(judged: Judged, look: dict[str, Any]) -> None:
+    look["efa"] = {**WHOLE, "cards": 1, "on_the_bus": 1, "plugin": ""}
+    found = {"efa": judged(look, efa="check")["efa"]}
+    cards, plugin = told.measurements(found, "one", True, "", False)
+    assert cards["fix"].startswith("launch the instance")
+    assert plugin["fix"].startswith("as root on one: run Amazon's EFA installer")
+    assert not [one for one in (cards, plugin) if "let this play do it" in one["fix"]]
+
+
 @pytest.mark.parametrize(
-    ("lacks", "what", "told"),
+    ("lacks", "what", "said"),
     [
         ({"cards": 30}, "the driver of EFA", "on 30 of them"),
         ({"libfabric": ""}, "libfabric with EFA", "none"),
@@ -73,10 +83,10 @@ def test_a_type_that_is_sold_with_cards_is_asked_for_them(
     ],
 )
 def test_each_part_that_is_missing_stops_a_run(
-    judged: Judged, look: dict[str, Any], lacks: dict[str, Any], what: str, told: str
+    judged: Judged, look: dict[str, Any], lacks: dict[str, Any], what: str, said: str
 ) -> None:
     (one,) = of(judged, look, **lacks)["differences"]
-    assert (one["what"], one["found"], one["needed"]) == (what, told, True)
+    assert (one["what"], one["found"], one["needed"]) == (what, said, True)
 
 
 def test_nothing_is_installed_that_is_not_pinned(
