@@ -81,4 +81,5 @@ def cluster(found: Mapping[str, Any], site: Mapping[str, Any], ranks: Mapping[st
         tuple(links.get("link_layers", ())),
         float(links.get("ports", 0.0)),
         str(links.get("machine") or "") or None,
+        int(links.get("efa") or 0),
     )

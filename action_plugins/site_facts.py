@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
+from vllm_ansible.inventory.fabric import fabric_environment
 from vllm_ansible.inventory.look import HostLook
 from vllm_ansible.inventory.play_variables import hosts_that_answer, of_each_host, plain
 from vllm_ansible.inventory.site_host import Wishes, resolve_hosts
@@ -52,13 +53,24 @@ class ActionModule(ActionBase):
         # Other roles also read what was looked at and needs no decision, such as missing libraries.
         return {
             "changed": False,
-            "hosts": {host: {**_flat(raw[host]), **facts} for host, facts in resolved.items()},
+            "hosts": {
+                host: {**_flat(raw[host]), **facts, **_fabric(raw[host], wishes[host], variables)}
+                for host, facts in resolved.items()
+            },
         }
 
 
 def _flat(look: dict[str, Any]) -> dict[str, Any]:
     """Return a look with its driver beside the rest."""
     return {**look, "driver_version": look["accelerators"].get("driver_version", "")}
+
+
+def _fabric(look: dict[str, Any], wish: Wishes, variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the environment of a host's fabric, where it has one."""
+    # Not the hosts of this run: --limit must not change what an engine is started with.
+    hosts = len((variables.get("groups") or {}).get("gpu", ()))
+    found = fabric_environment(look, wish.system_efa, hosts)
+    return {"fabric_environment": found} if found else {}
 
 
 def _wishes(own: Mapping[str, Any], defaults: Mapping[str, Any]) -> Wishes:

@@ -10,6 +10,7 @@ from typing import Any
 # Filters run inside ansible-playbook, where the module_utils setting does not reach.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from vllm_ansible.accelerators.instances import efa_cards
 from vllm_ansible.concerns import told
 from vllm_ansible.concerns.judge import judge, to_look_at, to_manage
 from vllm_ansible.concerns.limit_files import UNLIMITED
@@ -31,6 +32,7 @@ def system_request(
         "interface": want.interface,
         "first_port": want.first_port,
         "mark": want.mark,
+        "efa_cards": efa_cards(),
     }
 
 

@@ -14,12 +14,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.errors import AnsibleFilterError
 
+from vllm_ansible.inventory.fabric import host_environment
 from vllm_ansible.planner.problem import PlanError
 from vllm_ansible.verification import due
 from vllm_ansible.verification.accepted import accepted
 from vllm_ansible.verification.environment import of_engines
 from vllm_ansible.verification.kept import kept
 from vllm_ansible.verification.metrics import textfile
+
+
+def verification_host_environment(
+    host: Mapping[str, Any], installed: Mapping[str, Any] | None = None
+) -> dict[str, str]:
+    """Return what site and fabric give to ranks of a measurement, as to engines.
+
+    installed: the engine's environment, which may be an image.
+    """
+    own = installed or {}
+    return host_environment(host, contained=bool(own.get("image") or own.get("apptainer")))
 
 
 def verification_fingerprint(
@@ -72,6 +84,7 @@ class FilterModule:
             "verification_accepted": verification_accepted,
             "verification_environment": of_engines,
             "verification_environment_of": lambda host, engines: of_engines(engines, host),
+            "verification_host_environment": verification_host_environment,
             "verification_fingerprint": verification_fingerprint,
             "verification_reason": verification_reason,
             "verification_kept": verification_kept,

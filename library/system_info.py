@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: system_info
 short_description: Look once at what an operating system gives to serving
 description:
-  - Reports limits, huge pages, names, clock, interfaces, RDMA devices, firewall and container
+  - Reports limits, huge pages, EFA, names, clock, interfaces, RDMA devices, firewall and container
     runtime as they are. Changes nothing.
 author: The vllm-ansible authors
 options:
@@ -15,7 +15,7 @@ options:
     description: What to look at; the rest costs nothing. The firewall is read by root only.
     type: list
     elements: str
-    choices: [limits, hugepages, hosts_file, time, network, firewall, container_runtime]
+    choices: [limits, hugepages, efa, hosts_file, time, network, firewall, container_runtime]
     required: true
   limits:
     description:
@@ -36,6 +36,12 @@ options:
     description: Comment of our own rules of the firewall.
     type: str
     default: ''
+  efa_cards:
+    description:
+      - How many EFA cards a machine must have, by its type as its firmware tells it. Where there
+        are fewer, they are looked for three more times, 5 s apart.
+    type: dict
+    default: {}
   first_port:
     description: First port that the ranks use; from there on all must be open between hosts.
     type: int
@@ -72,6 +78,7 @@ def main() -> None:
                 "choices": [
                     "limits",
                     "hugepages",
+                    "efa",
                     "hosts_file",
                     "time",
                     "network",
@@ -84,6 +91,7 @@ def main() -> None:
             "peers": {"type": "list", "elements": "str", "default": []},
             "interface": {"type": "str", "default": ""},
             "mark": {"type": "str", "default": ""},
+            "efa_cards": {"type": "dict", "default": {}},
             "first_port": {"type": "int", "default": 1024},
         },
         supports_check_mode=True,
@@ -102,7 +110,8 @@ def main() -> None:
         mark=wanted["mark"],
     )
     tools = Tools(find=find, run=module.run_command)
-    module.exit_json(changed=False, system=look(wanted["concerns"], tools, limits, asked))
+    cards = {machine: int(count) for machine, count in wanted["efa_cards"].items()}
+    module.exit_json(changed=False, system=look(wanted["concerns"], tools, limits, asked, cards))
 
 
 if __name__ == "__main__":

@@ -35,8 +35,9 @@ def run(argv):
     return done.returncode, done.stdout, done.stderr
 
 limits = {"nofile": 1048576, "memlock": -1}
-concerns = ["limits", "hugepages", "hosts_file", "time", "network"]
-print(json.dumps(look(concerns, Tools(shutil.which, run), limits, Asked([], "eth0", 20000, ""))))
+concerns = ["limits", "hugepages", "efa", "hosts_file", "time", "network"]
+asked = Asked([], "eth0", 20000, "")
+print(json.dumps(look(concerns, Tools(shutil.which, run), limits, asked, {})))
 """
 WANT = Wants(
     name="vm",

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 ACTIVE = "4:"
+# Amazon's vendor number, and how the device number of each EFA card begins.
+AMAZON, EFA = "0x1d0f", "0xefa"
 
 
 def read(path: Path) -> str:
@@ -25,7 +27,8 @@ def gigabytes(rate: str) -> float:
 def links(interface: str, sysfs: Path = Path("/sys")) -> dict[str, Any]:
     """Return what is told of the interface, of the active RDMA ports, and of the machine.
 
-    speed_mbit is -1 where it says nothing; ports is the GB/s of all active ports together.
+    speed_mbit is -1 where it says nothing; ports is the GB/s of all active ports together, efa the
+    number of EFA cards.
     """
     device = sysfs / "class/net" / interface
     speed = read(device / "speed")
@@ -41,5 +44,9 @@ def links(interface: str, sysfs: Path = Path("/sys")) -> dict[str, Any]:
         "physical": (device / "device").exists(),
         "link_layers": sorted(read(port / "link_layer") for port in ports),
         "ports": sum(gigabytes(read(port / "rate")) for port in ports),
+        "efa": sum(
+            read(card / "device/vendor") == AMAZON and read(card / "device/device").startswith(EFA)
+            for card in (sysfs / "class/infiniband").glob("*")
+        ),
         "machine": read(sysfs / "class/dmi/id/product_name"),
     }

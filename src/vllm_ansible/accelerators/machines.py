@@ -7,11 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from vllm_ansible.accelerators.accelerator import Accelerator, accelerator
+from vllm_ansible.accelerators.instances import (
+    EFA,
+    InstanceType,
+    instance_type,
+    is_instance_type,
+)
 from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.problem import PlanError, Problem
 
-EXAMPLE = "4x8 H100-80, or 4x8 H100-80 @ 8x400Gb, or 2x8 H100-80 + 1x8 H200"
+EXAMPLE = "4x8 H100-80, or 4x8 H100-80 @ 8x400Gb, or 2x8 H100-80 + 1x8 H200, or 2x p5.48xlarge"
 GROUP = re.compile(r"(-?\d+)\s*x\s*(-?\d+)\s+(.+)")
+RENTED = re.compile(r"(-?\d+)\s*x\s*(\S+)")
 FABRIC = re.compile(
     r"(?:(\d+)\s*x\s*)?(\d+(?:\.\d+)?)\s*(Gb|GB)(?:/s)?(?:\s+(tcp))?", re.IGNORECASE
 )
@@ -68,16 +75,16 @@ class Machines:
 def machines(line: str, own: Mapping[str, Mapping[str, Any]] | None = None) -> Machines:
     """Return the machines of a line: `NODESxDEVICES NAME [+ ...] [@ [CARDSx]RATE(Gb|GB) [tcp]]`.
 
-    Raises PlanError, one sentence, for a line that says something else, an unknown accelerator,
-    or a count that is not positive.
+    In place of devices and name a group may have a type of instance: `2x p5.48xlarge`, whose
+    network is known where all groups have one. Raises PlanError, one sentence, for a line that
+    says something else, an accelerator or a type nobody knows, or a count that is not positive.
     """
     text, at, network = line.partition("@")
     nodes: list[Node] = []
+    types: list[InstanceType | None] = []
     for part in text.split("+"):
-        match = GROUP.fullmatch(part.strip())
-        if match is None:
-            raise PlanError(_unreadable(line, part.strip()))
-        count, devices = int(match[1]), int(match[2])
+        count, devices, name, rented = _group(line, part.strip())
+        types.append(rented)
         if count < 1 or devices < 1 or count * devices > MOST:
             raise PlanError(
                 Problem(
@@ -86,10 +93,31 @@ def machines(line: str, own: Mapping[str, Mapping[str, Any]] | None = None) -> M
                     fix=f"write {EXAMPLE}",
                 )
             )
-        kind = accelerator(match[3].strip(), own)
+        kind = accelerator(name, own)
         start = len(nodes) + 1
         nodes += [Node(f"node-{start + place}", kind, devices) for place in range(count)]
-    return Machines(tuple(nodes), _fabric(line, network) if at else usual_fabric(nodes))
+    return Machines(tuple(nodes), _fabric(line, network) if at else _unnamed(nodes, types))
+
+
+def _group(line: str, part: str) -> tuple[int, int, str, InstanceType | None]:
+    """Return nodes, devices of each, what these are called, and the type where one is named."""
+    rented = RENTED.fullmatch(part)
+    if rented and is_instance_type(rented[2]):
+        kind = instance_type(rented[2])
+        return int(rented[1]), kind.devices, kind.accelerator, kind
+    match = GROUP.fullmatch(part)
+    if match is None:
+        raise PlanError(_unreadable(line, part))
+    return int(match[1]), int(match[2]), match[3].strip(), None
+
+
+def _unnamed(nodes: list[Node], types: list[InstanceType | None]) -> Fabric:
+    """Return the network where the line names none: that of the types, the least machine's."""
+    known = [one for one in types if one]
+    if not known or len(known) < len(types):
+        return usual_fabric(nodes)
+    rate = min(one.node_rate for one in known)
+    return Fabric(rate, tcp=any(one.fabric != EFA for one in known))
 
 
 def usual_fabric(nodes: list[Node] | tuple[Node, ...]) -> Fabric:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from math import log2
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vllm_ansible.accelerators.accelerator import Accelerator
+from vllm_ansible.accelerators.instances import instance_types
 from vllm_ansible.bandwidth.factors import GB, factor
-from vllm_ansible.bandwidth.transport import P2P
+from vllm_ansible.bandwidth.transport import EFA, P2P
 from vllm_ansible.bandwidth.transport_verdict import ExpectedTransport, inside_ways
 from vllm_ansible.planner.frozen import frozen
 
@@ -65,6 +67,13 @@ def figures() -> Mapping[str, Any]:
     return found
 
 
+@lru_cache(maxsize=1)
+def machine_types() -> Mapping[str, Mapping[str, Any]]:
+    """Return the types of machines that come with a fabric, by the name that a host has of it."""
+    rented = {name: asdict(one) for name, one in instance_types().items() if one.fabric}
+    return {**rented, **figures()["machines"]}
+
+
 def inside_node(
     accelerator: Accelerator,
     devices: int,
@@ -79,7 +88,7 @@ def inside_node(
     driver_name: as the driver names the devices, which tells a part with fewer links.
     """
     row = _inside(accelerator.name, devices, nvls, driver_name)
-    known = figures()["machines"].get(machine or "", {})
+    known = machine_types().get(machine or "", {})
     vendor = known.get("vendor_threshold") if known.get("devices") == devices and nvls else None
     if row is not None:
         return _expectation(row["busbw"], "accelerators", row["source"], least_warning=vendor or 0)
@@ -94,7 +103,7 @@ def cards_rate(machine: str | None, accelerator: Accelerator, devices: int) -> f
     The latter is a guess: where the ports tell their rate
     (/sys/class/infiniband/NAME/ports/1/rate), their sum is the better answer.
     """
-    known = figures()["machines"].get(machine or "")
+    known = machine_types().get(machine or "")
     if known:
         return float(known["cards"] * known["card_gbit"] / BITS)
     return accelerator.card * devices / GB
@@ -155,16 +164,21 @@ def expected_transport(
     accelerator: Accelerator | None,
     link_layers: Sequence[str] = (),
     driver_name: str = "",
+    efa: int = 0,
 ) -> ExpectedTransport:
     """Return what a machine type should use; of an unknown type, what its own cards say.
 
-    link_layers: of every active RDMA port of a node, `InfiniBand` or `Ethernet`
-    (/sys/class/infiniband/NAME/ports/1/link_layer); none means that sockets are right.
+    efa: how many EFA cards a node has. link_layers: of every active RDMA port of a node,
+    `InfiniBand` or `Ethernet` (/sys/class/infiniband/NAME/ports/1/link_layer); none means that
+    sockets are right.
     """
     inside = inside_ways(accelerator, driver_name) if accelerator else ("P2P", "SHM")
-    known = figures()["machines"].get(machine or "")
+    known = machine_types().get(machine or "")
     if known:
         return ExpectedTransport(known["fabric"], known["cards"], inside, direct=True)
+    if efa:
+        # Whether these carry device memory by themselves depends on the type.
+        return ExpectedTransport(EFA, efa, inside, direct=False)
     if not link_layers:
         return ExpectedTransport("socket", None, inside)
     fabric = "infiniband" if "InfiniBand" in link_layers else "roce"

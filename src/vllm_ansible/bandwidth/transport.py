@@ -37,7 +37,7 @@ PLUGIN = re.compile(r"NET/OFI (?:Using|Initializing) aws-ofi-nccl (\S+)")
 NO_PLUGIN = re.compile(
     r"NET/Plugin ?: (?:No plugin found|Could not find|.*not found|Failed to find)"
 )
-SET = re.compile(r"(NCCL_\w+) set by environment to (\S+?)\.?$")
+SET = re.compile(r"(NCCL_\w+) set by environment to (.+?)\.?$")
 
 
 @frozen

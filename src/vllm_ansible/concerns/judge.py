@@ -9,6 +9,7 @@ from typing import Any
 from vllm_ansible.concerns import (
     clock,
     container_runtime,
+    efa,
     firewall,
     hosts_file,
     hugepages,
@@ -55,6 +56,8 @@ def not_here(concern: str, look: Mapping[str, Any], devices: Sequence[Mapping[st
     """Return why a concern does not apply, as a look tells."""
     if concern == "hugepages":
         return hugepages.irrelevant(devices, look)
+    if concern == "efa":
+        return efa.irrelevant(look)
     return clock.irrelevant(look) if concern == "time" else ""
 
 
@@ -64,6 +67,7 @@ def _judged(
     judges = {
         "limits": lambda: limits.judge(look, want, devices),
         "hugepages": lambda: hugepages.judge(look),
+        "efa": lambda: efa.judge(look, want.efa_installer),
         "hosts_file": lambda: hosts_file.judge(look, want),
         "time": lambda: clock.judge(look, want),
         "network": lambda: network.judge(look, want, devices),

@@ -10,13 +10,17 @@ HEADER = "# Written by vllm-ansible; see docs/concerns.md. Changes here are lost
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not as wanted; only what is needed stops a run."""
+    """One thing that is not as wanted; only what is needed stops a run.
+
+    on_host: whether the fix is done on the host, as root.
+    """
 
     what: str
     expected: str
     found: str
     fix: str
     needed: bool = True
+    on_host: bool = True
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,13 @@ def measurements(
         if check_mode and one["mode"] == "manage":
             left = []
         for difference in left:
-            fix = f"as root on {name}: {difference['fix']}"
-            if script:
-                fix += f"; or all at once: ssh {name} sudo sh < {script}"
-            if one["mode"] == "check" and root:
-                fix += f"; or let this play do it: system_{concern}: manage"
+            fix = str(difference["fix"])
+            if difference["on_host"]:
+                fix = f"as root on {name}: {fix}"
+                if script:
+                    fix += f"; or all at once: ssh {name} sudo sh < {script}"
+                if one["mode"] == "check" and root and any(one["repair"].values()):
+                    fix += f"; or let this play do it: system_{concern}: manage"
             found.append(
                 {
                     "what": difference["what"],

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from vllm_ansible.concerns.efa import Installer
 
 CONCERNS = (
     "limits",
     "hugepages",
+    "efa",
     "hosts_file",
     "time",
     "network",
@@ -16,7 +19,7 @@ CONCERNS = (
     "container_runtime",
 )
 # What `auto` means with root; without it nothing is managed.
-CAREFUL = {"firewall": "check", "container_runtime": "skip"}
+CAREFUL = {"efa": "check", "firewall": "check", "container_runtime": "skip"}
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Wants:
     first_port: int
     mtu: int = 0
     container_engine: str = "docker"
+    efa_installer: Installer = field(default_factory=Installer)
 
     @property
     def several_hosts(self) -> bool:
@@ -56,7 +60,7 @@ class Wants:
 def wants(
     host: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]], given: Mapping[str, Any]
 ) -> Wants:
-    """Return what a host is to be; given are cluster, first_port, mtu and container_engine."""
+    """Return what a host is to be; given are the variables of the role beside its modes."""
     return Wants(
         name=str(host["name"]),
         cluster=str(given["cluster"]),
@@ -73,6 +77,9 @@ def wants(
         first_port=int(given["first_port"]),
         mtu=int(given["mtu"]),
         container_engine=str(given["container_engine"]),
+        efa_installer=Installer(
+            str(given["efa_installer"]), str(given["efa_installer_sha256"]).lower()
+        ),
     )
 
 
@@ -87,13 +94,15 @@ def mode_of(concern: str, asked: str, root: bool) -> str:
 def irrelevant(concern: str, want: Wants) -> str:
     """Return why a concern does not apply to a host, told before any look; empty where it does."""
     alone = "one host takes part"
-    if concern in ("hosts_file", "time", "firewall") and not want.several_hosts:
+    if concern in ("efa", "hosts_file", "time", "firewall") and not want.several_hosts:
         return alone
     if concern == "firewall" and not want.root:
         return "only root reads the rules"
     plain = want.accelerator == "cpu"
     if concern == "hugepages" and plain:
         return "no accelerators"
+    if concern == "efa" and want.accelerator != "nvidia":
+        return "no NVIDIA accelerators"
     if concern in ("limits", "network") and plain and not want.several_hosts:
         return "" if concern == "network" and want.mtu else f"{alone}, without accelerators"
     return ""

@@ -38,6 +38,7 @@ class Wishes:
     models_dir: str = ""
     nvidia_driver_mode: str = "auto"
     enflame_driver_mode: str = "auto"
+    system_efa: str = "auto"
     # Not of the inventory: the driver's role says so, and the host is looked at again.
     nvidia_driver_mended: str = ""
     enflame_driver_mended: str = ""

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from . import accelerator, network
+from . import accelerator, efa, network
 from .site_environment import site_environment
 
 # Where a cluster's directory lies unless its inventory says so, by the privileges it is made with.
@@ -107,6 +107,7 @@ def look(disk_path: str, libraries: list[str]) -> dict[str, Any]:
         "addresses": network.addresses(),
         "site_environment": site_environment(os.environ),
         "accelerators": accelerator.accelerators(),
+        "efa": efa.look(),
         "missing_libraries": missing_libraries(libraries),
         "has_venv": find_spec("ensurepip") is not None,
         "cuda_toolkit": cuda_toolkit(),

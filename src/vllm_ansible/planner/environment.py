@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vllm_ansible.inventory.fabric import host_environment
 from vllm_ansible.node import process
 from vllm_ansible.planner.planned_engine import PlannedEngine
 
@@ -107,8 +108,8 @@ def node_environment(
     """
     host, engine = room.host, room.engine
     caches = f"{room.engine_dir}/cache"
-    # Of an allocation, what its site_setup has set; nowhere else is there any.
-    site = dict(host.get("site_environment") or {})
+    # Of an allocation, what its site_setup has set; of hosts with EFA, what keeps NCCL on it.
+    site = host_environment(host, contained=bool(room.image or room.shown))
     environment = {
         **site,
         "DO_NOT_TRACK": "1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vllm_ansible.accelerators.instances import efa_cards
 from vllm_ansible.preflight.check import FAIL, PASS, WARN, Check, Cluster, Row, equal
 
 STATE = Check("hca_state", "the state of RDMA ports", "a port that is down is left out, or hangs")
@@ -16,15 +17,6 @@ PEER_MEMORY = Check(
     "without it data goes by the processor: 180 -> 10 GB/s",
 )
 CHECKS = (STATE, RATE, ERRORS, EFA, PEER_MEMORY)
-# AWS's own health checks (instance-profiles.conf); p5en may show them late after boot.
-EFA_CARDS = {
-    "p4d.24xlarge": 4,
-    "p4de.24xlarge": 4,
-    "p5.48xlarge": 32,
-    "p5e.48xlarge": 32,
-    "p5en.48xlarge": 16,
-    "p6-b200.48xlarge": 8,
-}
 
 
 def rows(cluster: Cluster) -> list[Row]:
@@ -97,10 +89,11 @@ def _errors(host: str, ports: Any) -> Row:
 def _efa(cluster: Cluster, host: str) -> Row:
     look = cluster.looks[host]
     product = look["system"]["product"]
-    if product not in EFA_CARDS:
+    cards = efa_cards()
+    if product not in cards:
         known = f"how many {product or 'this machine'} should have is not known"
         return EFA.skipped(host, known)
-    count, wanted = sum(card["efa"] for card in look["rdma"].values()), EFA_CARDS[product]
+    count, wanted = sum(card["efa"] for card in look["rdma"].values()), cards[product]
     fix = "attach the missing interfaces to the instance; right after boot, look again"
     verdict = PASS if count >= wanted else FAIL
     return EFA.judged(verdict, host, f"{wanted} on {product}", str(count), fix)

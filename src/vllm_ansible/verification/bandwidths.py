@@ -25,7 +25,7 @@ class Cluster:
     hosts: how many ranks each has. device: what the driver calls the accelerators, empty for
     processors. link: GB/s of a host's interface on the data plane, None where nothing believable
     is told. link_layers: of the active RDMA ports of a host, and ports the GB/s of all of them.
-    machine: the cloud's name of its type.
+    machine: the cloud's name of its type. efa: how many EFA cards a host has.
     """
 
     hosts: Mapping[str, int]
@@ -35,11 +35,12 @@ class Cluster:
     link_layers: Sequence[str] = ()
     ports: float = 0.0
     machine: str | None = None
+    efa: int = 0
 
     @property
     def fabric(self) -> bool:
         """Tell whether hosts are joined by more than sockets."""
-        return bool(self.link_layers) or self.machine in expected.figures()["machines"]
+        return bool(self.link_layers) or self.machine in expected.machine_types()
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Judge:
             return []
         cluster = self.cluster
         wanted = expected.expected_transport(
-            cluster.machine, self.kind, cluster.link_layers, cluster.device
+            cluster.machine, self.kind, cluster.link_layers, cluster.device, cluster.efa
         )
         return transport_verdict.problems(self._used(), wanted, next(iter(cluster.hosts)))
 

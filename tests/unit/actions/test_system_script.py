@@ -13,6 +13,7 @@ def judged(mode: str, needed: bool = True) -> dict[str, Any]:
         "found": "not kept",
         "fix": "install chrony",
         "needed": needed,
+        "on_host": True,
     }
     repair = {"packages": ["chrony"], "files": [], "modules": [], "services": []}
     return {

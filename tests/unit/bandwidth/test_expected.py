@@ -12,6 +12,7 @@ from vllm_ansible.bandwidth.expected import (
     cards_rate,
     figures,
     inside_node,
+    machine_types,
     message_bytes,
     over_tcp,
 )
@@ -23,7 +24,7 @@ def test_every_figure_names_a_known_accelerator_and_a_source():
     for row in figures()["inside"]:
         assert row["accelerator"] in accelerators()
         assert row["source"]
-    for machine in figures()["machines"].values():
+    for machine in machine_types().values():
         assert machine["accelerator"] in accelerators()
         assert machine["devices"] == accelerator(machine["accelerator"]).devices_per_node
 

@@ -132,6 +132,11 @@ def test_a_provider_over_tcp_is_a_failure():
     assert "provider tcp" in problem.found
 
 
+def test_a_name_of_the_network_is_told_whole():
+    pinned = [*EFA, "a:1:2 [0] NCCL INFO NCCL_NET set by environment to AWS Libfabric."]
+    assert dict(transport(pinned).settings)["NCCL_NET"] == "AWS Libfabric"
+
+
 def test_infiniband_is_told_from_roce():
     found = transport(INFINIBAND)
     assert found.fabric == "infiniband"
@@ -229,4 +234,7 @@ def test_what_is_expected_follows_the_machine_type_then_its_own_cards():
     assert expected_transport("ND H100 v5", H200).fabric == "infiniband"
     assert expected_transport(None, H200, ["InfiniBand", "InfiniBand"]).fabric == "infiniband"
     assert expected_transport(None, H200, ["Ethernet"]).fabric == "roce"
+    assert expected_transport("p9.1xlarge", H200, ["Unspecified"], efa=4) == ExpectedTransport(
+        "efa", 4, ("P2P",), False
+    )
     assert expected_transport("a desktop", None).fabric == "socket"

@@ -64,6 +64,10 @@ def look() -> dict[str, Any]:
             "settable": {"nofile": 1048576, "memlock": -1},
         },
         "hugepages": {"page_kib": 2048, "pages": 0, "available_kib": 1 << 30, "processors": 96},
+        "efa": {
+            **{"machine": "", "cards": 0, "on_the_bus": 0, "installer": ""},
+            **{"libfabric": "", "plugin": "", "domains": None},
+        },
         "hosts_file": {
             "name": "one",
             "addresses": ["10.0.0.1"],

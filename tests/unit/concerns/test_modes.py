@@ -23,6 +23,8 @@ AUTO = dict.fromkeys(CONCERNS, "auto")
         ("limits", "auto", False, "check"),
         ("limits", "check", True, "check"),
         ("limits", "manage", False, "manage"),
+        ("efa", "auto", True, "check"),
+        ("efa", "manage", True, "manage"),
         ("time", "skip", True, "skip"),
         ("firewall", "auto", True, "check"),
         ("firewall", "manage", True, "manage"),
@@ -77,10 +79,14 @@ def test_the_wants_of_a_host_are_read_from_the_facts_of_its_site() -> None:
         "interface": "eth1",
         "distribution": "rocky",
     }
-    given = {"cluster": "demo", "first_port": "20000", "mtu": 0, "container_engine": "podman"}
+    given = {
+        **{"cluster": "demo", "first_port": "20000", "mtu": 0, "container_engine": "podman"},
+        **{"efa_installer": "", "efa_installer_sha256": "AB"},
+    }
     found = wants(facts, [facts, {**facts, "name": "two", "address": "10.0.0.2"}], given)
     assert found.peers == {"two": "10.0.0.2"}
     assert (found.first_port, found.red_hat, found.several_hosts) == (20000, True, True)
+    assert found.efa_installer.sha256 == "ab"
 
 
 def test_the_gate_names_what_is_left_and_how_to_mend_it(
@@ -121,7 +127,7 @@ def test_evidence_says_of_every_concern_what_was_done_about_it(
     assert set(values) == set(CONCERNS)
     assert values["time"]["why"] == "one host takes part"
     assert told.summary(found, "one") == (
-        "one: limits, network managed; hugepages not judged: no EFA device; hosts file, time, "
+        "one: limits, network managed; hugepages not judged: no EFA device; efa, hosts file, time, "
         "firewall not judged: one host takes part; container runtime not judged: "
         "skipped by its mode"
     )

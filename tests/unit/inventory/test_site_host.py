@@ -181,7 +181,7 @@ def test_the_longest_names_leave_room_for_rays_sockets() -> None:
 def test_wishes_default_to_what_the_role_documents() -> None:
     root = Path(__file__).parents[3]
     defaults = {"nvidia_driver_mended": "", "enflame_driver_mended": ""}
-    for role in ("site", "nvidia_driver", "enflame_driver"):
+    for role in ("site", "nvidia_driver", "enflame_driver", "system"):
         defaults |= yaml.safe_load((root / "roles" / role / "defaults/main.yml").read_text())
     wishes = Wishes("")
     for field in fields(Wishes):

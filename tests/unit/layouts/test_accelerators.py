@@ -7,13 +7,25 @@ from typing import Any
 import pytest
 
 from vllm_ansible.accelerators.accelerator import accelerator, accelerators
+from vllm_ansible.accelerators.instances import efa_cards, instance_type, instance_types
 from vllm_ansible.accelerators.machines import machines
 from vllm_ansible.planner.problem import PlanError
 
 GIB = 2**30
 WANTED = {
-    *("H100-80", "H100-94", "H100-96", "GH200-96", "GH200-144", "H200", "B200", "A100-40"),
-    *("A100-80", "L40S", "RTX-3090", "RTX-4090", "RTX-5090", "MI300X", "H20", "S60", "cpu"),
+    *("H100-80", "H100-94", "H100-96", "GH200-96", "GH200-144", "H200", "B200", "B300"),
+    *(
+        "A100-40",
+        "A100-80",
+        "L40S",
+        "RTX-3090",
+        "RTX-4090",
+        "RTX-5090",
+        "MI300X",
+        "H20",
+        "S60",
+        "cpu",
+    ),
 }
 
 
@@ -111,9 +123,61 @@ def test_a_line_names_nodes_devices_and_network() -> None:
         ("2x8 H200 @ fast", "cannot be read at 'fast'"),
         ("2x8 H200 @ 0Gb", "cannot be read"),
         ("2x8 H200 +", "cannot be read"),
+        ("0x p5.48xlarge", "0 nodes of 8 devices"),
+        ("2x p5.48xlarg", "did you mean p5.48xlarge?"),
+        ("2x p9.24xlarge", "type of machine 'p9.24xlarge' is not known"),
+        ("2x trn2.48xlarge", "trn2.48xlarge have Trainium, for which there is no engine here"),
+        ("1x inf2.xlarge", "have Inferentia"),
+        ("p5.48xlarge", "cannot be read"),
     ],
 )
 def test_a_line_that_names_no_machines_is_refused_in_one_sentence(line: str, said: str) -> None:
-    with pytest.raises(PlanError, match=said) as refusal:
+    with pytest.raises(PlanError, match=said.replace("?", r"\?")) as refusal:
         machines(line)
     assert len(refusal.value.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "meant", "rate", "tcp"),
+    [
+        ("2x p5.48xlarge", "2x8 H100-80", 400e9, False),
+        ("2 x P5.48xlarge", "2x8 H100-80", 400e9, False),
+        ("1x p5e.48xlarge", "1x8 H200", 400e9, False),
+        ("2x p5en.48xlarge", "2x8 H200", 400e9, False),
+        ("2x p4d.24xlarge", "2x8 A100-40", 50e9, False),
+        ("2x p4de.24xlarge", "2x8 A100-80", 50e9, False),
+        ("2x p6-b200.48xlarge", "2x8 B200", 400e9, False),
+        ("2x p6-b300.48xlarge", "2x8 B300", 800e9, False),
+        ("2x g6e.48xlarge", "2x8 L40S", 50e9, True),
+        ("1x g6e.xlarge", "1x1 L40S", 0.3125e9, True),
+        ("1x p5.48xlarge + 1x p4de.24xlarge", "1x8 H100-80 + 1x8 A100-80", 50e9, False),
+        ("2x p5.48xlarge @ 100Gb tcp", "2x8 H100-80", 12.5e9, True),
+    ],
+)
+def test_a_type_of_instance_stands_for_its_devices_and_its_network(
+    line: str, meant: str, rate: float, tcp: bool
+) -> None:
+    found = machines(line)
+    assert (found.line(), found.fabric.node_rate, found.fabric.tcp) == (meant, rate, tcp)
+    assert not found.fabric.assumed
+
+
+def test_beside_machines_without_a_type_the_network_is_the_usual_one() -> None:
+    assert machines("1x p5.48xlarge + 1x8 H100-80").fabric.assumed
+
+
+def test_every_type_of_instance_has_a_known_accelerator() -> None:
+    for one in instance_types().values():
+        assert accelerator(one.accelerator).devices_per_node >= one.devices
+        assert instance_type(one.name.upper()) is one
+
+
+def test_only_types_that_are_sold_for_their_cards_must_have_them() -> None:
+    cards = efa_cards()
+    assert (cards["p5.48xlarge"], cards["p5en.48xlarge"], cards["p6-b300.48xlarge"]) == (32, 16, 16)
+    assert not [name for name in cards if name.startswith("g6e")]
+
+
+def test_an_inventory_that_describes_the_accelerator_of_a_type_is_believed() -> None:
+    own = {"H100-80": {"like": "H100-80", "memory_bytes": 10 * GIB}}
+    assert machines("1x p5.48xlarge", own).nodes[0].accelerator.memory_bytes == 10 * GIB

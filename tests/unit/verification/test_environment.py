@@ -34,12 +34,16 @@ def test_ranks_start_with_it(play: Any) -> None:
     shown = {"name": "shown", "ansible.builtin.debug": {"msg": " ".join(line.split())}}
     host = {
         "collectives_rank_environment": {"NCCL_DEBUG": "INFO", "NCCL_ALGO": "RING", "A": "1"},
-        "site_host": {"site_environment": {"A": "2", "B": "2"}},
+        "site_host": {
+            "site_environment": {"A": "2", "B": "2"},
+            "fabric_environment": {"NCCL_NET": "AWS Libfabric", "LD_LIBRARY_PATH": "/efa"},
+        },
         "engines": [{**CHAT, "environment": {"B": "3", "NCCL_DEBUG": "WARN"}}],
     }
     found = play([shown], {"n1": host})["shown"]["msg"]
     found = found if isinstance(found, dict) else json.loads(found.replace("'", '"'))
-    assert found == {"NCCL_DEBUG": "INFO", "NCCL_ALGO": "RING", "A": "2", "B": "3"}
+    fabric = {"NCCL_NET": "AWS Libfabric", "LD_LIBRARY_PATH": "/efa"}
+    assert found == {"NCCL_DEBUG": "INFO", "NCCL_ALGO": "RING", "A": "2", "B": "3", **fabric}
 
 
 def test_the_old_name_says_where_its_values_belong() -> None:

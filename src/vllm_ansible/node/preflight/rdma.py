@@ -5,17 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..efa import is_card
 from ..kernel_files import names, number, text
 
 TOP = "sys/class/infiniband"
-# Amazon's vendor number; every EFA card's device number begins alike.
-AMAZON, EFA = "0x1d0f", "0xefa"
 COUNTERS = ("symbol_error", "link_downed", "port_rcv_errors")
-
-
-def is_efa(device: Path) -> bool:
-    """Tell whether a card is an Elastic Fabric Adapter."""
-    return text(device / "vendor") == AMAZON and text(device / "device").startswith(EFA)
 
 
 def port(top: Path) -> dict[str, Any]:
@@ -42,7 +36,7 @@ def look(root: Path = Path("/")) -> dict[str, Any]:
     top = root / TOP
     return {
         name: {
-            "efa": is_efa(top / name / "device"),
+            "efa": is_card(top / name / "device"),
             "ports": {
                 number: port(top / name / "ports" / number)
                 for number in names(top / name / "ports")
