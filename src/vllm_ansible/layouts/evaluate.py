@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.machines import Machines
-from vllm_ansible.layouts.candidate import Candidate, alike, candidates, usable
+from vllm_ansible.layouts.candidate import Candidate, alike, candidates, fitted, usable
 from vllm_ansible.layouts.limits import (
     CHECKS_ALL_LAYERS,
     Facts,
@@ -42,7 +42,7 @@ class Judge:
     def all(self) -> Iterator[Verdict]:
         """Yield the verdict of every candidate, or of the one that was asked for."""
         if self.request.wanted:
-            yield self.verdict(self.request.wanted)
+            yield self.verdict(fitted(self.request.wanted, self.request.machines))
             return
         machines, known = self.request.machines, self.facts
         for candidate in candidates(machines, known.layers, known.experts):
@@ -171,6 +171,8 @@ def _shape(candidate: Candidate, machines: Machines) -> str:
     """Return why the machines cannot hold a split that was asked for, or nothing."""
     if candidate.ranks > machines.devices:
         return f"{candidate.name} needs {candidate.ranks} devices, and there are {machines.devices}"
+    if candidate.data > 1 and (words := _data_shape(candidate, machines)):
+        return words
     if not alike(machines.nodes):
         groups = sum(node.devices // candidate.tensor for node in machines.nodes)
         if candidate.pipeline <= groups:
@@ -187,3 +189,19 @@ def _shape(candidate: Candidate, machines: Machines) -> str:
         f"takes {usable(candidate.tensor, devices)} of each, so {candidate.nodes(devices)} nodes, "
         f"and there are {count}"
     )
+
+
+def _data_shape(candidate: Candidate, machines: Machines) -> str:
+    """Return why the machines cannot hold data-parallel ranks that were asked for, or nothing."""
+    least = min(node.devices for node in machines.nodes)
+    if candidate.tensor * candidate.pipeline > least and len(machines.nodes) > 1:
+        return (
+            f"each data-parallel rank of {candidate.name} takes "
+            f"{candidate.tensor * candidate.pipeline} devices of one node, and a node has {least}"
+        )
+    if not alike(machines.nodes):
+        return (
+            f"{candidate.name} needs nodes of equal accelerators, since its data-parallel ranks "
+            f"work in step, and {machines.line()} differ"
+        )
+    return ""
