@@ -18,12 +18,11 @@ from vllm_ansible.layouts.placing import Site, nodes_of_engine, partition, sites
 from vllm_ansible.layouts.request import ENGINE_VERSION, Request
 from vllm_ansible.layouts.verdict import GIB, Verdict
 from vllm_ansible.memory.budget import Budget, budget, default_batch
+from vllm_ansible.memory.kernels import KINDS, Kernels
+from vllm_ansible.memory.release import release
 from vllm_ansible.memory.split import Split, stages
 from vllm_ansible.throughput.estimate import Placed, Speed, Stage, version
 from vllm_ansible.throughput.work import Kinds, Work
-
-# How the memory model calls the makers' software.
-KINDS = {"nvidia": "cuda", "enflame": "gcu", "amd": "rocm", "cpu": "cpu"}
 
 
 class Judge:
@@ -33,11 +32,17 @@ class Judge:
         self.request = request
         self.model = request.model
         self.facts: Facts = facts(request.model)
-        self.kinds = Kinds(request.model)
+        self.kinds = Kinds(request.model, self._kernels())
         self.version = version(request.engine_version)
         self.total = request.model.bytes()
         self._works: dict[tuple[int, int, bool], Work] = {}
         self._steps: dict[str, tuple[int, int]] = {}
+
+    def _kernels(self) -> Kernels:
+        """Return what decides on the kernels over experts: the first node's device speaks."""
+        device = self.request.machines.nodes[0].accelerator
+        kind = KINDS.get(device.kind, "cuda")
+        return Kernels(kind, device.capability, release(self.request.engine_version))
 
     def all(self) -> Iterator[Verdict]:
         """Yield the verdict of every candidate, or of the one that was asked for."""
@@ -142,6 +147,7 @@ class Judge:
             else request.engine_version,
             accelerator_kind=KINDS.get(where[0].accelerator.kind, "cuda"),
             device=where[0].accelerator.name,
+            capability=where[0].accelerator.capability,
         )
 
     def _memory(self, held: Budget, stages_: int) -> str:

@@ -65,6 +65,9 @@ def understand(
     if style:
         others, more = _tower(config, text, outline, style)
         assumed += more
+        levels = config.section("vision_config")
+        if style == "QWEN3" and levels:
+            outline = replace(outline, deepstack=len(levels.items("deepstack_visual_indexes")))
     model = registry.builder(decoder)(replace(outline, assumed=assumed), others)
     # What is held is not what is stored.
     return model if held.on_load else _compared(model, checkpoint)

@@ -72,7 +72,7 @@ def by_size(outline: Outline, checkpoint: Checkpoint) -> Model:
 def _tensor(name: str, stored: Stored, heads: int, experts: int) -> Tensor:
     if EXPERT.search(f".{name}") and experts > 1:
         units = max(stored.shape, default=1)
-        return Tensor(name, stored.elements, stored.bytes, "experts", "experts", units, 1, experts)
+        return Tensor(name, stored.elements, stored.bytes, "experts", "experts", units, experts)
     role: Role = "attention" if "attn" in name or "attention" in name else "mlp"
     if len(stored.shape) < 2 or REPLICATED.search(name):
         return Tensor(name, stored.elements, stored.bytes, "replicated", "norm")
