@@ -7,7 +7,7 @@ from dataclasses import astuple
 from vllm_ansible.memory.blocks import bytes_per_sequence, groups, holding
 from vllm_ansible.memory.group import Request
 from vllm_ansible.memory.kernels import Kernels
-from vllm_ansible.memory.overhead import Band, Term, overhead, total
+from vllm_ansible.memory.overhead import Band, Term, overhead, total, unknown
 from vllm_ansible.memory.release import release
 from vllm_ansible.memory.split import Split, stages
 from vllm_ansible.memory.weights import weights
@@ -140,6 +140,7 @@ def budget(
             accelerator_kind=accelerator_kind,
             last=index == len(dealt) - 1,
         )
+        terms += unknown(model, size)
         beside = total(terms)
         room = part * memory[index] - size
         left = Band(room - beside.high, room - beside.mid, room - beside.low)

@@ -108,7 +108,8 @@ class Model:
     that the checkpoint declares, "auto" where it declares none. `assumed` says, one sentence each,
     what was taken for granted. `most_context` is the longest that the engine allows with scaled
     positions, 0 where the configuration does not say. `on_load` is the method by which the engine
-    quantizes what the checkpoint stores unquantized, empty for none.
+    quantizes what the checkpoint stores unquantized, empty for none. `more` is the part of its
+    weights that a rank may hold beyond what is derived, where the architecture is not known.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Model:
     assumed: tuple[str, ...] = ()
     most_context: int = 0
     on_load: str = ""
+    more: float = 0.0
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return every tensor, the layers' in order."""

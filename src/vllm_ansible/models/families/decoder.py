@@ -27,6 +27,7 @@ MULTIMODAL_ROPE = (
     "qwen2_5_vl_text",
     "qwen3_vl_text",
     "qwen3_vl_moe_text",
+    "glm4v_moe_text",
 )
 
 

@@ -19,6 +19,7 @@ from vllm_ansible.models.families.llama import (
     rotated,
     windows,
 )
+from vllm_ansible.models.families.parts import Parts
 from vllm_ansible.models.model import Model, Role, Tensor
 
 ENDS: tuple[Role, ...] = ("embedding", "norm", "head")
@@ -59,6 +60,29 @@ def mixtral(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     )
     traits = Traits(qkv_bias=False, output_bias=False, sliding="always", everywhere=ENDS)
     return _mixture(outline, traits, lambda index: experts, others)
+
+
+def phi_moe(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
+    """Return Phi-3.5-MoE: as Mixtral, with biases, norms that have one, and one in the head."""
+    config = outline.config
+    experts = Experts(
+        config.count("hidden_size"),
+        config.count("intermediate_size"),
+        config.count("num_local_experts"),
+        config.count("num_experts_per_tok"),
+        module="block_sparse_moe",
+    )
+    # A norm of mean and variance has a weight and a bias.
+    traits = Traits(qkv_bias=True, output_bias=True, sliding="none", norms=4)
+    parts = Parts(outline.quantization, "")
+    head = [parts.vector("norm.bias", config.count("hidden_size"))]
+    if config.flag("lm_head_bias", True):
+        head.append(parts.vector("lm_head.bias", config.count("vocab_size"), "head"))
+    blocks = [
+        Block(grouped(config, traits), (experts,), traits.norms) for _ in range(layer_count(config))
+    ]
+    outline = replace(outline, rotary_sizes=(rotated(config, head_size(config)),))
+    return decoder(outline, blocks, others=others, head=head)
 
 
 def qwen_experts(config: Settings) -> Experts:
