@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.memory.blocks import Request, capacity
+from vllm_ansible.memory.blocks import capacity
 from vllm_ansible.memory.budget import default_block_size
+from vllm_ansible.memory.group import Request
 from vllm_ansible.memory.split import Split
 from vllm_ansible.memory.weights import parameters
 from vllm_ansible.models.source import load

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from vllm_ansible.accelerators.machines import Machines, usual_fabric
 from vllm_ansible.layouts.arguments import Start, start
-from vllm_ansible.layouts.candidate import room
 from vllm_ansible.layouts.choice import EQUAL, choose, why_not
 from vllm_ansible.layouts.evaluate import Judge
 from vllm_ansible.layouts.groups import groups
@@ -86,12 +85,7 @@ def of_each_maker(request: Request) -> tuple[Request, ...]:
         nodes = tuple(node for node in request.machines.nodes if node.accelerator.kind == kind)
         fabric = request.machines.fabric
         there = Machines(nodes, usual_fabric(nodes) if fabric.assumed else fabric)
-        wanted = request.wanted
-        if wanted:
-            least = min(node.devices for node in nodes)
-            most = max(1, room(wanted, len(nodes), least))
-            wanted = replace(wanted, replicas=min(wanted.replicas, most))
-        parts.append(replace(request, machines=there, wanted=wanted))
+        parts.append(replace(request, machines=there))
     return tuple(parts)
 
 

@@ -57,13 +57,15 @@ def start(verdict: Verdict, request: Request) -> Start:
         words += ["--data-parallel-size", str(one.data)]
     if one.data > 1 and verdict.nodes > 1:
         local = request.machines.nodes[0].devices // one.tensor
-        words += ["--data-parallel-size-local", str(local)]
-        words += ["--data-parallel-address", request.machines.nodes[0].name]
-        words += ["--data-parallel-rpc-port", str(RPC_PORT)]
+        address = ["--data-parallel-address", request.machines.nodes[0].name]
+        address += ["--data-parallel-rpc-port", str(RPC_PORT)]
         followers = tuple(
-            (*words, "--headless", "--data-parallel-start-rank", str(place * local))
-            for place in range(1, verdict.nodes)
-        )
+            # The last node may have fewer ranks than the others.
+            (*words, "--data-parallel-size-local", str(min(local, one.data - rank)), *address,
+             "--headless", "--data-parallel-start-rank", str(rank))
+            for rank in range(local, one.data, local)
+        )  # fmt: skip
+        words += ["--data-parallel-size-local", str(local), *address]
     elif verdict.nodes > 1:
         words += ["--distributed-executor-backend", "ray"]
     return Start(tuple(words), environment(verdict), followers)

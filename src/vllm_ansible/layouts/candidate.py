@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from vllm_ansible.accelerators.machines import Machines, Node
 from vllm_ansible.planner.frozen import frozen
@@ -93,6 +94,16 @@ def room(candidate: Candidate, count: int, devices: int) -> int:
     if candidate.ranks <= devices:
         return devices // candidate.ranks * count
     return count // candidate.nodes(devices)
+
+
+def fitted(wanted: Candidate, machines: Machines) -> Candidate:
+    """Return a split that was asked for with no more engines of it than the machines hold.
+
+    Nodes that differ are planned for one engine.
+    """
+    nodes, least = machines.nodes, min(node.devices for node in machines.nodes)
+    most = room(replace(wanted, replicas=1), len(nodes), least) if alike(nodes) else 1
+    return replace(wanted, replicas=min(wanted.replicas, max(1, most)))
 
 
 def _placed(candidate: Candidate, count: int, devices: int) -> Candidate:

@@ -12,7 +12,7 @@ from typing import Any
 
 from vllm_ansible.accelerators.machines import EXAMPLE, Machines, machines
 from vllm_ansible.layouts.answer import Answer, NoLayout, answer
-from vllm_ansible.layouts.candidate import Candidate, room
+from vllm_ansible.layouts.candidate import Candidate
 from vllm_ansible.layouts.hub import model_of
 from vllm_ansible.layouts.request import ENGINE_VERSION, Request, check
 from vllm_ansible.layouts.table import WIDTH, document, lines
@@ -56,7 +56,7 @@ def _draw(found: Answer, path: str) -> None:
 
 def _several(request: Request, options: argparse.Namespace) -> int:
     """Print a plan for each of several models that share the machines."""
-    from vllm_ansible.layouts.several import share
+    from vllm_ansible.layouts.several import share, where
 
     asked = [request, *(replace(request, model=model_of(name)) for name in options.also)]
     found = share([check(one) for one in asked])
@@ -65,9 +65,8 @@ def _several(request: Request, options: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps({"ok": True, "engines": engines}, indent=2) + "\n")
         return OK
     for one in found:
-        nodes = [node.name for node in one.request.machines.nodes]
-        where = nodes[0] if len(nodes) == 1 else f"{nodes[0]} to {nodes[-1]}"
-        sys.stdout.write(f"on {where}: " + "\n".join(lines(one, options.all)) + "\n\n")
+        told = "\n".join(lines(one, options.all))
+        sys.stdout.write(f"on {where(one.request.machines, request.machines)}: {told}\n\n")
     return OK
 
 
@@ -166,9 +165,10 @@ def _wanted(options: argparse.Namespace, there: Machines) -> Candidate | None:
                     fix=f"raise --{name}",
                 )
             )
-    one = Candidate(options.tensor, options.pipeline, options.data, options.expert)
-    devices = min(node.devices for node in there.nodes)
-    return replace(one, replicas=max(1, room(one, len(there.nodes), devices)))
+    # As many engines of it as there is room for.
+    return Candidate(
+        options.tensor, options.pipeline, options.data, options.expert, replicas=there.devices
+    )
 
 
 def _own(path: str | None) -> Mapping[str, Mapping[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.machines import Machines
-from vllm_ansible.layouts.candidate import Candidate, alike, candidates, usable
+from vllm_ansible.layouts.candidate import Candidate, alike, candidates, fitted, usable
 from vllm_ansible.layouts.limits import (
     CHECKS_ALL_LAYERS,
     Facts,
@@ -18,12 +18,11 @@ from vllm_ansible.layouts.placing import Site, nodes_of_engine, partition, sites
 from vllm_ansible.layouts.request import ENGINE_VERSION, Request
 from vllm_ansible.layouts.verdict import GIB, Verdict
 from vllm_ansible.memory.budget import Budget, budget, default_batch
+from vllm_ansible.memory.kernels import KINDS, Kernels
+from vllm_ansible.memory.release import release
 from vllm_ansible.memory.split import Split, stages
 from vllm_ansible.throughput.estimate import Placed, Speed, Stage, version
 from vllm_ansible.throughput.work import Kinds, Work
-
-# How the memory model calls the makers' software.
-KINDS = {"nvidia": "cuda", "enflame": "gcu", "amd": "rocm", "cpu": "cpu"}
 
 
 class Judge:
@@ -33,16 +32,22 @@ class Judge:
         self.request = request
         self.model = request.model
         self.facts: Facts = facts(request.model)
-        self.kinds = Kinds(request.model)
+        self.kinds = Kinds(request.model, self._kernels())
         self.version = version(request.engine_version)
         self.total = request.model.bytes()
         self._works: dict[tuple[int, int, bool], Work] = {}
         self._steps: dict[str, tuple[int, int]] = {}
 
+    def _kernels(self) -> Kernels:
+        """Return what decides on the kernels over experts: the first node's device speaks."""
+        device = self.request.machines.nodes[0].accelerator
+        kind = KINDS.get(device.kind, "cuda")
+        return Kernels(kind, device.capability, release(self.request.engine_version))
+
     def all(self) -> Iterator[Verdict]:
         """Yield the verdict of every candidate, or of the one that was asked for."""
         if self.request.wanted:
-            yield self.verdict(self.request.wanted)
+            yield self.verdict(fitted(self.request.wanted, self.request.machines))
             return
         machines, known = self.request.machines, self.facts
         for candidate in candidates(machines, known.layers, known.experts):
@@ -142,6 +147,7 @@ class Judge:
             else request.engine_version,
             accelerator_kind=KINDS.get(where[0].accelerator.kind, "cuda"),
             device=where[0].accelerator.name,
+            capability=where[0].accelerator.capability,
         )
 
     def _memory(self, held: Budget, stages_: int) -> str:
@@ -171,6 +177,8 @@ def _shape(candidate: Candidate, machines: Machines) -> str:
     """Return why the machines cannot hold a split that was asked for, or nothing."""
     if candidate.ranks > machines.devices:
         return f"{candidate.name} needs {candidate.ranks} devices, and there are {machines.devices}"
+    if candidate.data > 1 and (words := _data_shape(candidate, machines)):
+        return words
     if not alike(machines.nodes):
         groups = sum(node.devices // candidate.tensor for node in machines.nodes)
         if candidate.pipeline <= groups:
@@ -187,3 +195,19 @@ def _shape(candidate: Candidate, machines: Machines) -> str:
         f"takes {usable(candidate.tensor, devices)} of each, so {candidate.nodes(devices)} nodes, "
         f"and there are {count}"
     )
+
+
+def _data_shape(candidate: Candidate, machines: Machines) -> str:
+    """Return why the machines cannot hold data-parallel ranks that were asked for, or nothing."""
+    least = min(node.devices for node in machines.nodes)
+    if candidate.tensor * candidate.pipeline > least and len(machines.nodes) > 1:
+        return (
+            f"each data-parallel rank of {candidate.name} takes "
+            f"{candidate.tensor * candidate.pipeline} devices of one node, and a node has {least}"
+        )
+    if not alike(machines.nodes):
+        return (
+            f"{candidate.name} needs nodes of equal accelerators, since its data-parallel ranks "
+            f"work in step, and {machines.line()} differ"
+        )
+    return ""

@@ -18,7 +18,8 @@ USUAL_CONTEXT = 8192
 class Request:
     """One question. `context` is the longest request, prompt and reply, that must fit.
 
-    `wanted` asks for one split instead of the best; `utilization` is the share of a device's memory
+    `wanted` asks for one split instead of the best, and for at most so many engines of it as it has
+    replicas; `utilization` is the share of a device's memory
     that the engine takes, None for what its version does by itself.
     """
 

@@ -7,11 +7,12 @@ its size in tokens is its highest concurrency times the longest sequence.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil
 
+from vllm_ansible.memory.group import BATCHES_IN_FLIGHT, Group, Request, count_by_stage
 from vllm_ansible.memory.kv_cache import layer_bytes_per_token, resolved
+from vllm_ansible.memory.packed import packed
 from vllm_ansible.memory.release import release
 from vllm_ansible.memory.split import Split, stages
 from vllm_ansible.models.model import KvCache, Model
@@ -19,7 +20,8 @@ from vllm_ansible.planner.frozen import frozen
 
 # A state kept for prefix caching holds the current one and the one before it.
 STATES_PER_SEQUENCE = 2
-BATCHES_IN_FLIGHT = 2
+# From here on the engine prints its highest concurrency times the longest sequence.
+TOKENS_OF_CONCURRENCY = (0, 20, 1)
 
 
 @frozen
@@ -29,28 +31,6 @@ class Capacity:
     blocks: int
     tokens: int
     concurrency: float
-
-
-@frozen
-class Group:
-    """Layers that share a table of blocks.
-
-    `bytes_per_block` is what one block takes on a rank of each stage, `per_sequence` the blocks of
-    one sequence of full length, `block` the tokens of a block.
-    """
-
-    bytes_per_block: tuple[float, ...]
-    per_sequence: int
-    block: int
-
-
-@frozen
-class Request:
-    """What decides how much of the cache one sequence takes."""
-
-    max_model_len: int
-    max_num_batched_tokens: int = 8192
-    block_size: int = 16
 
 
 def capacity(
@@ -81,7 +61,7 @@ def holding(
     )
     concurrency = blocks / sum(group.per_sequence for group in found)
     tokens = int(concurrency * request.max_model_len)
-    if release(engine_version) < (0, 20, 0):
+    if release(engine_version) < TOKENS_OF_CONCURRENCY:
         tokens = blocks // len(found) * min(group.block for group in found)
     return Capacity(blocks, tokens, concurrency)
 
@@ -116,18 +96,12 @@ def groups(
     }
     if not alike:
         return ()
+    if any(cache.pages for cache in alike):
+        return packed(model.layers, dealt, request)
     growing = {cache for cache in alike if cache.kind in ("gqa", "mla")}
     if growing and all(cache.entry_bytes for cache in alike if cache not in growing):
         return (_one_group(alike, sizes, dealt, request, split),)
     return _mixed(alike, sizes, dealt, request, split)
-
-
-def _count(layers: Sequence[int], dealt: Sequence[range]) -> tuple[int, ...]:
-    """Return how many of these layers each stage holds."""
-    mine = Counter(
-        stage for layer in layers for stage, of_stage in enumerate(dealt) if layer in of_stage
-    )
-    return tuple(mine[stage] for stage in range(len(dealt)))
 
 
 def _one_group(
@@ -143,7 +117,7 @@ def _one_group(
     """
     pages, fixed = [0.0] * len(dealt), [0] * len(dealt)
     for cache, layers in alike.items():
-        for stage, count in enumerate(_count(layers, dealt)):
+        for stage, count in enumerate(count_by_stage(layers, dealt)):
             page = sizes[cache] * split.decode_context * request.block_size
             pages[stage] += 0 if cache.kind == "sliding" else count * page
             fixed[stage] += count * cache.state_bytes
@@ -177,7 +151,7 @@ def _mixed(
         block = int(tokens * largest // sizes[cache]) if sizes[cache] else tokens
         needed = _needed(cache, block, request, split)
         for index in range(number):
-            held = tuple(count * page for count in _count(layers[index::number], dealt))
+            held = tuple(count * page for count in count_by_stage(layers[index::number], dealt))
             made.append(Group(held, needed, block))
     return tuple(made)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import astuple
 
-from vllm_ansible.memory.blocks import Request, bytes_per_sequence, groups, holding
-from vllm_ansible.memory.overhead import Band, Term, overhead, total
+from vllm_ansible.memory.blocks import bytes_per_sequence, groups, holding
+from vllm_ansible.memory.group import Request
+from vllm_ansible.memory.kernels import Kernels
+from vllm_ansible.memory.overhead import Band, Term, overhead, total, unknown
 from vllm_ansible.memory.release import release
 from vllm_ansible.memory.split import Split, stages
 from vllm_ansible.memory.weights import weights
@@ -18,6 +20,7 @@ LARGE_DEVICE = 70 * GIB
 # Sequences of a step by default, on large devices and on small ones or in older engines.
 LARGE_BATCH = 1024
 SMALL_BATCH = 256
+AMPERE = 8.0
 # From here on V0 cut prompts into chunks.
 LONG_PROMPT = 32769
 
@@ -67,7 +70,7 @@ def default_batch(
     version = release(engine_version)
     if version < (0, 8, 0):
         return (max(length, 2048) if length < LONG_PROMPT else 2048), SMALL_BATCH
-    small = device.upper().startswith("A100")
+    small = "a100" in device.lower()
     if memory_bytes >= 160 * GIB:
         return 16384, LARGE_BATCH
     if memory_bytes >= LARGE_DEVICE and not small:
@@ -98,12 +101,14 @@ def budget(
     accelerator_kind: str = "cuda",
     block_size: int | None = None,
     device: str = "",
+    capability: float | None = None,
 ) -> Budget:
     """Return the memory of every stage.
 
     `memory_bytes` is a device's memory as the driver reports it, or one for each stage; `device`
-    is its name. What is None is vLLM's default for the device. Raises PlanError for values that are
-    no sizes.
+    is its name, `capability` NVIDIA's compute capability, which decides on the kernels that hold
+    the weights. Without a name, a device of 8.0 is taken for an A100. What is None is vLLM's
+    default for the device. Raises PlanError for values that are no sizes.
     """
     memory = _memory(memory_bytes, split)
     part = default_utilization(engine_version) if utilization is None else utilization
@@ -111,15 +116,17 @@ def budget(
         raise _refused("gpu_memory_utilization", part, "more than 0 and at most 1")
     length = max_model_len if max_model_len is not None else model.max_context
     _whole("max_model_len", length)
-    tokens, sequences = default_batch(min(memory), engine_version, length, device)
+    named = device or ("A100" if capability == AMPERE else "")
+    tokens, sequences = default_batch(min(memory), engine_version, length, named)
     tokens = max_num_batched_tokens if max_num_batched_tokens is not None else tokens
     sequences = max_num_seqs if max_num_seqs is not None else sequences
     _whole("max_num_batched_tokens", tokens)
     _whole("max_num_seqs", sequences)
     dealt = stages(model.layers, split, engine_version)
+    kernels = Kernels(accelerator_kind, capability)
     held = []
     for index, (layers, size) in enumerate(
-        zip(dealt, weights(model, split, engine_version), strict=True)
+        zip(dealt, weights(model, split, engine_version, kernels), strict=True)
     ):
         terms = overhead(
             model,
@@ -133,6 +140,7 @@ def budget(
             accelerator_kind=accelerator_kind,
             last=index == len(dealt) - 1,
         )
+        terms += unknown(model, size)
         beside = total(terms)
         room = part * memory[index] - size
         left = Band(room - beside.high, room - beside.mid, room - beside.low)

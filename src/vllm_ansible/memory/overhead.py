@@ -76,6 +76,14 @@ def overhead(
     return tuple(terms)
 
 
+def unknown(model: Model, weights: int) -> tuple[Term, ...]:
+    """Return what a rank may hold beyond the weights that are derived, of unknown architectures."""
+    if not model.more:
+        return ()
+    most = model.more * weights
+    return (Term("what is not known of this architecture", Band(0.0, most / 4, most)),)
+
+
 def total(terms: Sequence[Term]) -> Band:
     """Return the sum of all terms."""
     return sum((term.band for term in terms), Band(0.0, 0.0, 0.0))

@@ -8,8 +8,10 @@ parallelism experts are split over tensor x data), `VocabParallelEmbedding`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import ceil
 
+from vllm_ansible.memory.kernels import USUAL, Kernels, held
 from vllm_ansible.memory.release import Release, release
 from vllm_ansible.memory.split import Split, stages
 from vllm_ansible.models.model import Layer, Model, Tensor
@@ -17,28 +19,27 @@ from vllm_ansible.models.model import Layer, Model, Tensor
 ABSORBED = "kv_b_absorbed"
 
 
-def share(tensor: Tensor, split: Split) -> float:
+def share(tensor: Tensor, split: Split, kernels: Kernels = USUAL) -> float:
     """Return the bytes of one tensor on the rank that holds most of it."""
     if tensor.shard == "replicated":
         return tensor.bytes
     if tensor.shard == "experts":
-        return _expert_share(tensor, split)
+        return _expert_share(tensor, split, kernels)
     if tensor.role == "shared_expert" and _sequence_parallel(split):
         return tensor.bytes
     return tensor.bytes * _units(tensor, split.tensor) / tensor.units
 
 
-def _expert_share(tensor: Tensor, split: Split) -> float:
+def _expert_share(tensor: Tensor, split: Split, kernels: Kernels) -> float:
     ranks = split.tensor * split.data
     if split.expert:
-        local = ceil(tensor.experts / ranks) / tensor.experts
-        return tensor.bytes * local * _units(tensor, 1) / tensor.units
-    return tensor.bytes * _units(tensor, ranks) / tensor.units
+        return held(tensor, 1, kernels) * ceil(tensor.experts / ranks) / tensor.experts
+    return held(tensor, ranks, kernels)
 
 
 def _units(tensor: Tensor, ranks: int) -> int:
-    """Return the units of one rank's share, rounded up to what its kernel needs."""
-    return ceil(ceil(tensor.units / ranks) / tensor.align) * tensor.align
+    """Return the units of the largest share."""
+    return ceil(tensor.units / ranks)
 
 
 def _sequence_parallel(split: Split) -> bool:
@@ -49,16 +50,19 @@ def _sequence_parallel(split: Split) -> bool:
     return split.expert and split.tensor > 1 and split.data > 1
 
 
-def parameters(model: Model, split: Split, engine_version: str | None = None) -> tuple[float, ...]:
+def parameters(
+    model: Model, split: Split, engine_version: str | None = None, kernels: Kernels = USUAL
+) -> tuple[float, ...]:
     """Return the bytes of parameters of each stage's largest rank, copies made at load included."""
     version = release(engine_version)
+    kernels = replace(kernels, version=version)
     dealt = stages(model.layers, split, engine_version)
     sums: dict[int, float] = {}
 
     def layer_bytes(layer: Layer) -> float:
         key = id(layer.tensors)
         if key not in sums:
-            sums[key] = sum(share(one, split) for one in _held(layer, version))
+            sums[key] = sum(share(one, split, kernels) for one in _held(layer, version))
         return sums[key]
 
     return tuple(
@@ -76,24 +80,26 @@ def _held(layer: Layer, version: Release) -> Iterable[Tensor]:
     return kept if version < (0, 7, 1) else [*kept, *layer.absorbed_before_0_8]
 
 
-def weights(model: Model, split: Split, engine_version: str | None = None) -> tuple[int, ...]:
+def weights(
+    model: Model, split: Split, engine_version: str | None = None, kernels: Kernels = USUAL
+) -> tuple[int, ...]:
     """Return the bytes that loading takes on each stage's largest rank, tables included.
 
-    This is what the engine prints as "Model loading took".
+    This is what the engine prints as "Model loading took". `kernels` says on which device.
     """
     tables = sum(share(one, split) for one in model.buffers)
-    return tuple(round(size + tables) for size in parameters(model, split, engine_version))
+    return tuple(round(size + tables) for size in parameters(model, split, engine_version, kernels))
 
 
 def _ends(model: Model, split: Split, first: bool, last: bool) -> float:
     """Return the bytes of what is not in a layer: embedding, norm, head, vision tower."""
     total = 0.0
-    for held, tensors in (
+    for mine, tensors in (
         (first, model.embedding),
         (last, model.head),
         (first, model.others),
     ):
-        total += sum(share(one, split) for one in tensors if held or one.role in model.everywhere)
+        total += sum(share(one, split) for one in tensors if mine or one.role in model.everywhere)
     if model.tied and last and not first and "embedding" not in model.everywhere:
         total += share(model.embedding[0], split)
     return total

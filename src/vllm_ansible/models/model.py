@@ -30,9 +30,9 @@ class Tensor:
 
     `bytes` is what the engine stores for all `elements`. `units` is what divides along the sharded
     axis: query heads, KV heads, intermediate size, vocabulary rows. A rank holds
-    `bytes / units` for each unit it gets; its units are rounded up to a multiple of `align`
-    (kernels that pad their share). Routed experts carry how many there are in `experts`, and
-    `units` is then the intermediate size that tensor parallelism divides.
+    `bytes / units` for each unit it gets. Routed experts carry how many there are in `experts`, and
+    `units` is then the intermediate size that tensor parallelism divides, `width` the other side
+    where kernels pad it, and `padding` names the kernels that do (`memory/kernels.py`).
     """
 
     name: str
@@ -41,8 +41,18 @@ class Tensor:
     shard: Shard
     role: Role
     units: int = 1
-    align: int = 1
     experts: int = 0
+    padding: str = ""
+    width: int = 0
+
+
+@dataclass(frozen=True)
+class Page:
+    """A cache with pages of its own: tokens and bytes of one, and the window that is kept of it."""
+
+    tokens: int
+    bytes: int
+    window: int | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,8 @@ class KvCache:
     kept by `sliding`. `state_bytes` is the state of a `linear` layer for one sequence, whatever
     its length. `extra_bytes_per_token` is kept beside and never sharded (a sparse indexer).
     Where `tokens_per_state` exceeds one, that many tokens share one compressed entry. An entry of
-    `entry_bytes` has a layout of its own, whatever the cache's precision.
+    `entry_bytes` has a layout of its own, whatever the cache's precision. A layer of several caches
+    lists them in `pages`, which then decide how many tokens fit.
     """
 
     kind: KvKind
@@ -66,6 +77,7 @@ class KvCache:
     extra_bytes_per_token: float = 0
     tokens_per_state: int = 1
     entry_bytes: int = 0
+    pages: tuple[Page, ...] = ()
 
 
 @frozen
@@ -96,7 +108,8 @@ class Model:
     that the checkpoint declares, "auto" where it declares none. `assumed` says, one sentence each,
     what was taken for granted. `most_context` is the longest that the engine allows with scaled
     positions, 0 where the configuration does not say. `on_load` is the method by which the engine
-    quantizes what the checkpoint stores unquantized, empty for none.
+    quantizes what the checkpoint stores unquantized, empty for none. `more` is the part of its
+    weights that a rank may hold beyond what is derived, where the architecture is not known.
     """
 
     name: str
@@ -120,6 +133,7 @@ class Model:
     assumed: tuple[str, ...] = ()
     most_context: int = 0
     on_load: str = ""
+    more: float = 0.0
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return every tensor, the layers' in order."""

@@ -14,6 +14,7 @@ from vllm_ansible.models.families.parts import Parts
 from vllm_ansible.models.model import Model, Tensor
 from vllm_ansible.models.on_load import on_load
 from vllm_ansible.models.quantization import BYTES, stored_modules
+from vllm_ansible.planner.problem import PlanError, Problem
 
 DIFFERENCE = 0.01
 NEXT_LAYER = re.compile(r"\.layers\.(\d+)\.")
@@ -30,9 +31,9 @@ def understand(
     """Return the model that a configuration describes.
 
     `beside` is `hf_quant_config.json`; `dtype` and `quantization` are the engine's options. With a
-    checkpoint, what is quantized is read from it, an unknown architecture is answered from its
-    sizes, and a sum that differs by more than 1 % is said in `assumed`. Raises PlanError, one
-    sentence, for a configuration that cannot be used.
+    checkpoint, what is quantized is read from it, an unknown architecture is estimated from its
+    sizes or their sum, and a sum that differs by more than 1 % is said in `assumed`. Raises
+    PlanError, one sentence, for a configuration that cannot be used.
     """
     architecture = _architecture(config)
     text = _text(config)
@@ -49,25 +50,43 @@ def understand(
     outline = Outline(name, architecture, text, held, dtype)
     decoder, style, assumed = _known(architecture, config, text)
     if not decoder:
-        if checkpoint is None or not checkpoint.tensors:
-            raise config.problem(
-                f"the architecture {architecture or 'of this model'} is not known, and without "
-                "the headers of its safetensors its tensors are not either",
-                "a known architecture, or a directory with the weights",
-                architecture,
-            )
-        from vllm_ansible.models.families.by_size import by_size
-
-        # Which of its tensors would be quantized on load is not known.
-        stored = on_load("", held.plain) if held.on_load else held
-        return by_size(replace(outline, quantization=stored), checkpoint)
+        return _estimated(outline, checkpoint)
     others: tuple[Tensor, ...] = ()
     if style:
         others, more = _tower(config, text, outline, style)
         assumed += more
+        levels = config.section("vision_config")
+        if style == "QWEN3" and levels:
+            outline = replace(outline, deepstack=len(levels.items("deepstack_visual_indexes")))
     model = registry.builder(decoder)(replace(outline, assumed=assumed), others)
     # What is held is not what is stored.
     return model if held.on_load else _compared(model, checkpoint)
+
+
+def _estimated(outline: Outline, checkpoint: Checkpoint | None) -> Model:
+    """Return a model of unknown architecture from what its weights say, or refuse where none do."""
+    if checkpoint is None or not (checkpoint.tensors or checkpoint.total):
+        named = outline.architecture or "of this model"
+        raise PlanError(
+            Problem(
+                f"the architecture {named} is not known, and the size of its weights is not either",
+                "a known architecture, or model.safetensors.index.json beside the configuration",
+                outline.architecture,
+                outline.config.where,
+                "name the directory of the model's files or its repository: its "
+                "model.safetensors.index.json says how large it is",
+            )
+        )
+    # Which of its tensors would be quantized on load is not known.
+    held = outline.quantization
+    outline = replace(outline, quantization=on_load("", held.plain) if held.on_load else held)
+    if checkpoint.tensors:
+        from vllm_ansible.models.families.by_size import by_size
+
+        return by_size(outline, checkpoint)
+    from vllm_ansible.models.families.by_index import by_index
+
+    return by_index(outline, checkpoint)
 
 
 def _architecture(config: Settings) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from vllm_ansible.memory.kernels import USUAL, Kernels, stretch
 from vllm_ansible.models.model import Layer, Model, Tensor
 from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.throughput.constants import SMALL_HEAD
@@ -68,8 +69,8 @@ class Work:
 class Kinds:
     """The distinct layers of a model, found once: models repeat one or two of them."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, kernels: Kernels = USUAL) -> None:
+        self.model, self.kernels = model, kernels
         self.layers: list[Layer] = []
         self.kind_of: list[int] = []
         seen: dict[object, int] = {}
@@ -88,7 +89,7 @@ class Kinds:
         head = self.model.head or self.model.embedding
         return Work(
             kinds=tuple(
-                _layer_work(self.model, layer, tensor, data, expert, old_rope)
+                _layer_work(self.model, layer, tensor, data, expert, old_rope, self.kernels)
                 for layer in self.layers
             ),
             kind_of=tuple(self.kind_of),
@@ -114,7 +115,13 @@ def _share(one: Tensor, tensor: int) -> float:
 
 
 def _layer_work(
-    model: Model, layer: Layer, tensor: int, data: int, expert: bool, old_rope: bool
+    model: Model,
+    layer: Layer,
+    tensor: int,
+    data: int,
+    expert: bool,
+    old_rope: bool,
+    kernels: Kernels,
 ) -> LayerWork:
     dense = [one for one in layer.tensors if one.role != "experts"]
     routed = [one for one in layer.tensors if one.role == "experts"]
@@ -129,8 +136,8 @@ def _layer_work(
     return LayerWork(
         dense_bytes=sum(one.bytes * _share(one, tensor) for one in dense),
         products=sum(one.elements * _share(one, tensor) for one in dense),
-        expert_bytes=sum(one.bytes for one in routed) / each,
-        expert_products=sum(one.elements for one in routed) / each,
+        expert_bytes=sum(one.bytes * stretch(one, split, kernels) for one in routed) / each,
+        expert_products=sum(one.elements * stretch(one, split, kernels) for one in routed) / each,
         experts=experts,
         experts_all=layer.experts,
         experts_per_token=layer.experts_per_token,

@@ -13,19 +13,10 @@ from vllm_ansible.planner.problem import PlanError
 
 GIB = 2**30
 WANTED = {
-    *("H100-80", "H100-94", "H100-96", "GH200-96", "GH200-144", "H200", "B200", "B300"),
-    *(
-        "A100-40",
-        "A100-80",
-        "L40S",
-        "RTX-3090",
-        "RTX-4090",
-        "RTX-5090",
-        "MI300X",
-        "H20",
-        "S60",
-        "cpu",
-    ),
+    *("H100-80", "H100-94", "H100-96", "GH200-96", "GH200-144", "H200", "B200", "A100-40"),
+    *("A100-80", "L40S", "RTX-3090", "RTX-4090", "RTX-5090", "MI300X", "H20", "S60", "cpu"),
+    *("GB200", "GB300", "B300", "MI325X", "MI355X", "RTX-PRO-6000", "L40", "A10", "L4"),
+    "H100-PCIe",
 }
 
 
@@ -65,6 +56,11 @@ def test_no_name_means_two_accelerators() -> None:
         ("rtx 3090", "RTX-3090"),
         ("NVIDIA GeForce RTX 5090", "RTX-5090"),
         ("Enflame S60", "S60"),
+        ("NVIDIA B300 SXM6 AC", "B300"),
+        ("NVIDIA H100 PCIe", "H100-PCIe"),
+        ("h100-nvl", "H100-94"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000"),
+        ("AMD Instinct MI355X", "MI355X"),
     ],
 )
 def test_a_device_is_found_by_short_and_by_driver_name(said: str, meant: str) -> None:
@@ -75,6 +71,14 @@ def test_devices_multiply_only_what_they_can() -> None:
     assert accelerator("A100-80").runs == ("bf16",)
     assert accelerator("H100").runs == ("bf16", "fp8")
     assert accelerator("B200").runs == ("bf16", "fp8", "fp4")
+
+
+def test_the_next_device_of_a_line_is_no_smaller() -> None:
+    """Newer devices of one line hold more and multiply no less."""
+    for older, newer in (("H100-80", "H200"), ("B200", "B300"), ("GB200", "GB300"), ("L4", "L40")):
+        before, after = accelerator(older), accelerator(newer)
+        assert after.memory_bytes > before.memory_bytes and after.bandwidth >= before.bandwidth
+        assert all(after.flops[name] >= before.flops[name] for name in before.flops)
 
 
 def test_an_inventory_adds_its_own() -> None:

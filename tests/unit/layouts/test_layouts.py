@@ -161,6 +161,38 @@ def test_data_parallel_ranks_on_other_nodes_are_started_there(ask: Any) -> None:
     assert "--data-parallel-size-local" in start.arguments
 
 
+def test_no_node_starts_a_data_parallel_rank_that_does_not_exist(ask: Any) -> None:
+    start = answer(ask("r1", "2x8 H200", wanted=Candidate(4, data=3, expert=True))).start
+    (last,) = start.followers
+    local = last[last.index("--data-parallel-size-local") + 1]
+    assert (local, last[-1]) == ("1", "2")
+    first = start.arguments[start.arguments.index("--data-parallel-size-local") + 1]
+    assert first == "2"
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted", "said"),
+    [
+        ("4x8 H200", Candidate(16, data=2, expert=True), "takes 16 devices of one node, and a"),
+        ("1x8 H200 + 1x8 H100-80", Candidate(4, data=2, expert=True), "needs nodes of equal"),
+    ],
+)
+def test_data_parallel_ranks_lie_within_equal_nodes(
+    ask: Any, line: str, wanted: Candidate, said: str
+) -> None:
+    with pytest.raises(NoLayout, match=said):
+        answer(ask("r1", line, wanted=wanted))
+
+
+def test_no_more_engines_are_promised_than_have_devices(ask: Any) -> None:
+    """Unlike nodes hold one engine, and a part of the machines what fits it."""
+    unlike = answer(ask("llama-8b", "1x8 H200 + 1x8 H100-80", wanted=Candidate(2, replicas=16)))
+    assert unlike.chosen.candidate.replicas == 1 and len(unlike.seats()) == 2
+    assert "14 of 16 devices stay free." in unlike.notes
+    part = answer(ask("llama-8b", "1x8 H200", wanted=Candidate(8, replicas=4)))
+    assert part.chosen.candidate.replicas == 1 and len(part.seats()) == 8
+
+
 def test_what_was_taken_for_granted_is_said(ask: Any) -> None:
     notes = " ".join(answer(ask("r1-awq", "4x8 S60")).notes)
     assert "Enflame publishes no arithmetic rate" in notes

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.accelerators.machines import Machines, machines
 from vllm_ansible.layouts.answer import NoLayout
 from vllm_ansible.layouts.command import OK, main
-from vllm_ansible.layouts.several import share
+from vllm_ansible.layouts.several import share, where
 
 
 def test_each_model_has_nodes_of_its_own_and_none_is_left_over(ask: Any) -> None:
@@ -69,3 +70,21 @@ def test_a_group_larger_than_any_node_is_refused_where_nodes_differ(
 ) -> None:
     assert main([config, "1x8 H100-80 + 1x4 H100-80", "--tensor", tensor]) != OK
     assert f"TP{tensor} needs" in capsys.readouterr().err
+
+
+def test_a_node_of_another_maker_is_left_to_the_next_model(ask: Any) -> None:
+    """DeepSeek-R1 does not fit the first node; the second one is of another maker."""
+    found = share([ask(name, "1x8 H100-80 + 1x8 MI300X") for name in ("r1", "llama-8b")])
+    assert [one.seats()[0].node for one in found] == ["node-2", "node-1"]
+
+
+def test_the_first_model_takes_no_node_without_which_another_has_no_layout(ask: Any) -> None:
+    """Llama-8B is fastest on the only node that holds DeepSeek-R1."""
+    found = share([ask(name, "1x8 MI300X + 1x4 H100-80") for name in ("llama-8b", "r1")])
+    assert [one.seats()[0].node for one in found] == ["node-2", "node-1"]
+
+
+def test_nodes_are_named_by_the_ends_of_their_runs() -> None:
+    whole = machines("5x8 H200")
+    part = Machines(tuple(whole.nodes[place] for place in (0, 2, 3, 4)), whole.fabric)
+    assert where(part, whole) == "node-1, node-3 to node-5"

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from vllm_ansible.accelerators.accelerator import accelerator
+from vllm_ansible.accelerators.accelerator import Accelerator, accelerator
+from vllm_ansible.memory.kernels import USUAL, Kernels
 from vllm_ansible.memory.split import Split
 from vllm_ansible.models.config import Settings
 from vllm_ansible.models.model import Model
@@ -108,6 +109,32 @@ SHAPES: dict[str, dict[str, object]] = {
         "vocab_size": 152064,
         "max_position_embeddings": 131072,
     },
+    # As anthony-chaudhary/fak#12635 lists it.
+    "deepseek-v4-flash": {
+        "architectures": ["DeepseekV4ForCausalLM"],
+        "model_type": "deepseek_v4",
+        "hidden_size": 4096,
+        "moe_intermediate_size": 2048,
+        "num_hidden_layers": 43,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 1,
+        "head_dim": 512,
+        "qk_rope_head_dim": 64,
+        "q_lora_rank": 1024,
+        "o_lora_rank": 1024,
+        "o_groups": 8,
+        "index_n_heads": 64,
+        "index_head_dim": 128,
+        "index_topk": 512,
+        "sliding_window": 128,
+        "compress_ratios": [0, 0, *([4, 128] * 20), 4],
+        "num_hash_layers": 3,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 6,
+        "vocab_size": 129280,
+        "max_position_embeddings": 1048576,
+    },
     "qwen72b-vl": {
         "architectures": ["Qwen2_5_VLForConditionalGeneration"],
         "model_type": "qwen2_5_vl",
@@ -135,6 +162,7 @@ MODELS: dict[str, tuple[str, object]] = {
     "deepseek-ai/DeepSeek-V3.2": ("deepseek-ai--DeepSeek-V3.2", None),
     "DeepSeek-V3 W8A8": (R1, INT8),
     "DeepSeek-R1-Distill-Qwen-32B": ("qwen32b", None),
+    "DeepSeek-V4-Flash-0731": ("deepseek-v4-flash", BLOCK),
     "Qwen/Qwen3-235B-A22B-Instruct-2507": (QWEN_235B, None),
     "RedHatAI/Qwen3-235B-A22B-FP8-dynamic": (QWEN_235B, FP8_DYNAMIC),
     "Qwen2.5-VL-72B": ("qwen72b-vl", None),
@@ -216,7 +244,23 @@ def memory_of(row: Row) -> int | None:
     total = row.number("gpu_total_gib")
     if total is not None:
         return int(total * GIB)
+    found = accelerator_of(row)
+    return found.memory_bytes if found else None
+
+
+def accelerator_of(row: Row) -> Accelerator | None:
+    """Return the accelerator of a row, its memory in words left out of the name."""
+    name = re.sub(r" \(.*\)| \d+GB$", "", row.text["gpu"])
     try:
-        return accelerator(row.text["gpu"]).memory_bytes
+        return accelerator(name)
     except PlanError:
         return None
+
+
+def kernels_of(row: Row) -> Kernels:
+    """Return what decides on the kernels of a row, which may name them."""
+    found = accelerator_of(row)
+    if found is None or "Marlin" in row.text["quantization"]:
+        return USUAL
+    kinds = {"nvidia": "cuda", "amd": "rocm"}
+    return Kernels(kinds.get(found.kind, found.kind), found.capability)

@@ -90,6 +90,17 @@ def test_defaults_follow_the_device(make: Make) -> None:
     assert default_block_size(make("latent")) == 64
 
 
+def test_an_a100_is_a_small_device_by_its_name_or_its_capability(make: Make) -> None:
+    assert default_batch(80 * GIB, None, 4096, "NVIDIA A100-SXM4-80GB") == (2048, 256)
+    assert default_batch(80 * GIB, None, 4096, "NVIDIA H100 80GB HBM3") == (8192, 1024)
+    model = make("llama")
+    named, capable, other = (
+        budget(model, Split(1), 80 * GIB, **more).stages[0].terms
+        for more in ({"device": "A100-80"}, {"capability": 8.0}, {"capability": 9.0})
+    )
+    assert named == capable != other
+
+
 def test_a_hybrid_says_how_many_sequences_its_states_allow(make: Make) -> None:
     model = make("hybrid", linear_num_value_heads=2048, linear_value_head_dim=512)
     found = budget(model, Split(1), 24 * GIB, max_model_len=64, max_num_seqs=1024)

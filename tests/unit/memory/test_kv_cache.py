@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from vllm_ansible.memory.blocks import Request, bytes_per_sequence, capacity, groups
+from vllm_ansible.memory.blocks import bytes_per_sequence, capacity, groups
+from vllm_ansible.memory.group import Request
 from vllm_ansible.memory.kv_cache import kv_bytes_per_token
 from vllm_ansible.memory.split import Split
 from vllm_ansible.models.model import Model
 from vllm_ansible.models.source import load
 from vllm_ansible.planner.problem import PlanError
+
+from .deployments import model
 
 Make = Callable[..., Model]
 CONFIGS = Path(__file__).parents[2] / "data" / "public" / "configs"
@@ -62,11 +65,43 @@ def test_states_take_blocks_of_the_same_pool() -> None:
     assert found.concurrency == pytest.approx(4.333, abs=0.001)
 
 
-def test_before_0_20_tokens_were_counted_by_group() -> None:
+def test_deepseek_v4_keeps_windows_and_a_batch_in_flight_for_each_sequence() -> None:
+    """Pages and groups as vLLM 0.32 deals them, by hand, of 30 layers of ratio 4 and 31 of 128."""
+    found = groups(configuration("deepseek-ai--DeepSeek-V4-Pro"), Split(8), Request(1_048_576))
+    assert [group.block for group in found] == [256, 64, 64, 8, 4]
+    entry, keys, state = 65 * 576, 15 * 576, 57 * 576
+    assert found[0].bytes_per_block == (30 * (entry + keys) + 31 * 3 * 576,)
+    assert found[3].bytes_per_block == (31 * state,)
+    assert found[4].bytes_per_block == (30 * (state + keys),)
+    flight = 2 * 8192
+    assert [group.per_sequence for group in found] == [
+        4096,
+        (127 + flight) // 64 + 2,
+        (127 + flight) // 64 + 2,
+        (127 + flight) // 8 + 2,
+        (7 + flight) // 4 + 2,
+    ]
+
+
+def test_deepseek_v4_flash_holds_what_a_log_shows() -> None:
+    """7.7 GiB held some 150,000 tokens, in its words, of 121,344 each (vllm-project/vllm#51041)."""
+    held = capacity(model("DeepSeek-V4-Flash-0731"), Split(2), (7.7 * GIB,), Request(121_344))
+    assert held.tokens == pytest.approx(150_000, rel=0.07)
+
+
+def test_before_0_20_1_tokens_were_counted_by_group() -> None:
     """One log: 5.38 GiB held 78,384 tokens (alvarobartt/hf-mem#60)."""
     model = configuration("openai--gpt-oss-120b")
     found = capacity(model, Split(1), (5.38 * GIB,), Request(131_072), "auto", "0.11.0")
     assert found.tokens == pytest.approx(78_384, rel=0.001)
+
+
+def test_0_20_0_counts_blocks_and_0_20_1_requests(make: Make) -> None:
+    """A log of 0.20.0 has 2,794,992 tokens, whole blocks of 16, for requests of 131,072."""
+    asked = make("llama"), Split(1), (10_000_000.0,), Request(50)
+    blocks = capacity(*asked, "auto", "0.20.0")
+    assert blocks.tokens == blocks.blocks * 16
+    assert capacity(*asked, "auto", "0.20.1").tokens == int(blocks.blocks / 4 * 50)
 
 
 def test_a_window_bounds_what_a_sequence_takes(make: Make) -> None:

@@ -7,11 +7,13 @@ from collections import defaultdict
 
 from vllm_ansible.models.checkpoint import Checkpoint, Stored
 from vllm_ansible.models.families.decoder import Outline, layer_count
-from vllm_ansible.models.families.llama import head_size
-from vllm_ansible.models.model import KvCache, Layer, Model, Role, Shard, Tensor
+from vllm_ansible.models.families.kept import caches
+from vllm_ansible.models.model import Layer, Model, Role, Shard, Tensor
 
 IN_LAYER = re.compile(r"\.(?:layers|h|blocks|block)\.(\d+)\.(.+)")
 EXPERT = re.compile(r"\.experts?\.")
+# What a rank may hold beyond it: what engines do not divide, or lay out anew.
+MORE = 0.10
 REPLICATED = re.compile(r"norm|\bgate\b|router|bias|scale_2|input_scale|(?:^|\.)ln")
 
 
@@ -36,8 +38,6 @@ def by_size(outline: Outline, checkpoint: Checkpoint) -> Model:
             ends[end].append(_end_tensor(name, stored, end))
     if not by_layer:
         raise config.problem("no tensor of this checkpoint belongs to a numbered layer")
-    size = head_size(config)
-    cache = KvCache("gqa", kv_heads, size, size)
     chosen = config.count("num_experts_per_tok", default=1) if experts > 1 else 0
     routed = experts if experts > 1 else 0
     hidden = config.count("hidden_size")
@@ -45,8 +45,8 @@ def by_size(outline: Outline, checkpoint: Checkpoint) -> Model:
         name=outline.name,
         architecture=outline.architecture,
         layers=tuple(
-            Layer(index, tuple(by_layer[index]), cache, routed, chosen, hidden)
-            for index in range(layers)
+            Layer(index, tuple(by_layer[index]), kept, routed, chosen, hidden)
+            for index, kept in enumerate(caches(config, layers))
         ),
         embedding=tuple(ends["embedding"]),
         head=tuple(ends["head"]),
@@ -59,12 +59,13 @@ def by_size(outline: Outline, checkpoint: Checkpoint) -> Model:
         max_context=config.count("max_position_embeddings", default=2048),
         dtype=outline.dtype,
         quantization=outline.quantization.name,
+        more=MORE,
         assumed=(
             *outline.assumed,
             f"{outline.architecture or 'this architecture'} is not known: sizes are the "
             "checkpoint's, matrices are taken to be divided by tensor parallelism, vectors and "
             "routers to be whole on every rank",
-            f"each layer is taken to cache keys and values of {kv_heads} heads of {size}",
+            "what its layers cache is read from the usual keys of its configuration",
         ),
     )
 
@@ -72,7 +73,7 @@ def by_size(outline: Outline, checkpoint: Checkpoint) -> Model:
 def _tensor(name: str, stored: Stored, heads: int, experts: int) -> Tensor:
     if EXPERT.search(f".{name}") and experts > 1:
         units = max(stored.shape, default=1)
-        return Tensor(name, stored.elements, stored.bytes, "experts", "experts", units, 1, experts)
+        return Tensor(name, stored.elements, stored.bytes, "experts", "experts", units, experts)
     role: Role = "attention" if "attn" in name or "attention" in name else "mlp"
     if len(stored.shape) < 2 or REPLICATED.search(name):
         return Tensor(name, stored.elements, stored.bytes, "replicated", "norm")

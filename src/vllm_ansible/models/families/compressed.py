@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import ceil
 
 from vllm_ansible.models.config import Settings
 from vllm_ansible.models.families.decoder import (
@@ -19,10 +20,12 @@ from vllm_ansible.models.families.decoder import (
 )
 from vllm_ansible.models.families.feed_forward import Dense, Experts
 from vllm_ansible.models.families.parts import WHOLE, Cut, Parts
-from vllm_ansible.models.model import KvCache, Model, Tensor
+from vllm_ansible.models.model import KvCache, Model, Page, Tensor
 from vllm_ansible.planner.frozen import frozen
 
 SCALE_BYTES = 8
+# Tokens of a block, of compressed entries and of the window, and to what a page is padded.
+BLOCK, WINDOW_BLOCK, ALIGNMENT = 256, 64, 576
 ROTATED_BYTES = 2
 
 
@@ -73,11 +76,12 @@ class Compressed:
         yield parts.vector(f"{name}.norm", size)
 
     def cache(self) -> KvCache:
-        """Return the entry of fp8 with its rotated part in 16 bits; the window is a fixed cost."""
+        """Return the entry of fp8 with its rotated part in 16 bits, and the pages of all caches."""
         entry = self.head_size - self.rope_size + ROTATED_BYTES * self.rope_size + SCALE_BYTES
         kept = self.window * entry
         if self.ratio == 1:
-            return KvCache("sliding", 1, entry, 0, self.window, kept, entry_bytes=entry)
+            pages = (_page(WINDOW_BLOCK, entry, self.window),)
+            return KvCache("sliding", 1, entry, 0, self.window, kept, 0, 1, entry, pages)
         overlap = 2 if self.ratio == 4 else 1
         partial = overlap * self.ratio * 2 * overlap * self.head_size * 4
         keys = (self.index_size + self.index_size // 128 * 4) / self.ratio
@@ -90,7 +94,28 @@ class Compressed:
             extra_bytes_per_token=keys if self.ratio == 4 else 0,
             tokens_per_state=self.ratio,
             entry_bytes=entry,
+            pages=tuple(self._pages(entry)),
         )
+
+    def _pages(self, entry: int) -> Iterator[Page]:
+        """Yield compressed entries, the window, and what the compressors have not compressed yet.
+
+        A compressor keeps a key and a score of fp32 for each token, twice where parts overlap.
+        """
+        states = BLOCK // self.ratio
+        yield _page(states, entry, None, BLOCK)
+        yield _page(WINDOW_BLOCK, entry, self.window)
+        if self.ratio == 4:
+            yield _page(states, self.index_size + self.index_size // 128 * 4, None, BLOCK)
+            yield _page(4, 2 * 2 * 4 * self.head_size, 2 * self.ratio)
+            yield _page(4, 2 * 2 * 4 * self.index_size, 2 * self.ratio)
+        else:
+            yield _page(8, 2 * 4 * self.head_size, self.ratio)
+
+
+def _page(states: int, size: int, window: int | None, tokens: int = 0) -> Page:
+    """Return a page of so many states; pages are padded to what the kernels' layout needs."""
+    return Page(tokens or states, ceil(states * size / ALIGNMENT) * ALIGNMENT, window)
 
 
 def deepseek_v4(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
@@ -116,10 +141,6 @@ def deepseek_v4(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
         layers_at="layers",
         rotary_sizes=(config.count("qk_rope_head_dim"),) * 2,
         rotary_width=4,
-        assumed=(
-            *outline.assumed,
-            "windows and half-compressed tokens are counted as a fixed cost for each sequence",
-        ),
     )
     return decoder(
         outline,

@@ -18,6 +18,17 @@ MOST_LAYERS = 4096
 VOCABULARY_PADDING = 64
 # Tokens of the default batch, for which sparse attention allocates its choices at load.
 INDEX_TOKENS = 8192
+# Positions of images and videos run ahead of the tokens: vLLM's `MRotaryEmbedding` makes its table
+# four times as long. These have such positions also where a configuration leaves them to defaults.
+MULTIMODAL_POSITIONS = 4
+MULTIMODAL_ROPE = (
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "qwen2_5_vl_text",
+    "qwen3_vl_text",
+    "qwen3_vl_moe_text",
+    "glm4v_moe_text",
+)
 
 
 class Attention(Protocol):
@@ -49,7 +60,8 @@ class Block:
 class Outline:
     """What the families say of a model beside its blocks.
 
-    `everywhere` names the roles that the engine's class builds on every stage.
+    `everywhere` names the roles that the engine's class builds on every stage, `deepstack` how many
+    layers of the vision tower are kept for a whole step, to be added to layers of the decoder.
     """
 
     name: str
@@ -62,6 +74,7 @@ class Outline:
     tied_by_default: bool = False
     rotary_sizes: tuple[int, ...] = ()
     rotary_width: int = 0
+    deepstack: int = 0
     assumed: tuple[str, ...] = ()
 
 
@@ -106,7 +119,7 @@ def decoder(
         if outline.quantization.linear.scales == "block"
         else None,
         kv_dtype=outline.quantization.kv_dtype,
-        buffers=(*_rotary(outline), *buffers),
+        buffers=(*_rotary(outline), *_deepstack(outline, hidden), *buffers),
         everywhere=outline.everywhere,
         assumed=outline.assumed,
         most_context=_most_context(config),
@@ -180,8 +193,20 @@ def _rotary(outline: Outline) -> Iterator[Tensor]:
         kind = scaling.text("type") or scaling.text("rope_type")
         if "yarn" in kind:
             positions = int(original * scaling.fraction("factor", 1.0))
+    if outline.config.text("model_type") in MULTIMODAL_ROPE or (
+        scaling is not None and "mrope_section" in scaling
+    ):
+        positions *= MULTIMODAL_POSITIONS
     width = outline.rotary_width or outline.quantization.plain.bits // 8
     for number, size in enumerate(outline.rotary_sizes):
         elements = positions * size
         name = f"rotary_{number}"
         yield Tensor(name, elements, elements * width, WHOLE.shard, "other")
+
+
+def _deepstack(outline: Outline, hidden: int) -> Iterator[Tensor]:
+    """Yield what Qwen3-VL keeps of its vision tower for each token of a step."""
+    if outline.deepstack:
+        elements = outline.deepstack * INDEX_TOKENS * hidden
+        size = elements * outline.quantization.plain.bits // 8
+        yield Tensor("deepstack_input_embeds", elements, size, WHOLE.shard, "other")

@@ -41,8 +41,8 @@ class Experts:
     """A router, routed experts, and a shared block that every token passes.
 
     `router_width` is the bytes of the router's weights (0: the model's own), `score_bias` a
-    correction in fp32. `latent` is the size to which tokens are projected before the experts.
-    Experts of padded kernels round `hidden` and each rank's share of `inner` up.
+    correction in fp32. `latent` is the size to which tokens are projected before the experts,
+    `padding` the kernels that pad them.
     """
 
     hidden: int
@@ -57,8 +57,7 @@ class Experts:
     score_bias: bool = False
     expert_bias: bool = False
     latent: int = 0
-    padded_hidden: int = 0
-    align: int = 1
+    padding: str = ""
     module: str = "mlp"
 
     def tensors(self, parts: Parts) -> Iterator[Tensor]:
@@ -82,19 +81,19 @@ class Experts:
                 ("fc2_latent_proj", self.latent, self.hidden),
             ):
                 yield from parts.linear(f"{name}.{one}", inputs, outputs, WHOLE, "router")
-        inputs = self.latent or self.padded_hidden or self.hidden
+        inputs = self.latent or self.hidden
         experts = f"{name}.experts"
         yield from parts.experts(
-            experts, self.count, inputs, self.inner, gated=self.gated, align=self.align
+            experts, self.count, inputs, self.inner, gated=self.gated, padding=self.padding
         )
         if self.expert_bias:
             yield from self._biases(parts, experts, inputs)
 
     def _biases(self, parts: Parts, module: str, inputs: int) -> Iterator[Tensor]:
         wide, size = self.inner * (2 if self.gated else 1), parts.plain.bits // 8
-        for name, elements, units, align in (
-            ("w13_bias", self.count * wide, self.inner, self.align),
-            ("w2_bias", self.count * inputs, 1, 1),
+        for name, elements, units, width in (
+            ("w13_bias", self.count * wide, self.inner, 0),
+            ("w2_bias", self.count * inputs, 1, inputs),
         ):
             yield Tensor(
                 f"{module}.{name}",
@@ -103,6 +102,7 @@ class Experts:
                 "experts",
                 "experts",
                 units,
-                align,
-                self.count,
+                experts=self.count,
+                padding=self.padding,
+                width=width,
             )

@@ -68,11 +68,11 @@ def nemotron(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     """Return Nemotron-H: each layer is a state space, experts, attention or dense (M, E, *, -)."""
     config = outline.config
     hidden, layers = config.count("hidden_size"), layer_count(config)
-    pattern = config.text("hybrid_override_pattern")
+    pattern = _pattern(config)
     if len(pattern) != layers or set(pattern) - set("ME*-"):
         raise config.problem(
-            f"hybrid_override_pattern has {len(pattern)} letters for {layers} layers",
-            "one of M, E, *, - for each layer",
+            f"layers_block_type or hybrid_override_pattern says {len(pattern)} of {layers} layers",
+            "one of mamba, moe, attention, mlp, or of M, E, *, -, for each layer",
         )
     heads = config.count("mamba_num_heads") if "M" in pattern else 0
     makers = {
@@ -88,6 +88,15 @@ def nemotron(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     made = {letter: makers[letter]() for letter in set(pattern)}
     outline = replace(outline, everywhere=ENDS, layers_at="backbone.layers")
     return decoder(outline, [made[letter] for letter in pattern], others=others)
+
+
+def _pattern(config: Settings) -> str:
+    """Return a letter for each layer; newer configurations list words instead."""
+    words = {"mamba": "M", "moe": "E", "attention": "*", "mlp": "-"}
+    named = config.items("layers_block_type") or config.items("layer_types")
+    return "".join(words.get(str(one), "?") for one in named) or config.text(
+        "hybrid_override_pattern"
+    )
 
 
 def _attention(config: Settings) -> Grouped:

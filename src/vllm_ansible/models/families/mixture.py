@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from math import ceil
 
 from vllm_ansible.models.config import Settings
 from vllm_ansible.models.families.attention import QkNorm
@@ -20,6 +19,7 @@ from vllm_ansible.models.families.llama import (
     rotated,
     windows,
 )
+from vllm_ansible.models.families.parts import Parts
 from vllm_ansible.models.model import Model, Role, Tensor
 
 ENDS: tuple[Role, ...] = ("embedding", "norm", "head")
@@ -60,6 +60,29 @@ def mixtral(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     )
     traits = Traits(qkv_bias=False, output_bias=False, sliding="always", everywhere=ENDS)
     return _mixture(outline, traits, lambda index: experts, others)
+
+
+def phi_moe(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
+    """Return Phi-3.5-MoE: as Mixtral, with biases, norms that have one, and one in the head."""
+    config = outline.config
+    experts = Experts(
+        config.count("hidden_size"),
+        config.count("intermediate_size"),
+        config.count("num_local_experts"),
+        config.count("num_experts_per_tok"),
+        module="block_sparse_moe",
+    )
+    # A norm of mean and variance has a weight and a bias.
+    traits = Traits(qkv_bias=True, output_bias=True, sliding="none", norms=4)
+    parts = Parts(outline.quantization, "")
+    head = [parts.vector("norm.bias", config.count("hidden_size"))]
+    if config.flag("lm_head_bias", True):
+        head.append(parts.vector("lm_head.bias", config.count("vocab_size"), "head"))
+    blocks = [
+        Block(grouped(config, traits), (experts,), traits.norms) for _ in range(layer_count(config))
+    ]
+    outline = replace(outline, rotary_sizes=(rotated(config, head_size(config)),))
+    return decoder(outline, blocks, others=others, head=head)
 
 
 def qwen_experts(config: Settings) -> Experts:
@@ -144,11 +167,7 @@ def glm(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
 
 
 def gpt_oss(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
-    """Return gpt-oss: alternating windows, sinks, biases, experts in mxfp4 with padded kernels.
-
-    The hidden size is rounded up to 256 and each rank's share of the intermediate size to 128, as
-    the Marlin and TensorRT-LLM kernels do; Triton's kernels pad less.
-    """
+    """Return gpt-oss: alternating windows, sinks, biases, experts in mxfp4 with padded kernels."""
     config = outline.config
     hidden = config.count("hidden_size")
     packed = outline.quantization.experts.name == "mxfp4"
@@ -159,8 +178,7 @@ def gpt_oss(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
         config.count("num_experts_per_tok", "experts_per_token"),
         router_bias=True,
         expert_bias=True,
-        padded_hidden=ceil(hidden / 256) * 256 if packed else 0,
-        align=128 if packed else 1,
+        padding="mxfp4" if packed else "",
     )
     traits = Traits(qkv_bias=True, output_bias=True, everywhere=ENDS)
     window = config.count("sliding_window", default=128)
@@ -172,8 +190,8 @@ def gpt_oss(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
         for index in range(layer_count(config))
     ]
     note = (
-        "the experts' mxfp4 kernels pad the hidden size to 256 and each rank's intermediate size "
-        "to 128 (Marlin, TensorRT-LLM); Triton's kernels pad less",
+        "the experts' mxfp4 kernels are taken to be vLLM's default for the device: Triton's on "
+        "Hopper, which pad least, else Marlin's or TensorRT-LLM's",
     )
     outline = replace(
         outline,

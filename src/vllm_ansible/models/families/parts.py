@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
 
 from vllm_ansible.models.model import Role, Shard, Tensor
@@ -14,11 +15,10 @@ SPLITS_OUTPUT = ("column", "kv", "vocab")
 
 @frozen
 class Cut:
-    """How a linear layer is divided: by which rule, into how many units, in shares of `align`."""
+    """How a linear layer is divided: by which rule, into how many units."""
 
     shard: Shard
     units: int
-    align: int = 1
 
 
 WHOLE = Cut("replicated", 1)
@@ -57,17 +57,24 @@ class Parts:
     ) -> Tensor:
         """Return a parameter of the model's own precision, or of `width` bytes per element."""
         size = width or self.plain.bits // 8
-        return Tensor(name, elements, elements * size, cut.shard, role, cut.units, cut.align)
+        return Tensor(name, elements, elements * size, cut.shard, role, cut.units)
 
     def experts(
-        self, module: str, count: int, inputs: int, inner: int, *, gated: bool, align: int = 1
+        self, module: str, count: int, inputs: int, inner: int, *, gated: bool, padding: str = ""
     ) -> Iterator[Tensor]:
-        """Yield experts of inputs to inner to inputs; gated ones have two first matrices."""
+        """Yield experts of inputs to inner to inputs; gated ones have two first matrices.
+
+        `padding` names kernels that pad both sides.
+        """
         scheme = self.quantization.scheme(self.prefix + module, experts=True)
-        cut = Cut("experts", inner, align)
+        cut = Cut("experts", inner)
         wide = inner * (2 if gated else 1)
-        yield from stored(f"{module}.w13", inputs, wide, cut, "experts", scheme, count, "column")
-        yield from stored(f"{module}.w2", inner, inputs, cut, "experts", scheme, count, "row")
+        if not gated and scheme.name == "fp8 per tensor":
+            padding = "fp8 ungated"
+        for one, shape, axis in (("w13", (inputs, wide), "column"), ("w2", (inner, inputs), "row")):
+            for made in stored(f"{module}.{one}", *shape, cut, "experts", scheme, count, axis):
+                divided = made.units > 1 and padding
+                yield replace(made, padding=padding, width=inputs) if divided else made
 
 
 def stored(
@@ -85,27 +92,27 @@ def stored(
     by_output = axis in SPLITS_OUTPUT
     weights = many * inputs * outputs
 
-    def tensor(end: str, elements: int, size: float, units: int, align: int = 1) -> Tensor:
+    def tensor(end: str, elements: int, size: float, units: int) -> Tensor:
         name = f"{module}.{end}"
         kept = elements * size
         shard = cut.shard if units > 1 or experts or cut.shard == "kv" else "replicated"
-        return Tensor(name, elements, kept, shard, role, max(units, 1), align, experts)
+        return Tensor(name, elements, kept, shard, role, max(units, 1), experts)
 
-    yield tensor("weight", weights, scheme.bits / 8, cut.units, cut.align)
+    yield tensor("weight", weights, scheme.bits / 8, cut.units)
     if scheme.scales == "tensor":
         yield tensor("scales", 2 * many, scheme.scale_bytes, 1)
     elif scheme.scales == "channel":
         units = cut.units if by_output else 1
-        yield tensor("scales", many * outputs, scheme.scale_bytes, units, cut.align)
+        yield tensor("scales", many * outputs, scheme.scale_bytes, units)
     elif scheme.scales == "block":
         rows, columns = ceil(outputs / scheme.size), ceil(inputs / scheme.size)
         units = _blocks(cut, rows if by_output else columns)
         yield tensor("scales", many * rows * columns, scheme.scale_bytes, units)
     elif scheme.scales == "group":
         groups = many * outputs * ceil(inputs / scheme.size)
-        yield tensor("scales", groups, scheme.scale_bytes, cut.units, cut.align)
+        yield tensor("scales", groups, scheme.scale_bytes, cut.units)
         if scheme.zero_bits:
-            yield tensor("zeros", groups, scheme.zero_bits / 8, cut.units, cut.align)
+            yield tensor("zeros", groups, scheme.zero_bits / 8, cut.units)
 
 
 def _blocks(cut: Cut, blocks: int) -> int:
