@@ -138,7 +138,7 @@ def _candidates(rank: str, text: str, order: int, everything: str) -> list[_Cand
         if line.is_head:
             after = read[number : number + _REASON_LINES]
             said = " ".join((said, *lines.reason(after, line.writer)))
-        known = all_matches(said, FAILURES)
+        known = _known(line, said)
         signature = next(
             (one for one in known if (one.warns or not warning) and one.holds_beside(everything)),
             None,
@@ -150,6 +150,15 @@ def _candidates(rank: str, text: str, order: int, everything: str) -> list[_Cand
         finding = Finding(rank, said, number, signature, line.writer, line.address)
         found.append(_Candidate(1 if follows else 0, seconds, order, finding))
     return found
+
+
+def _known(line: lines.Line, said: str) -> list[Signature]:
+    """Return the known failures of a line; what only its place in a library tells is first."""
+    known = all_matches(said, FAILURES)
+    if not line.source:
+        return known
+    placed = all_matches(f"{line.source} {said}", FAILURES)
+    return [one for one in placed if one not in known] + known
 
 
 def _seconds(moment: lines.Moment) -> float:
