@@ -8,6 +8,9 @@ short_description: Name the first failure in the logs of many ranks
 description:
   - Runs on the controller. Reads the tails of logs that were collected before, finds the line in
     which the failure began and matches it against the known ones.
+  - Holds the causes of that line against what the gates of this run have found of its host, and
+    says which of them are excluded. Lines of hosts are ordered by their clocks as the stage verify
+    has measured them.
   - Fails with what it found, unless the verdict says that all is well.
 options:
   title: {description: What did not happen, as a sentence., type: str, required: true}
@@ -48,6 +51,7 @@ EXAMPLES = r"""
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +62,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
+from vllm_ansible.diagnosis.evidence import Evidence, of_directory, of_kept
 from vllm_ansible.diagnosis.verdict import diagnose, texts
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, hosts_that_answer, of_each_host
 from vllm_ansible.planner.problem import PlanError, as_result
@@ -89,7 +94,9 @@ class ActionModule(ActionBase):
         directory = current()
         if directory and not verdict.get("ready"):
             keep(directory, logs)
-        found = diagnose(str(arguments["title"]), logs, verdict, arguments.get("stage"))
+        known = evidence_of(directory, variables)
+        stage = arguments.get("stage")
+        found = diagnose(str(arguments["title"]), logs, verdict, stage, known)
         if not boolean(arguments.get("warn", False)) or not found["failed"]:
             return found
         parts = [str(found[name]) for name in ("found", "where", "cause") if name in found]
@@ -117,6 +124,13 @@ class ActionModule(ActionBase):
             }
             for host, one in found.items()
         }
+
+
+def evidence_of(run_dir: Path | None, variables: Mapping[str, Any]) -> Evidence:
+    """Return what this run's gates have found, and before it the stage verify; looks at no host."""
+    kept = variables.get("verification_kept")
+    found = of_kept(kept) if isinstance(kept, Mapping) else Evidence()
+    return found.joined(of_directory(run_dir)) if run_dir else found
 
 
 def keep(run_dir: Path, logs: dict[str, str]) -> None:

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.action import ActionBase
 
+from vllm_ansible.diagnosis import host_facts
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
 from vllm_ansible.planner.problem import PlanError, as_result
 from vllm_ansible.preflight import judge
@@ -48,13 +49,16 @@ class ActionModule(ActionBase):
             cuda=wanted["cuda"],
         )
         rows = judge.accept(judge.rows(cluster), wanted["accept"])
-        return {**result, "changed": False, **self._verdict(rows, len(hosts), wanted["judge"])}
+        # What a later failure is held against, when nobody can look any more.
+        known = {host: host_facts.facts(cluster.looks[host], facts[host]) for host in hosts}
+        return {**result, "changed": False, **self._verdict(rows, known, wanted["judge"])}
 
-    def _verdict(self, rows: list[Row], hosts: int, fails: bool) -> dict[str, Any]:
+    def _verdict(self, rows: list[Row], known: dict[str, Any], fails: bool) -> dict[str, Any]:
         """Return the result of rows, and tell people what is not all well."""
         failing = [row for row in rows if row.verdict == FAIL]
-        values = {"hosts": hosts, "rows": [row.to_dict() for row in rows]}
-        evidence = {"gate": "preflight", "summary": judge.summary(rows, hosts), "values": values}
+        values = {"hosts": len(known), "rows": [row.to_dict() for row in rows], "facts": known}
+        summary = judge.summary(rows, len(known))
+        evidence = {"gate": "preflight", "summary": summary, "values": values}
         if not fails:
             return {"evidence": evidence, "failing": [judge.missed(row) for row in failing]}
         for row in rows:

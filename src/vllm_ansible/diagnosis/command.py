@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..record.redact import redact_text
+from .evidence import Evidence
+from .explained import explained
 from .first import Finding, first_failure, known_failures, last_known
 from .verdict import shorten
 
@@ -66,13 +68,16 @@ def read_logs(paths: Sequence[Path]) -> dict[str, str]:
     return {name: _text(file) for name, file in files.items()}
 
 
-def explain(logs: dict[str, str]) -> dict[str, Any]:
+def explain(logs: dict[str, str], evidence: Evidence | None = None) -> dict[str, Any]:
     """Return the first cause, where it stands, and which other known failures the logs show."""
-    finding = first_failure(logs)
+    known_of = evidence or Evidence()
+    clocks = known_of.clocks_of(logs)
+    finding = first_failure(logs, clocks)
     silent = None if finding else last_known(logs)
     told = finding or silent
     signature = told.signature if told else None
-    others = [one for one in known_failures(logs) if one.signature != signature]
+    others = [one for one in known_failures(logs, clocks) if one.signature != signature]
+    answer = explained(told, logs, known_of.facts) if told else None
     return {
         "logs": len(logs),
         "lines": sum(len(text.splitlines()) for text in logs.values()),
@@ -80,8 +85,10 @@ def explain(logs: dict[str, str]) -> dict[str, Any]:
         "found": redact_text(shorten(told.line)) if told else "",
         "where": told.where if told else "",
         "signature": signature.id if signature else "",
-        "cause": signature.cause if signature else "",
-        "fix": signature.fix if signature else "",
+        "cause": answer.cause if answer else "",
+        "otherwise": answer.otherwise if answer else "",
+        "excluded": list(answer.excluded) if answer else [],
+        "fix": answer.fix if answer else "",
         "threads": list(signature.refs) if signature else [],
         "others": [_other(one) for one in others],
     }
@@ -96,7 +103,10 @@ def page(answer: dict[str, Any]) -> str:
     rows = [("", f"{first}, in {read}:")]
     rows += [("found", answer["found"]), ("where", answer["where"])]
     if answer["cause"]:
-        rows += [("cause", answer["cause"]), ("fix", answer["fix"])]
+        rows.append(("cause", answer["cause"]))
+        rows += [("or", answer["otherwise"])] if answer["otherwise"] else []
+        rows += [("not", one) for one in answer["excluded"]]
+        rows.append(("fix", answer["fix"]))
         rows += [("seen in", ", ".join(answer["threads"]))] if answer["threads"] else []
     else:
         rows += [("cause", "not known: no signature knows this line")]

@@ -34,6 +34,8 @@ class Finding:
     signature: Signature | None
     writer: str | None = None
     address: str | None = None
+    # When it was written, by the clocks of most hosts; seconds of no particular year.
+    seconds: float = float("inf")
 
     @property
     def where(self) -> str:
@@ -52,19 +54,18 @@ class _Candidate:
     finding: Finding
 
 
-def first_failure(logs: Mapping[str, str]) -> Finding | None:
+def first_failure(
+    logs: Mapping[str, str], clocks: Mapping[str, float] | None = None
+) -> Finding | None:
     """Return the first line over all logs that says what failed, or None where none does.
 
     Root causes go before what merely follows from one. Logs of different hosts are compared by
     the time their lines carry; a line without a time has that of the line before it. Lines of
     logs without any time come last, for nobody can tell when they were written.
+
+    clocks: by how many seconds the clock is ahead that a log, or an address in it, was written by.
     """
-    everything = "\n".join(logs.values())
-    candidates = [
-        candidate
-        for order, (rank, text) in enumerate(logs.items())
-        for candidate in _candidates(rank, text, order, everything)
-    ]
+    candidates = _all_candidates(logs, clocks or {})
     if not candidates:
         return None
     first = min(candidates, key=lambda one: (one.tier, one.seconds, one.order, one.finding.number))
@@ -80,15 +81,11 @@ def first_failure(logs: Mapping[str, str]) -> Finding | None:
     return min(known, key=lambda one: one[:4])[4] if known else first.finding
 
 
-def known_failures(logs: Mapping[str, str]) -> list[Finding]:
+def known_failures(
+    logs: Mapping[str, str], clocks: Mapping[str, float] | None = None
+) -> list[Finding]:
     """Return the first line of each known failure that the logs show, in the order of time."""
-    everything = "\n".join(logs.values())
-    candidates = [
-        candidate
-        for order, (rank, text) in enumerate(logs.items())
-        for candidate in _candidates(rank, text, order, everything)
-        if candidate.finding.signature
-    ]
+    candidates = [one for one in _all_candidates(logs, clocks or {}) if one.finding.signature]
     candidates.sort(key=lambda one: (one.tier, one.seconds, one.order, one.finding.number))
     first: dict[str, Finding] = {}
     for one in candidates:
@@ -122,13 +119,25 @@ def serves(text: str) -> bool:
     return any(_SERVES.search(lines.read(raw).text) for raw in text.splitlines())
 
 
-def _candidates(rank: str, text: str, order: int, everything: str) -> list[_Candidate]:
+def _all_candidates(logs: Mapping[str, str], clocks: Mapping[str, float]) -> list[_Candidate]:
+    everything = "\n".join(logs.values())
+    return [
+        candidate
+        for order, (rank, text) in enumerate(logs.items())
+        for candidate in _candidates(rank, text, order, everything, clocks)
+    ]
+
+
+def _candidates(
+    rank: str, text: str, order: int, everything: str, clocks: Mapping[str, float]
+) -> list[_Candidate]:
     found: list[_Candidate] = []
     seconds = float("inf")
     read = [lines.read(raw) for raw in text.splitlines()]
     for number, line in enumerate(read, start=1):
         if line.moment:
-            seconds = _seconds(line.moment)
+            ahead = clocks.get(line.address or rank, clocks.get(rank, 0.0))
+            seconds = _seconds(line.moment) - ahead
         if _SERVES.search(line.text):
             found.clear()
         if line.is_noise:
@@ -138,7 +147,7 @@ def _candidates(rank: str, text: str, order: int, everything: str) -> list[_Cand
         if line.is_head:
             after = read[number : number + _REASON_LINES]
             said = " ".join((said, *lines.reason(after, line.writer)))
-        known = all_matches(said, FAILURES)
+        known = _known(line, said)
         signature = next(
             (one for one in known if (one.warns or not warning) and one.holds_beside(everything)),
             None,
@@ -147,9 +156,18 @@ def _candidates(rank: str, text: str, order: int, everything: str) -> list[_Cand
             continue
         # What is known is a cause, even in words that usually follow from another one.
         follows = line.is_follow_up and not signature
-        finding = Finding(rank, said, number, signature, line.writer, line.address)
+        finding = Finding(rank, said, number, signature, line.writer, line.address, seconds)
         found.append(_Candidate(1 if follows else 0, seconds, order, finding))
     return found
+
+
+def _known(line: lines.Line, said: str) -> list[Signature]:
+    """Return the known failures of a line; what only its place in a library tells is first."""
+    known = all_matches(said, FAILURES)
+    if not line.source:
+        return known
+    placed = all_matches(f"{line.source} {said}", FAILURES)
+    return [one for one in placed if one not in known] + known
 
 
 def _seconds(moment: lines.Moment) -> float:

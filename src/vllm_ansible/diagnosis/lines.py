@@ -43,7 +43,7 @@ _DOCKER = re.compile(r'^\{"log":"(?P<log>(?:[^"\\]|\\.)*)"')
 # gpu-1:311:1288 [0] bootstrap.cc:112 NCCL WARN Bootstrap : no socket interface found
 _NCCL = re.compile(
     r"^(?:\[[^\]]*\] )?(?P<host>[\w.-]+):\d+:\d+ \[\d+\] "
-    r"(?:.*? )??NCCL (?P<level>INFO|WARN|TRACE|ERROR|VERSION)\b ?"
+    r"(?:(?P<source>.*?) )??NCCL (?P<level>INFO|WARN|TRACE|ERROR|VERSION)\b ?"
 )
 # [1614790001.220112] [node:4001 :0]   ib_device.c:478  UCX  WARN  words
 _UCX = re.compile(r"^\[\d+\.\d+\] \[[^\]]*\] +\S+:\d+ +UCX +(?P<level>[A-Z]+) +")
@@ -142,6 +142,8 @@ class Line:
     moment: Moment | None
     # NCCL and UCX say at their level WARN why they fail.
     library: bool = False
+    # Where a library's line was written, file and line of its source: `transport/nvls.cc:254`.
+    source: str = ""
 
     @property
     def is_noise(self) -> bool:
@@ -188,9 +190,9 @@ def read(raw: str) -> Line:
         text = text[prefix.end() :]
     if library := _NCCL.match(text) or _UCX.match(text):
         moment = _written(text[:24]) or moment
-        return Line(
-            raw.rstrip(), text[library.end() :], writer, address, _level(library), moment, True
-        )
+        source = library.groupdict().get("source") or ""
+        text, level = text[library.end() :], _level(library)
+        return Line(raw.rstrip(), text, writer, address, level, moment, True, source)
     head = text[:48]
     for pattern in _TIMES:
         if found := pattern.search(head):

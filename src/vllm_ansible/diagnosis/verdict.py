@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .evidence import Evidence
+from .explained import explained
 from .first import Finding, first_failure, last_known
 
 
@@ -38,24 +40,37 @@ def texts(logs: Any) -> dict[str, str]:
 
 
 def diagnose(
-    title: str, logs: Mapping[str, str], verdict: Mapping[str, Any], stage: str | None = None
+    title: str,
+    logs: Mapping[str, str],
+    verdict: Mapping[str, Any],
+    stage: str | None = None,
+    evidence: Evidence | None = None,
 ) -> dict[str, Any]:
-    """Return the result of a task that explains why something did not happen."""
+    """Return the result of a task that explains why something did not happen.
+
+    evidence: what is known of the hosts, against which causes are held, and of their clocks.
+    """
     if verdict.get("ready"):
         return {"changed": False, "failed": False, "msg": "nothing to diagnose: it is ready"}
-    finding = first_failure(logs)
+    known_of = evidence or Evidence()
+    finding = first_failure(logs, known_of.clocks_of(logs))
     silent = None if finding else last_known(logs)
-    known = finding.signature if finding else silent.signature if silent else None
+    named = finding or silent
+    known = named.signature if named else None
+    answer = explained(named, logs, known_of.facts) if named else None
     result = {
         "changed": False,
         "failed": True,
         "msg": _headline(title, verdict) if finding else title,
         "expected": verdict.get("expected"),
         "found": shorten(finding.line) if finding else verdict.get("found") or _quiet(silent, logs),
-        "where": told.where if (told := finding or silent) else verdict.get("where"),
+        "where": named.where if named else verdict.get("where"),
         "rank": finding.rank if finding else verdict.get("rank"),
-        "cause": known.cause if known else verdict.get("cause"),
-        "fix": known.fix if known else verdict.get("fix"),
+        "cause": answer.cause if answer else verdict.get("cause"),
+        "otherwise": answer.otherwise or None if answer else None,
+        "excluded": "; ".join(answer.excluded) or None if answer else None,
+        "fix": answer.fix if answer else verdict.get("fix"),
+        "seen": ", ".join(answer.seen) or None if answer else None,
         "command": verdict.get("command"),
         "signature": known.id if known else None,
         "stage": stage,

@@ -11,7 +11,10 @@ from ..diagnosis.match import Signature, match
 from ..provision.fleet import NOWHERE
 
 # The fields of a failing result that are for people, in the order in which they are shown.
-FIELDS = ("expected", "found", "where", "cause", "fix", "command")
+FIELDS = (
+    *("expected", "found", "where", "cause", "otherwise", "excluded", "fix", "seen"),
+    "command",
+)
 # Where a program's own words lie in a result; msg first, for it is the most exact.
 _OUTPUT = ("msg", "found", "stderr", "module_stderr", "stdout", "module_stdout")
 _LONGEST_MESSAGE = 600
@@ -31,7 +34,11 @@ class Failure:
     found: str | None = None
     where: str | None = None
     cause: str | None = None
+    # What else it may be; causes that facts exclude, and why; where others met it.
+    otherwise: str | None = None
+    excluded: str | None = None
     fix: str | None = None
+    seen: str | None = None
     command: str | None = None
     signature: str | None = None
 

@@ -88,7 +88,10 @@ class Failure(Event):
     found: str | None = None
     where: str | None = None
     cause: str | None = None
+    otherwise: str | None = None
+    excluded: str | None = None
     fix: str | None = None
+    seen: str | None = None
     command: str | None = None
     signature: str | None = None
 
@@ -210,7 +213,10 @@ def _failure(record: Mapping[str, Any]) -> Failure:
         found=_words(record, "found"),
         where=_words(record, "where"),
         cause=_words(record, "cause"),
+        otherwise=_words(record, "otherwise"),
+        excluded=_words(record, "excluded"),
         fix=_words(record, "fix"),
+        seen=_words(record, "seen"),
         command=_words(record, "command"),
         signature=_words(record, "signature"),
     )

@@ -30,10 +30,21 @@ def kept(
         "measured_at": now.isoformat(timespec="seconds"),
         "rows": rows,
         "summaries": [one["evidence"]["summary"] for one in verdicts if one.get("evidence")],
+        # What orders the lines of several hosts' logs; a look without links measures none.
+        "clocks": _clocks(verdicts) or before.get("clocks", {}),
         "links": measured if accepted else before.get("links", {}),
         "baseline": _better(before.get("baseline", {}), measured if accepted else {}),
         "rejected": {} if accepted else measured,
     }
+
+
+def _clocks(verdicts: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
+    """Return by how many seconds each host's clock is ahead of most others'."""
+    for one in verdicts:
+        values = (one.get("evidence") or {}).get("values") or one.get("values") or {}
+        if found := values.get("clock_offset_seconds"):
+            return dict(found)
+    return {}
 
 
 def _better(old: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str, Any]:

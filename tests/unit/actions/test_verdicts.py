@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.record import outcome
+from vllm_ansible.record import events, outcome
 
 ANSWER = {
     "ready": True,
@@ -26,6 +26,7 @@ LOG = """\
 INFO 11-20 10:39:49 [api_server.py:1] vllm serve --api-key k-123456789 --port 1
 ERROR 11-20 10:39:50 [core.py:1] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate
 """
+NO_GPUS = "RuntimeError: No CUDA GPUs are available\n"
 EARLIER = "ERROR 11-20 10:30:00 [core.py:1] ValueError: no such model\n"
 HOSTS = {
     "n1": {
@@ -87,6 +88,8 @@ def gate(name: str, engines: list[dict[str, Any]], **more: Any) -> dict[str, Any
 def run_dir(shared_play: Any) -> Path:
     directory: Path = shared_play.directory / "run"
     directory.mkdir()
+    values = {"facts": {"n1": {"devices": 8}}}
+    events.append(directory, {"event": "evidence", "gate": "preflight", "values": values})
     return directory
 
 
@@ -123,6 +126,7 @@ def played(shared_play: Any, run_dir: Path) -> Any:
             once("all is well", "diagnose", **title, verdict={"ready": True}, logs_of="logs"),
             once("the line", "diagnose", **title, stage="serve", verdict=SILENT, logs_of="logs"),
             once("no line", "diagnose", **title, verdict=SILENT, logs={"n1": {"a": "well\n"}}),
+            once("beside the evidence", "diagnose", **title, logs={"n1": {"b": NO_GPUS}}),
             once("no log", "diagnose", **title),
             once("of b", "diagnose", **title, verdict=SILENT, logs_of="mixed", engine="b"),
             {**once("each", "diagnose", **each, logs_of="mixed"), "loop": both},
@@ -251,3 +255,9 @@ def test_collected_logs_lie_with_the_record_and_without_secrets(played: Any, run
     kept = (logs / "n2-b-serve.log").read_text()
     assert "CUDA out of memory" in kept and "k-123456789" not in kept
     assert logs.stat().st_mode & 0o077 == 0
+
+
+def test_causes_are_held_against_what_the_gates_of_the_run_have_found(played: Any) -> None:
+    failed = played["beside the evidence"]
+    assert failed["cause"].startswith("The process sees none of the 8 GPUs of n1")
+    assert failed["excluded"].endswith("The driver of n1 answers with 8 devices (preflight)")

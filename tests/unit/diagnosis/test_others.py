@@ -25,7 +25,7 @@ def told(log: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_all_of_them_are_here() -> None:
-    assert (len(FAILURES), len(HEALTHY)) == (44, 8)
+    assert (len(FAILURES), len(HEALTHY)) == (46, 8)
 
 
 @pytest.mark.parametrize("log", FAILURES, ids=lambda one: str(one["id"]))
@@ -60,3 +60,30 @@ def test_ranks_over_several_hosts_that_go_silent_are_no_matter_of_one_host() -> 
     assert diagnose("x", {"a": line}, {})["signature"] == "p2p-hangs"
     over = "gpu1:1:2 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/Socket/0\n"
     assert "signature" not in diagnose("x", {"a": over + line}, {})
+
+
+@pytest.mark.parametrize(
+    ("line", "known"),
+    [
+        ("OSError: [Errno 28] No space left on device: '/psm_91ab3c05'", "shm-too-small"),
+        ("OSError: [Errno 28] No space left on device: '/dev/shm/psm_77'", "shm-too-small"),
+        ("OSError: [Errno 28] No space left on device: '/data/psm_models/a'", "disk-full"),
+        ("OSError: [Errno 28] No space left on device: '/models/psm_a.bin'", "disk-full"),
+    ],
+)
+def test_a_full_shared_memory_is_no_full_disk(line: str, known: str) -> None:
+    assert diagnose("x", {"a": line}, {})["signature"] == known
+
+
+def test_error_401_is_said_of_nvls_only_where_nvls_is_in_use() -> None:
+    line = "Error: Cuda failure 401 'the operation cannot be performed in the present state'\n"
+    beside = "gpu-1:7:7 [0] NCCL INFO NVLS multicast support is available on dev 0\n"
+    assert diagnose("x", {"a": beside + line}, {})["signature"] == "nvls-illegal-state"
+    assert "signature" not in diagnose("x", {"a": line}, {})
+
+
+def test_where_a_library_wrote_a_line_tells_what_failed() -> None:
+    line = "gpu-1:7:9 [3] transport/nvls.cc:{} NCCL WARN Cuda failure 1 'invalid argument'\n"
+    assert diagnose("x", {"a": line.format(254)}, {})["signature"] == "nvls"
+    elsewhere = line.replace("transport/nvls.cc", "enqueue.cc").format(12)
+    assert "signature" not in diagnose("x", {"a": elsewhere}, {})

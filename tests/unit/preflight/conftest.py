@@ -58,6 +58,8 @@ def look(number: int, kind: str) -> dict[str, Any]:
             "page_size": 4096,
             "product": "a server",
             "container": False,
+            "virtual": False,
+            "iommu": "passes",
             "clock_synchronised": True,
             "compiler": "/usr/bin/cc",
             "headers": True,

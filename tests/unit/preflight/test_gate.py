@@ -54,6 +54,9 @@ def test_it_passes_with_every_row_as_evidence(played: Any) -> None:
     assert evidence["summary"] == "18 checks on 2 hosts: 18 pass, 25 do not apply"
     row = next(one for one in evidence["values"]["rows"] if one["check"] == "nofile")
     assert set(row) == {"check", "host", "what", "threshold", "found", "verdict", "why", "fix"}
+    # A later failure is held against what this host was.
+    assert evidence["values"]["facts"]["n2"]["address"] == "10.0.0.2"
+    assert evidence["values"]["facts"]["n2"]["memlock"] == "unlimited"
 
 
 def test_it_fails_with_the_first_and_tells_all(played: Any) -> None:
@@ -91,7 +94,7 @@ def test_warnings_and_what_was_accepted_are_displayed_a_line_each(healthy: Any) 
     spec.loader.exec_module(plugin)
     action = plugin.ActionModule.__new__(plugin.ActionModule)
     action._display = SimpleNamespace(warning=told.append)
-    action._verdict(judge.accept(judge.rows(made), ["nofile"]), 3, True)
+    action._verdict(judge.accept(judge.rows(made), ["nofile"]), dict(made.looks), True)
     assert [one.partition(":")[2].partition(":")[0].strip() for one in told] == [
         "clock on n2",
         "accepted",

@@ -273,3 +273,35 @@ def test_an_engine_finds_programs_by_its_own_variables() -> None:
     for image in ({"image": {"id": "x"}}, {"apptainer": "/x.sif"}):
         installed = {"directory": "/c/environments/1", **image}
         assert request(host, [host], engines, "demo", installed)["environment"] == ""
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [([], "off"), (["identity"], "passes"), (["identity", "DMA-FQ"], "translates"), ([""], "")],
+)
+def test_what_the_iommu_does_to_devices(tmp_path: Path, groups: list[str], expected: str) -> None:
+    files = {
+        "sys/bus/pci/devices/0000:00:1f.0/vendor": "0x8086\n",
+        "sys/bus/pci/devices/0000:00:1f.0/class": "0x030000\n",
+    }
+    for number, kind in enumerate(groups or [""]):
+        device = f"sys/bus/pci/devices/0000:0{number}:00.0"
+        files |= {f"{device}/vendor": "0x10de\n", f"{device}/class": "0x030200\n"}
+        if groups:
+            files[f"sys/kernel/iommu_groups/{number}/type"] = f"{kind}\n"
+            files[f"{device}/iommu_group/type"] = f"{kind}\n"
+    assert system.iommu(tree(tmp_path, files)) == expected
+
+
+def test_without_devices_nothing_is_said_of_the_iommu(tmp_path: Path) -> None:
+    assert system.iommu(tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [("flags\t\t: fpu vme hypervisor lahf\n", True), ("flags\t\t: fpu vme\n", False), ("", None)],
+)
+def test_a_virtual_machine_is_known_by_its_processor(
+    tmp_path: Path, flags: str, expected: bool | None
+) -> None:
+    assert system.virtual(tree(tmp_path, {"proc/cpuinfo": f"processor\t: 0\n{flags}"})) is expected

@@ -99,3 +99,13 @@ def test_only_checks_that_exist_can_be_accepted() -> None:
     assert accepted(names) == names
     with pytest.raises(PlanError, match="did you mean bandwidth"):
         accepted(["bandwith@gh-07"])
+
+
+def test_the_clocks_that_were_measured_are_kept_until_they_are_measured_again() -> None:
+    values = {"clock_offset_seconds": {"gh-01": 2.5}}
+    reach = {"evidence": {"gate": "reach", "summary": "3 hosts", "values": values}}
+    first = kept("f", {}, [reach, verdict()], NOW)
+    assert first["clocks"] == {"gh-01": 2.5}
+    assert kept("f", first, [{}, verdict()], NOW)["clocks"] == {"gh-01": 2.5}
+    failed = {"failed": True, "values": {"clock_offset_seconds": {"gh-01": 90.0}}}
+    assert kept("f", first, [failed], NOW)["clocks"] == {"gh-01": 90.0}

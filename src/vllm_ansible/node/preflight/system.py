@@ -5,16 +5,19 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 import shutil
 import sysconfig
 from pathlib import Path
 from typing import Any, Optional
 
 from ..container import in_container
-from ..kernel_files import text
+from ..kernel_files import names, text
 
 # adjtimex(2): the kernel sets this bit until something has set the clock by another one.
 STA_UNSYNC = 0x0040
+# Of PCI: the vendor, and the class of display controllers, which accelerators are too.
+NVIDIA, DISPLAY = "0x10de", "0x03"
 
 
 class _Timex(ctypes.Structure):
@@ -48,6 +51,33 @@ def glibc() -> str:
     return version if name == "glibc" else ""
 
 
+def iommu(root: Path = Path("/")) -> str:
+    """Return what the IOMMU does to NVIDIA's devices: `off`, `passes` or `translates` addresses.
+
+    Nothing where there is no such device, or where the kernel does not say.
+    """
+    devices = root / "sys/bus/pci/devices"
+    groups = [
+        text(devices / name / "iommu_group/type")
+        for name in names(devices)
+        if text(devices / name / "vendor") == NVIDIA
+        and text(devices / name / "class").startswith(DISPLAY)
+    ]
+    if not groups:
+        return ""
+    if not names(root / "sys/kernel/iommu_groups"):
+        return "off"
+    if not all(groups):
+        return ""
+    return "passes" if set(groups) == {"identity"} else "translates"
+
+
+def virtual(root: Path = Path("/")) -> Optional[bool]:
+    """Tell whether this is a virtual machine; None on processors that do not say."""
+    found = re.search(r"^flags\s*:(.*)$", text(root / "proc/cpuinfo"), re.MULTILINE)
+    return "hypervisor" in found[1].split() if found else None
+
+
 def look(root: Path = Path("/")) -> dict[str, Any]:
     """Return what the system is; the page size is in bytes."""
     return {
@@ -59,6 +89,8 @@ def look(root: Path = Path("/")) -> dict[str, Any]:
         # AWS writes the machine type here; other clouds and vendors write a model.
         "product": text(root / "sys/devices/virtual/dmi/id/product_name"),
         "container": in_container(root),
+        "virtual": virtual(root),
+        "iommu": iommu(root),
         "clock_synchronised": clock_synchronised(),
         "compiler": shutil.which("cc") or "",
         "headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")),

@@ -1,0 +1,71 @@
+"""Say what a found line is caused by, what is excluded and why, and what to do, in one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from . import log_facts
+from .facts import Facts, merged
+from .first import Finding
+from .hosts import host_of
+from .knowledge import Explanation, Told, explain
+from .match import Signature
+
+NONE_REMAINS = "not known: the facts of the hosts exclude every cause that is known of this line"
+_NO_FIX = (
+    "Compare the excluded causes with the hosts as they are now, and read the lines around this one"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """An answer in sentences; empty where there is nothing to say."""
+
+    cause: str
+    fix: str
+    # What else it may be, and the command that tells them apart.
+    otherwise: str = ""
+    excluded: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+
+
+def explained(finding: Finding, logs: Mapping[str, str], facts: Facts) -> Explained | None:
+    """Return the answer for a finding, or None where no signature knows its line.
+
+    facts: what is known of hosts beside what their logs say.
+    """
+    signature = finding.signature
+    if signature is None:
+        return None
+    known = tuple(host for host in facts if host)
+    everything = merged([log_facts.read(logs, known), facts])
+    told = explain(signature, everything, host_of_finding(finding, facts), finding.line)
+    return _answer(signature, told)
+
+
+def host_of_finding(finding: Finding, facts: Facts) -> str:
+    """Return the host that wrote a line: by the address that Ray puts before it, or by its log."""
+    if finding.address:
+        for host, known in facts.items():
+            if "address" in known and known["address"].value == finding.address:
+                return host
+        return finding.address
+    return host_of(finding.rank, tuple(host for host in facts if host))
+
+
+def _answer(signature: Signature, told: Explanation) -> Explained:
+    excluded = tuple(f"{one.cause}: {one.why}" for one in told.excluded)
+    if not told.causes:
+        return Explained(NONE_REMAINS, _NO_FIX, "", excluded, signature.refs)
+    first, *rest = told.causes
+    cause = f"{first.cause}. {first.because}" if first.because else first.cause
+    return Explained(cause, first.fix, _otherwise(first, rest), excluded, signature.refs)
+
+
+def _otherwise(first: Told, rest: list[Told]) -> str:
+    if not rest:
+        return ""
+    second = rest[0]
+    tells = first.check or second.check
+    return f"{second.cause}. What tells them apart: {tells}" if tells else second.cause

@@ -1,0 +1,150 @@
+"""Read facts out of logs: what vLLM, torch, NCCL and the driver print of themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from .facts import Fact, Value
+from .hosts import host_of
+
+SOURCE = "its log"
+
+
+def _cuda(text: str) -> str:
+    """Return a CUDA release: of 12.8, of 128 as wheels have it, of 12080 as the driver's number."""
+    if "." in text:
+        return text
+    number = int(text)
+    if number >= 10000:
+        return f"{number // 1000}.{number % 1000 // 10}"
+    return f"{number // 10}.{number % 10}"
+
+
+def _capability(text: str) -> str:
+    """Return a compute capability: of 9.0, of 90, of sm_121a."""
+    digits = re.sub(r"\D", "", text) if "." not in text else ""
+    return f"{digits[:-1]}.{digits[-1]}" if len(digits) > 1 else text
+
+
+def _capabilities(text: str) -> tuple[str, ...]:
+    return tuple(_capability(one) for one in re.findall(r"(?:sm|compute)_(\d+)", text))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part for part in re.split(r"[,\s]+", text) if part)
+
+
+def _plain(text: str) -> str:
+    return text.strip().strip("'\"").rstrip(".,;:")
+
+
+_Kind = Callable[[str], Value]
+# A name, what each match of the pattern is made to, and the pattern: its first group that matched
+# counts, and of several matches the last one, for a log may hold more than one start.
+_PATTERNS: tuple[tuple[str, _Kind, str], ...] = (
+    ("vllm", _plain, r"vLLM (?:API server )?version:? v?(\d+\.\d[\w.+]*)|engine \(v(\d+\.[\w.]+)"),
+    ("torch", _plain, r"PyTorch version ?: (\d+\.\d+[\d.]*)|\btorch==(\d+\.\d+\.\d+)"),
+    (
+        "torch_cuda",
+        _cuda,
+        r"PyTorch version ?: [\d.]+\S*?\+cu(\d{3})|\btorch==[\d.]+\+cu(\d{3})"
+        r"|CUDA used to build PyTorch ?: (\d+\.\d+)",
+    ),
+    ("torchvision", _plain, r"\btorchvision==([\w.+]+)"),
+    ("transformers", _plain, r"\btransformers(?:==| version:? )(\d[\w.]+)"),
+    ("nccl", _plain, r"vLLM is using nccl==([\d.]+)|NCCL version (\d+\.\d+\.\d+)"),
+    (
+        "driver",
+        _plain,
+        r"Nvidia driver version ?: (\d{3}\.[\d.]+)|Driver Version: (\d{3}\.[\d.]+)"
+        r"|NVRM version: .*?\b(\d{3}\.\d+(?:\.\d+)?)\b",
+    ),
+    (
+        "driver_cuda",
+        _cuda,
+        r"cudaDriverVersion (\d{5})\b|CUDA Version: (\d+\.\d+)|\(found version (\d{5})\)",
+    ),
+    ("wanted_cuda", _cuda, r"unsatisfied condition: cuda ?>= ?(\d+\.\d+)"),
+    (
+        "compute",
+        _capability,
+        r"GPU has compute capability (\d+\.\d)|Current capability: (\d+)"
+        r"|with CUDA capability sm_(\d+)|'?(sm_\d+)a?'? is not defined for option",
+    ),
+    ("compute_wanted", _capability, r"Minimum capability: (\d+)|capability of at least (\d+\.\d)"),
+    ("architectures", _capabilities, r"supports CUDA capabilities ([\w ]+)"),
+    (
+        "tensor_parallel",
+        int,
+        r"tensor_parallel_size['\"]?[=:] ?(\d+)|tensor parallel size \((\d+)\)"
+        r"|--tensor-parallel-size[ =](\d+)",
+    ),
+    ("heads", int, r"attention heads \((\d+)\) must be divisible"),
+    ("divided", int, r"\b(\d+) is not divisible by \d+"),
+    ("divisor", int, r"\b\d+ is not divisible by (\d+)"),
+    ("shard", int, r"(?:input|output)_size_per_partition ?= ?(\d+)"),
+    ("shard_unit", int, r"is not divisible by min_thread_[kn] ?= ?(\d+)"),
+    (
+        "socket_interface",
+        _plain,
+        r"NCCL_SOCKET_IFNAME (?:set by environment to|set to) (\S+)|NCCL_SOCKET_IFNAME=(\S+)",
+    ),
+    ("network", _plain, r"NCCL INFO Using network (.+)$"),
+    ("net_plugin", _plain, r"NET/Plugin: (?:Loaded net plugin|Plugin name set by env to) (\S+)"),
+    ("nvls", _plain, r"NVLS multicast support is ((?:not )?available)"),
+    (
+        "visible_devices",
+        _plain,
+        r"CUDA_VISIBLE_DEVICES['\"]?\s*(?:=|:|is set to)\s*(['\"]?[\w,\-]*['\"]?)",
+    ),
+    ("library", _plain, r"(lib[\w+.-]+\.so[.\d]*): cannot open shared object"),
+    ("library_cuda", _plain, r"lib(?:cudart|cublas(?:Lt)?|nvrtc)\.so\.(\d+)[.\d]*: cannot open"),
+    ("module", _plain, r"No module named '([\w.]+)'"),
+    (
+        "model",
+        _plain,
+        r"(\S+) is not a local folder and is not|Repo id must .*: '([^']+)'"
+        r"|\bmodel='([^']+)', speculative",
+    ),
+    ("http_status", int, r"\b(40[134]|429) Client Error"),
+    ("line_names", _plain, r"int\(\) with base 10: '(MIG|GPU)-"),
+    (
+        "connect_error",
+        _plain,
+        r"(No route to host|Connection timed out|Connection refused|[Nn]etwork is unreachable)",
+    ),
+    ("peer", _plain, r"[Cc]onnect to (\d+\.\d+\.\d+\.\d+)<\d+>"),
+)
+_FLAGS: tuple[tuple[str, str], ...] = (
+    ("offline", r"outgoing traffic has been disabled|HF_HUB_OFFLINE ?[=:] ?['\"]?1|OfflineMode"),
+    ("no_net_plugin", r"No plugin found \(libnccl-net|Could not find: libnccl-net\.so"),
+    ("no_fabric_card", r"NET/IB : No device found"),
+    ("ray", r"\(Ray\w+ pid=|ray\.exceptions|RayWorker|ray_executor|\(raylet"),
+    ("user_site", r"/\.local/lib/python"),
+    ("package_paths", r"/(?:site|dist)-packages/"),
+)
+_COMPILED = tuple((name, kind, re.compile(text, re.MULTILINE)) for name, kind, text in _PATTERNS)
+_COMPILED_FLAGS = tuple((name, re.compile(text)) for name, text in _FLAGS)
+
+
+def values(text: str) -> dict[str, Value]:
+    """Return what a text says of the host and the engine that wrote it."""
+    found: dict[str, Value] = {}
+    for name, kind, pattern in _COMPILED:
+        if matches := list(pattern.finditer(text)):
+            found[name] = kind(next(one for one in matches[-1].groups() if one is not None))
+    found.update((name, True) for name, pattern in _COMPILED_FLAGS if pattern.search(text))
+    return found
+
+
+def read(logs: Mapping[str, str], known: tuple[str, ...] = ()) -> dict[str, dict[str, Fact]]:
+    """Return the facts that logs print, by the host that wrote them.
+
+    known: names of hosts, by which those that wrote a log are recognised.
+    """
+    found: dict[str, dict[str, Fact]] = {}
+    for rank, text in logs.items():
+        told = {name: Fact(value, SOURCE) for name, value in values(text).items()}
+        found.setdefault(host_of(rank, known), {}).update(told)
+    return found
