@@ -54,7 +54,7 @@ class ActionModule(ActionBase):
         return {
             "changed": False,
             "hosts": {
-                host: {**_flat(raw[host]), **facts, **_fabric(raw[host], wishes[host], variables)}
+                host: _with_fabric({**_flat(raw[host]), **facts}, wishes[host], variables)
                 for host, facts in resolved.items()
             },
         }
@@ -65,12 +65,14 @@ def _flat(look: dict[str, Any]) -> dict[str, Any]:
     return {**look, "driver_version": look["accelerators"].get("driver_version", "")}
 
 
-def _fabric(look: dict[str, Any], wish: Wishes, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the environment of a host's fabric, where it has one."""
+def _with_fabric(
+    host: dict[str, Any], wish: Wishes, variables: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the facts of a host with the environment of its fabric, where it has one."""
     # Not the hosts of this run: --limit must not change what an engine is started with.
     hosts = len((variables.get("groups") or {}).get("gpu", ()))
-    found = fabric_environment(look, wish.system_efa, hosts)
-    return {"fabric_environment": found} if found else {}
+    found = fabric_environment(host, wish.system_efa, hosts)
+    return {**host, "fabric_environment": found} if found else host
 
 
 def _wishes(own: Mapping[str, Any], defaults: Mapping[str, Any]) -> Wishes:

@@ -14,16 +14,15 @@ PLUGIN = "ofi"
 PLUGIN_FILE = "libnccl-net-ofi.so"
 
 
-def fabric_environment(look: Mapping[str, Any], mode: str, hosts: int) -> dict[str, str]:
+def fabric_environment(host: Mapping[str, Any], mode: str, hosts: int) -> dict[str, str]:
     """Return the environment that has NCCL use EFA, or fail; empty where EFA is not for NCCL here.
 
-    look: what host_info found on a host. mode: system_efa. hosts: of the whole cluster, whichever
-    of them take part in a run. Without NCCL_NET and FI_PROVIDER, NCCL falls back to sockets and
-    says so in its log alone.
+    host: what host_info found on it, and what it computes with. mode: system_efa. hosts: of the
+    whole cluster, whichever of them take part in a run. Without NCCL_NET and FI_PROVIDER, NCCL
+    falls back to sockets and says so in its log alone.
     """
-    efa = look.get("efa") or {}
-    nvidia = (look.get("accelerators") or {}).get("kind") == "nvidia"
-    if mode == "skip" or hosts < 2 or not nvidia:
+    efa = host.get("efa") or {}
+    if mode == "skip" or hosts < 2 or host["accelerator"] != "nvidia":
         return {}
     plugin = str(efa.get("plugin") or "")
     if not efa.get("cards") or not plugin or not efa.get("libfabric"):

@@ -18,7 +18,7 @@ EFA = {
     "libfabric": "/opt/amazon/efa/lib",
     "plugin": "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so",
 }
-LOOK = {"efa": EFA, "accelerators": {"kind": "nvidia"}}
+LOOK = {"efa": EFA, "accelerator": "nvidia"}
 KEPT = {
     "FI_PROVIDER": "efa",
     "LD_LIBRARY_PATH": "/opt/amazon/ofi-nccl/lib:/opt/amazon/efa/lib",
@@ -54,11 +54,11 @@ def test_a_plugin_of_the_old_name_is_found_by_nccl_itself() -> None:
     [
         (LOOK, "skip", 2),
         (LOOK, "auto", 1),
-        ({**LOOK, "accelerators": {"kind": "cpu"}}, "auto", 2),
+        ({**LOOK, "accelerator": "cpu"}, "auto", 2),
         ({**LOOK, "efa": {**EFA, "cards": 0}}, "auto", 2),
         ({**LOOK, "efa": {**EFA, "plugin": ""}}, "auto", 2),
         ({**LOOK, "efa": {**EFA, "libfabric": ""}}, "auto", 2),
-        ({"accelerators": {"kind": "nvidia"}}, "auto", 2),
+        ({"accelerator": "nvidia"}, "auto", 2),
     ],
 )
 def test_hosts_without_efa_get_nothing(look: dict[str, Any], mode: str, hosts: int) -> None:

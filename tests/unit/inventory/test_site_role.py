@@ -89,3 +89,24 @@ def test_stages_without_validate_check_the_inventory_once_before_anything_is_fou
     checked = played.tasks["site : Check every variable of every host"]
     assert [one.get("failed", False) for one in checked.values()] == [False], checked
     assert set(played.tasks["site : Keep what each host is"]) == {"n1", "n2", "n3"}
+
+
+def test_what_keeps_nccl_on_efa_does_not_hang_on_the_limit(play: Any, tmp_path: Path) -> None:
+    """Else --limit would change the environment of an engine, and so restart it."""
+    efa = {"cards": 32, "libfabric": "/opt/amazon/efa/lib", "plugin": "/p/libnccl-net-ofi.so"}
+    cards = {"kind": "nvidia", "count": 8, "pci": [], "driver_version": "580.1"}
+    looks = {
+        "n1": {**look(tmp_path, 1), "accelerators": cards, "efa": efa},
+        "n2": {**look(tmp_path, 2), "accelerators": cards, "efa": efa},
+        "n3": {**look(tmp_path, 3), "accelerators": cards, "efa": {**efa, "cards": 0}},
+    }
+    facts = {"name": "facts", "site_facts": {"looks": looks}, "run_once": True}
+    network = {"data_plane_network": "10.0.0.0/24"}
+    hosts = {"n1": network, "n2": {**network, "system_efa": "skip"}, "n3": network}
+    whole = next(iter(play([facts], hosts).tasks["facts"].values()))["hosts"]
+    assert whole["n1"]["fabric_environment"]["NCCL_NET"] == "AWS Libfabric"
+    assert "fabric_environment" not in {**whole["n2"], **whole["n3"]}
+    looks = {"n1": looks["n1"]}
+    alone = {**facts, "site_facts": {"looks": looks}}
+    part = next(iter(play([alone], hosts, flags=("--limit", "n1")).tasks["facts"].values()))
+    assert part["hosts"]["n1"]["fabric_environment"] == whole["n1"]["fabric_environment"]
