@@ -18,6 +18,7 @@ import ansible.module_utils
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from vllm_ansible.lab.commands import missing_tools
@@ -26,6 +27,10 @@ from vllm_ansible.lab.lab import TOOLS
 ROOT = Path(__file__).parents[1]
 # What `module_utils = src` in ansible.cfg does for a play.
 ansible.module_utils.__path__.append(str(ROOT / "src"))
+
+# An example that waits for a processor is no slow one.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 # As wide as a console without a terminal: whoever runs the tests may have another.
 os.environ["COLUMNS"] = "100"

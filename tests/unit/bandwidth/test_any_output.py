@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_ansible.bandwidth import nccl_tests
@@ -49,7 +49,6 @@ def same(found, rows) -> None:
 
 
 @given(tables())
-@settings(deadline=None)
 def test_a_whole_table_is_read_whole(table):
     rows, text = table
     report = nccl_tests.parse(text)
@@ -60,7 +59,6 @@ def test_a_whole_table_is_read_whole(table):
 
 
 @given(tables(), st.data())
-@settings(deadline=None)
 def test_a_table_cut_anywhere_gives_only_what_it_holds(table, data):
     rows, text = table
     end = data.draw(st.integers(0, len(text) - 1))
@@ -75,7 +73,6 @@ def test_a_table_cut_anywhere_gives_only_what_it_holds(table, data):
 
 
 @given(tables(), st.data())
-@settings(deadline=None)
 def test_logs_anywhere_between_columns_change_nothing(table, data):
     rows, text = table
     lines = []
