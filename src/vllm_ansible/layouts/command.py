@@ -16,6 +16,8 @@ from vllm_ansible.layouts.candidate import Candidate
 from vllm_ansible.layouts.hub import model_of
 from vllm_ansible.layouts.request import ENGINE_VERSION, Request, check
 from vllm_ansible.layouts.table import WIDTH, document, lines
+from vllm_ansible.models.model import Model
+from vllm_ansible.models.towers import with_tower
 from vllm_ansible.planner.problem import PlanError, Problem
 
 OK, NO_LAYOUT, REFUSED = 0, 1, 2
@@ -58,7 +60,7 @@ def _several(request: Request, options: argparse.Namespace) -> int:
     """Print a plan for each of several models that share the machines."""
     from vllm_ansible.layouts.several import share, where
 
-    asked = [request, *(replace(request, model=model_of(name)) for name in options.also)]
+    asked = [request, *(replace(request, model=_model(name, options)) for name in options.also)]
     found = share([check(one) for one in asked])
     if options.json:
         engines = [document(one) for one in found]
@@ -109,6 +111,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--eager", action="store_true", help="without CUDA graphs")
     made.add_argument("--utilization", type=float, metavar="SHARE", help="of a device's memory")
     made.add_argument("--kv-cache-dtype", default="auto", metavar="TYPE")
+    made.add_argument("--batched-tokens", type=int, metavar="N", help="most tokens of a step")
+    made.add_argument("--text-only", action="store_true", help="without the vision tower")
+    made.add_argument(
+        "--encoder-data", action="store_true", help="the vision tower whole on every rank"
+    )
     made.add_argument("--offload-gib", type=float, default=0.0, metavar="GIB", help="to the host")
     made.add_argument(
         "--measured", type=float, metavar="GB/S", help="bus bandwidth that a check saw across nodes"
@@ -133,7 +140,7 @@ def _request(options: argparse.Namespace) -> Request:
     longest = options.context == 0
     objective = "latency" if options.latency else "context" if longest else "throughput"
     return Request(
-        model=model_of(options.model),
+        model=_model(options.model, options),
         machines=there,
         concurrency=options.concurrency,
         input_tokens=options.input_tokens,
@@ -146,6 +153,16 @@ def _request(options: argparse.Namespace) -> Request:
         kv_cache_dtype=options.kv_cache_dtype,
         offload_gib=options.offload_gib,
         wanted=_wanted(options, there),
+        batched_tokens=options.batched_tokens,
+        text_only=options.text_only,
+        encoder_data=options.encoder_data,
+    )
+
+
+def _model(name: str, options: argparse.Namespace) -> Model:
+    """Return a model with its vision tower as the command line wants it."""
+    return with_tower(
+        model_of(name), text_only=options.text_only, encoder_data=options.encoder_data
     )
 
 
