@@ -48,6 +48,10 @@ def start(verdict: Verdict, request: Request) -> Start:
     share = -(-request.concurrency // (one.replicas * one.data))
     if share > seats:
         words += ["--max-num-seqs", str(share)]
+    if request.batched_tokens:
+        words += ["--max-num-batched-tokens", str(request.batched_tokens)]
+    words += ["--language-model-only"] if request.text_only else []
+    words += ["--mm-encoder-tp-mode", "data"] if request.encoder_data else []
     if request.eager:
         words += ["--enforce-eager"]
     if verdict.nodes > 1 and affected(version(request.engine_version), HANGS_ACROSS_NODES):

@@ -16,6 +16,8 @@ from vllm_ansible.layouts.candidate import Candidate
 from vllm_ansible.layouts.hub import model_of
 from vllm_ansible.layouts.request import ENGINE_VERSION, Request, check
 from vllm_ansible.layouts.table import WIDTH, document, lines
+from vllm_ansible.models.model import Model
+from vllm_ansible.models.towers import with_tower
 from vllm_ansible.planner.problem import PlanError, Problem
 
 OK, NO_LAYOUT, REFUSED = 0, 1, 2
@@ -25,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print a plan; 0 is a layout to run, 1 that none can run, 2 a question that is wrong."""
     options = parser().parse_args(arguments)
     try:
+        if options.offers:
+            return _offered(options)
         request = _request(options)
         if options.also:
             return _several(request, options)
@@ -54,11 +58,34 @@ def _draw(found: Answer, path: str) -> None:
         raise PlanError(Problem(f"{path} cannot be written: {error.strerror}")) from error
 
 
+def _offered(options: argparse.Namespace) -> int:
+    """Print what each of several offers costs for a million tokens."""
+    from vllm_ansible.layouts import offers
+
+    if options.machines or options.also:
+        raise PlanError(
+            Problem(
+                "--offers asks about machines of its own and one model",
+                fix="leave out MACHINES and --also",
+            )
+        )
+    own = _own(options.accelerators)
+    asked = offers.offers(_read(options.offers, "offers"), options.offers, own)
+    request = check(_request(options, asked[0].machines))
+    found, refused = offers.ranked(request, asked)
+    if options.json:
+        told = {"ok": bool(found), "offers": offers.document(found, refused)}
+        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+    else:
+        sys.stdout.write("\n".join(offers.lines(request, found, refused)) + "\n")
+    return OK if found else NO_LAYOUT
+
+
 def _several(request: Request, options: argparse.Namespace) -> int:
     """Print a plan for each of several models that share the machines."""
     from vllm_ansible.layouts.several import share, where
 
-    asked = [request, *(replace(request, model=model_of(name)) for name in options.also)]
+    asked = [request, *(replace(request, model=_model(name, options)) for name in options.also)]
     found = share([check(one) for one in asked])
     if options.json:
         engines = [document(one) for one in found]
@@ -79,7 +106,12 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=lambda prog: argparse.HelpFormatter(prog, width=WIDTH),
     )
     made.add_argument("model", help="config.json, a directory with one, or a hub name (org/name)")
-    made.add_argument("machines", help=EXAMPLE)
+    made.add_argument("machines", nargs="?", help=EXAMPLE)
+    made.add_argument(
+        "--offers",
+        metavar="FILE",
+        help="machines with prices, JSON or YAML; the cheapest for a million tokens comes first",
+    )
     made.add_argument(
         "--also",
         action="append",
@@ -109,6 +141,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--eager", action="store_true", help="without CUDA graphs")
     made.add_argument("--utilization", type=float, metavar="SHARE", help="of a device's memory")
     made.add_argument("--kv-cache-dtype", default="auto", metavar="TYPE")
+    made.add_argument("--batched-tokens", type=int, metavar="N", help="most tokens of a step")
+    made.add_argument("--text-only", action="store_true", help="without the vision tower")
+    made.add_argument(
+        "--encoder-data", action="store_true", help="the vision tower whole on every rank"
+    )
     made.add_argument("--offload-gib", type=float, default=0.0, metavar="GIB", help="to the host")
     made.add_argument(
         "--measured", type=float, metavar="GB/S", help="bus bandwidth that a check saw across nodes"
@@ -120,9 +157,11 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _request(options: argparse.Namespace) -> Request:
-    """Return the question that the command line asks."""
-    there = machines(options.machines, _own(options.accelerators))
+def _request(options: argparse.Namespace, given: Machines | None = None) -> Request:
+    """Return the question that the command line asks, about its machines or the given ones."""
+    if given is None and options.machines is None:
+        raise PlanError(Problem("no machines are named", EXAMPLE, fix="name machines, or --offers"))
+    there = given or machines(options.machines, _own(options.accelerators))
     if options.measured is not None:
         if not options.measured > 0:
             raise PlanError(
@@ -133,7 +172,7 @@ def _request(options: argparse.Namespace) -> Request:
     longest = options.context == 0
     objective = "latency" if options.latency else "context" if longest else "throughput"
     return Request(
-        model=model_of(options.model),
+        model=_model(options.model, options),
         machines=there,
         concurrency=options.concurrency,
         input_tokens=options.input_tokens,
@@ -146,6 +185,16 @@ def _request(options: argparse.Namespace) -> Request:
         kv_cache_dtype=options.kv_cache_dtype,
         offload_gib=options.offload_gib,
         wanted=_wanted(options, there),
+        batched_tokens=options.batched_tokens,
+        text_only=options.text_only,
+        encoder_data=options.encoder_data,
+    )
+
+
+def _model(name: str, options: argparse.Namespace) -> Model:
+    """Return a model with its vision tower as the command line wants it."""
+    return with_tower(
+        model_of(name), text_only=options.text_only, encoder_data=options.encoder_data
     )
 
 
@@ -175,20 +224,25 @@ def _own(path: str | None) -> Mapping[str, Mapping[str, Any]]:
     """Return the accelerators that a file adds."""
     if not path:
         return {}
+    found = _read(path, "accelerators")
+    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
+        raise PlanError(Problem(f"{path} must map each accelerator's name to its fields"))
+    return found
+
+
+def _read(path: str, what: str) -> Any:
+    """Return what a file of JSON or YAML holds."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(Problem(f"the accelerators of {path} cannot be read: {error}")) from error
+        raise PlanError(Problem(f"the {what} of {path} cannot be read: {error}")) from error
     try:
-        found = json.loads(text)
+        return json.loads(text)
     except ValueError:
         import yaml
 
         try:
-            found = yaml.safe_load(text)
+            return yaml.safe_load(text)
         except yaml.YAMLError as error:
             why = " ".join(str(error).split())
             raise PlanError(Problem(f"{path} is neither JSON nor YAML: {why}")) from error
-    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
-        raise PlanError(Problem(f"{path} must map each accelerator's name to its fields"))
-    return found

@@ -95,9 +95,8 @@ class Judge:
     def _step(self, device: Accelerator) -> tuple[int, int]:
         """Return the most tokens and sequences of a step on a device."""
         if device.name not in self._steps:
-            self._steps[device.name] = default_step(
-                device, self.request.engine_version, self.request.longest
-            )
+            tokens, seats = default_step(device, self.request.engine_version, self.request.longest)
+            self._steps[device.name] = self.request.batched_tokens or tokens, seats
         return self._steps[device.name]
 
     def speed(
@@ -140,6 +139,7 @@ class Judge:
             tuple(site.accelerator.memory_bytes for site in where),
             utilization=request.utilization,
             max_model_len=request.longest,
+            max_num_batched_tokens=request.batched_tokens,
             kv_cache_dtype=request.kv_cache_dtype,
             eager=request.eager,
             engine_version=None

@@ -90,6 +90,9 @@ def partition(layers: int, memory: Sequence[int], speed: Sequence[float]) -> tup
     order = sorted(range(len(share)), key=lambda place: exact[place] - share[place], reverse=True)
     for step in range(layers - sum(share)):
         share[order[step % len(order)]] += 1
+    # A slow stage has one layer at least, which may be more than its part: a fast one gives it.
+    while sum(share) > layers:
+        share[share.index(max(share))] -= 1
     # A stage that would hold more than its part of all memory gives layers to the roomiest.
     room = [layers * size / sum(memory) for size in memory]
     for _ in range(layers):

@@ -20,7 +20,9 @@ class Request:
 
     `wanted` asks for one split instead of the best, and for at most so many engines of it as it has
     replicas; `utilization` is the share of a device's memory
-    that the engine takes, None for what its version does by itself.
+    that the engine takes, and `batched_tokens` the most tokens of a step, None for what its version
+    does by itself. `text_only` leaves the vision tower out, `encoder_data` keeps it whole on every
+    rank; `model` is the one that results.
     """
 
     model: Model
@@ -36,6 +38,9 @@ class Request:
     kv_cache_dtype: str = "auto"
     offload_gib: float = 0.0
     wanted: Candidate | None = None
+    batched_tokens: int | None = None
+    text_only: bool = False
+    encoder_data: bool = False
 
     @property
     def longest(self) -> int:
@@ -61,6 +66,7 @@ def check(request: Request) -> Request:
             ("input tokens", request.input_tokens),
             ("output tokens", request.output_tokens),
             ("context", 1 if request.context is None else request.context),
+            ("batched tokens", 1 if request.batched_tokens is None else request.batched_tokens),
         )
         if value < 1
     ]

@@ -14,6 +14,7 @@ from vllm_ansible.layouts.evaluate import Judge
 from vllm_ansible.layouts.request import Request, check
 from vllm_ansible.layouts.verdict import GIB, Verdict
 from vllm_ansible.models.model import Model
+from vllm_ansible.models.towers import with_tower
 from vllm_ansible.planner.engines import Engine
 from vllm_ansible.planner.frozen import frozen
 from vllm_ansible.planner.layout import Capacity, allowed
@@ -21,6 +22,7 @@ from vllm_ansible.planner.model_arguments import (
     asked_length,
     asked_number,
     given_arguments,
+    tower_options,
     unknown_size,
 )
 from vllm_ansible.planner.problem import PlanError, Problem
@@ -168,8 +170,9 @@ def _request(engine: Engine, model: Model, there: Machines) -> Request:
     # A cache of a given size is taken whatever the share.
     share = 1.0 if _cache_given(engine) else asked_number(engine, "gpu_memory_utilization")
     seats = int(asked_number(engine, "max_num_seqs") or 0)
+    text_only, encoder_data = tower_options(engine)
     return Request(
-        model=model,
+        model=with_tower(model, text_only=text_only, encoder_data=encoder_data),
         machines=there,
         concurrency=seats if seats > 0 else CONCURRENCY,
         input_tokens=max(1, min(1024, longest // 2)),
@@ -179,6 +182,9 @@ def _request(engine: Engine, model: Model, there: Machines) -> Request:
         utilization=share,
         kv_cache_dtype=str(given.get("kv_cache_dtype") or "auto"),
         offload_gib=asked_number(engine, "cpu_offload_gb") or 0.0,
+        batched_tokens=asked_length(engine, "max_num_batched_tokens"),
+        text_only=text_only,
+        encoder_data=encoder_data,
     )
 
 

@@ -31,9 +31,15 @@ def model_options(engine: Engine) -> dict[str, str]:
     }
 
 
-def asked_length(engine: Engine) -> int | None:
-    """Return the context that an engine asks for; None where vLLM is to find it."""
-    length = human_readable_int(given_arguments(engine).get("max_model_len"))
+def tower_options(engine: Engine) -> tuple[bool, bool]:
+    """Tell whether an engine has no vision tower, and whether it has it whole on every rank."""
+    given = given_arguments(engine)
+    return given.get("language_model_only") is True, given.get("mm_encoder_tp_mode") == "data"
+
+
+def asked_length(engine: Engine, name: str = "max_model_len") -> int | None:
+    """Return the tokens that an engine asks for, its context; None where vLLM is to find them."""
+    length = human_readable_int(given_arguments(engine).get(name))
     return length if length is not None and length > 0 else None
 
 

@@ -138,6 +138,13 @@ def test_equal_devices_need_no_partition() -> None:
     assert partition(61, [80, 80], [3.0, 3.0]) is None
 
 
+def test_stages_far_slower_than_others_have_a_layer_each_and_no_more_are_dealt() -> None:
+    """Six of an L4 beside four of a B200: a layer for each L4 is more than their part of 61."""
+    found = partition(61, [24] * 6 + [180] * 4, [0.3] * 6 + [7.7] * 4)
+    assert found is not None
+    assert sum(found) == 61 and min(found) == 1
+
+
 def test_arguments_are_those_of_vllm(ask: Any) -> None:
     words = answer(ask("r1", "2x8 H100-80", concurrency=8)).start.arguments
     assert words[:4] == ("--tensor-parallel-size", "8", "--pipeline-parallel-size", "2")

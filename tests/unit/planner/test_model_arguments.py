@@ -255,3 +255,22 @@ def test_a_command_line_has_numbers_in_thousands() -> None:
 def test_a_length_beside_overrides_of_positions_is_no_refusal(planned: Any) -> None:
     given = {"hf_overrides.rope_scaling.factor": 4.0, "max_model_len": "200k"}
     assert planned(given, "auto", devices=8).engines[0].estimate
+
+
+VISION = (
+    Path(__file__).parents[2] / "data/public/configs/Qwen--Qwen3-VL-30B-A3B-Instruct_config.json"
+)
+
+
+def test_the_steps_and_the_tower_of_an_engine_are_planned_as_it_asks(planned: Any) -> None:
+    config = json.loads(VISION.read_text(encoding="utf-8"))
+
+    def estimate(**arguments: Any) -> dict[str, Any]:
+        given = {"max_model_len": 8192, **arguments}
+        return dict(planned(given, {"tensor": 2}, config, devices=2).engines[0].estimate)
+
+    usual, text = estimate(), estimate(language_model_only=True)
+    whole = estimate(mm_encoder_tp_mode="data")
+    sizes = [one["stages"][0]["weights_bytes"] for one in (text, usual, whole)]
+    assert sizes == sorted(set(sizes))
+    assert estimate(max_num_batched_tokens="2k")["kv_tokens"][1] > usual["kv_tokens"][1]
