@@ -79,6 +79,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _show_once(request, options, cancel)
 
 
+def look(playbook: str, options: argparse.Namespace) -> tuple[Path | None, bool]:
+    """Run a playbook that looks, and return the directory of its run and whether it failed.
+
+    Without a directory nothing ran: why is written to stderr.
+    """
+    try:
+        request = check_request(
+            options.inventory or "",
+            playbook,
+            limit=options.limit,
+            extra_vars=_variables(options.variables),
+            checkout=options.checkout,
+        )
+    except RefusedInput as refusal:
+        sys.stderr.write(f"vllm-ansible: {refusal}\n")
+        return None, True
+    with _stopped_by_signals() as cancel:
+        result = _result(request, cancel)
+    if isinstance(result, RunFailure) and not (result.run_dir and _is_answered(result.run_dir)):
+        view = LiveView(sys.stderr)
+        view.failure(result)
+        view.close()
+        return None, True
+    return result.run_dir, isinstance(result, RunFailure)
+
+
+def _is_answered(directory: Path) -> bool:
+    from .diagnosis.command import ANSWER
+
+    return (directory / ANSWER).is_file()
+
+
 def _show_once(request: Request, options: argparse.Namespace, cancel: Stop) -> int:
     """Run, with a live view or one document at the end."""
     if options.json:
@@ -231,7 +263,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="plan|up|status|logs|down|ask|send|sbatch|bundle|diagnose",
     )
     verbs.add_parser("plan", help="say how to run a model on machines; plan --help tells more")
-    verbs.add_parser("diagnose", help="name the cause that logs show; diagnose --help tells more")
+    verbs.add_parser(
+        "diagnose", help="name what is wrong, and why, of a cluster or of logs; see its --help"
+    )
     verbs.add_parser("ask", help="ask a served model one question; ask --help tells more")
     verbs.add_parser(
         "send", help="send many tagged prompts to a served model; send --help tells more"

@@ -1,147 +1,103 @@
-"""The command `vllm-ansible diagnose`: why logs, of whatever deployment, say that it failed."""
+"""The command `vllm-ansible diagnose`: why a cluster, or logs of whatever deployment, failed."""
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import sys
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..record.redact import redact_text
-from .evidence import Evidence
-from .explained import explained
-from .first import Finding, first_failure, known_failures, last_known
-from .verdict import shorten
+from . import bundle
+from .evidence import Evidence, of_directory
+from .page import explain, page
+from .reading import UnreadableLogs, read_evidence, read_logs
 
 NOTHING, FOUND, REFUSED = 0, 1, 2
-# Of a longer log the head and the tail are read: the first failure and the last words.
-_HALF_BYTES = 8 * 1024 * 1024
-_MOST_FILES = 2000
-_WIDTH = 100
+_PLAYBOOK = "playbooks/diagnose.yml"
+# What the playbook leaves in the directory of its run.
+ANSWER = "diagnosis.json"
 
 
-class UnreadableLogs(ValueError):
-    """There is nothing to read, or too much of it."""
+class Refused(ValueError):
+    """It cannot be done as it was asked for."""
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the cause that the logs show; 0 shows none, 1 shows one, 2 is refused."""
-    parser = argparse.ArgumentParser(
-        prog="vllm-ansible diagnose",
-        description="Name the first cause of a failure from logs alone, of any deployment of vLLM.",
-    )
-    parser.add_argument("--logs", nargs="+", required=True, metavar="PATH", type=Path)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    options = parser.parse_args(words)
+    """Print the first cause; 0 there is none, 1 there is one, 2 is refused."""
+    options = _parser().parse_args(words)
     try:
-        logs = read_logs(options.logs)
-    except UnreadableLogs as refusal:
+        if options.bundle and options.bundle.exists():
+            raise bundle.BundleExists(
+                f"expected a name for a new file, found a file at {options.bundle}"
+            )
+        return _of_logs(options) if options.logs else _of_cluster(options)
+    except (UnreadableLogs, bundle.BundleExists, Refused, OSError) as refusal:
         sys.stderr.write(f"vllm-ansible: {refusal}\n")
         return REFUSED
-    answer = explain(logs)
-    text = json.dumps(answer, indent=2) if options.json else page(answer)
-    sys.stdout.write(f"{text}\n")
+
+
+def _of_logs(options: argparse.Namespace) -> int:
+    if options.inventory or options.limit or options.variables:
+        raise Refused("expected --logs or an inventory, found both")
+    logs, evidence = read_logs(options.logs), read_evidence(options.logs)
+    answer = explain(logs, evidence)
+    directories = tuple(path for path in options.logs if path.is_dir())
+    _finish(options, logs, answer, evidence, directories)
     return FOUND if answer["found"] else NOTHING
 
 
-def read_logs(paths: Sequence[Path]) -> dict[str, str]:
-    """Return the text of each file, by its path below the directory that was named."""
-    files: dict[str, Path] = {}
-    for path in paths:
-        if path.is_dir():
-            inside = sorted(one for one in path.rglob("*") if one.is_file())
-            files.update({str(one.relative_to(path)): one for one in inside})
-        elif path.is_file():
-            files[path.name if path.name not in files else str(path)] = path
-        else:
-            raise UnreadableLogs(f"expected a file or directory of logs, found nothing at {path}")
-    if not files:
-        raise UnreadableLogs(f"expected logs, found no file below {paths[0]}")
-    if len(files) > _MOST_FILES:
-        raise UnreadableLogs(
-            f"expected at most {_MOST_FILES} logs, found {len(files)}: name a smaller directory"
-        )
-    return {name: _text(file) for name, file in files.items()}
+def _of_cluster(options: argparse.Namespace) -> int:
+    # Ansible's runner is nothing to logs alone.
+    from ..cli import look
+
+    directory, failed = look(_PLAYBOOK, options)
+    if directory is None or not (directory / ANSWER).is_file():
+        return REFUSED
+    answer = json.loads((directory / ANSWER).read_text(encoding="utf-8"))
+    kept = directory / "logs"
+    logs = read_logs([kept]) if kept.is_dir() and any(kept.iterdir()) else {}
+    _finish(options, logs, answer, of_directory(directory), (directory,))
+    return FOUND if failed else NOTHING
 
 
-def explain(logs: dict[str, str], evidence: Evidence | None = None) -> dict[str, Any]:
-    """Return the first cause, where it stands, and which other known failures the logs show."""
-    known_of = evidence or Evidence()
-    clocks = known_of.clocks_of(logs)
-    finding = first_failure(logs, clocks)
-    silent = None if finding else last_known(logs)
-    told = finding or silent
-    signature = told.signature if told else None
-    others = [one for one in known_failures(logs, clocks) if one.signature != signature]
-    answer = explained(told, logs, known_of.facts) if told else None
-    return {
-        "logs": len(logs),
-        "lines": sum(len(text.splitlines()) for text in logs.values()),
-        "silent": silent is not None,
-        "found": redact_text(shorten(told.line)) if told else "",
-        "where": told.where if told else "",
-        "signature": signature.id if signature else "",
-        "cause": answer.cause if answer else "",
-        "otherwise": answer.otherwise if answer else "",
-        "excluded": list(answer.excluded) if answer else [],
-        "fix": answer.fix if answer else "",
-        "threads": list(signature.refs) if signature else [],
-        "others": [_other(one) for one in others],
-    }
+def _finish(
+    options: argparse.Namespace,
+    logs: Mapping[str, str],
+    answer: Mapping[str, Any],
+    evidence: Evidence,
+    beside: tuple[Path, ...],
+) -> None:
+    """Print the answer, and write the archive where one is asked for."""
+    sys.stdout.write(f"{json.dumps(answer, indent=2) if options.json else page(answer)}\n")
+    if options.bundle:
+        names = bundle.write(options.bundle, logs, answer, evidence, beside)
+        told = f"{options.bundle}: {len(names)} files, redacted, for its owner alone"
+        sys.stderr.write(f"{told}; read it before it is handed on\n")
 
 
-def page(answer: dict[str, Any]) -> str:
-    """Return the answer as a person reads it."""
-    read = f"{answer['logs']} log(s), {answer['lines']} lines"
-    if not answer["found"]:
-        return f"No line of {read} says that something failed."
-    first = "The logs end, and no line says what failed" if answer["silent"] else "First failure"
-    rows = [("", f"{first}, in {read}:")]
-    rows += [("found", answer["found"]), ("where", answer["where"])]
-    if answer["cause"]:
-        rows.append(("cause", answer["cause"]))
-        rows += [("or", answer["otherwise"])] if answer["otherwise"] else []
-        rows += [("not", one) for one in answer["excluded"]]
-        rows.append(("fix", answer["fix"]))
-        rows += [("seen in", ", ".join(answer["threads"]))] if answer["threads"] else []
-    else:
-        rows += [("cause", "not known: no signature knows this line")]
-    text = [_row(*row) for row in rows]
-    if answer["others"]:
-        text.append("Also known, later or less likely:")
-        text += [_row("", f"{one['where']}: {one['cause']}") for one in answer["others"]]
-    return "\n".join(text)
-
-
-def _other(finding: Finding) -> dict[str, str]:
-    known = finding.signature
-    return {
-        "signature": known.id if known else "",
-        "cause": known.cause if known else "",
-        "where": finding.where,
-        "found": redact_text(shorten(finding.line)),
-    }
-
-
-def _row(name: str, words: str) -> str:
-    if not name and words.endswith(":"):
-        return words
-    return textwrap.fill(words, _WIDTH, initial_indent=f"  {name:<8}", subsequent_indent=" " * 10)
-
-
-def _text(file: Path) -> str:
-    try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as content:
-            head = content.read(2 * _HALF_BYTES + 1)
-            if len(head) <= 2 * _HALF_BYTES:
-                return head.decode(errors="replace")
-            tail = b""
-            while block := content.read(_HALF_BYTES):
-                tail = (tail + block)[-_HALF_BYTES:]
-    except (OSError, EOFError, gzip.BadGzipFile) as error:
-        raise UnreadableLogs(f"expected a readable log, found {error}") from error
-    return (head[:_HALF_BYTES] + b"\n" + tail).decode(errors="replace")
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="vllm-ansible diagnose",
+        description="Name the first cause of a failure: of a cluster, or from logs alone.",
+    )
+    parser.add_argument(
+        "--logs", nargs="+", metavar="PATH", type=Path, help="logs alone, of any deployment"
+    )
+    parser.add_argument("-i", "--inventory", help="path or name of an inventory")
+    parser.add_argument("--limit", help="only these hosts")
+    parser.add_argument(
+        *("-e", "--extra-vars"),
+        dest="variables",
+        action="append",
+        default=[],
+        metavar="VARS",
+        help="name=value, JSON or @file",
+    )
+    parser.add_argument("--checkout", help="where the playbooks are, if not around here")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--bundle", type=Path, metavar="FILE", help="write logs and evidence, redacted, to hand on"
+    )
+    return parser

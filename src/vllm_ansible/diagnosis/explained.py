@@ -12,6 +12,8 @@ from .hosts import host_of
 from .knowledge import Explanation, Told, explain
 from .match import Signature
 
+# Public threads in which others met the same; more are no help.
+_MOST_SEEN = 4
 NONE_REMAINS = "not known: the facts of the hosts exclude every cause that is known of this line"
 _NO_FIX = (
     "Compare the excluded causes with the hosts as they are now, and read the lines around this one"
@@ -56,11 +58,12 @@ def host_of_finding(finding: Finding, facts: Facts) -> str:
 
 def _answer(signature: Signature, told: Explanation) -> Explained:
     excluded = tuple(f"{one.cause}: {one.why}" for one in told.excluded)
+    seen = signature.refs[:_MOST_SEEN]
     if not told.causes:
-        return Explained(NONE_REMAINS, _NO_FIX, "", excluded, signature.refs)
+        return Explained(NONE_REMAINS, _NO_FIX, "", excluded, seen)
     first, *rest = told.causes
     cause = f"{first.cause}. {first.because}" if first.because else first.cause
-    return Explained(cause, first.fix, _otherwise(first, rest), excluded, signature.refs)
+    return Explained(cause, first.fix, _otherwise(first, rest), excluded, seen)
 
 
 def _otherwise(first: Told, rest: list[Told]) -> str:

@@ -94,6 +94,13 @@ def known_failures(
     return list(first.values())
 
 
+def in_order(logs: Mapping[str, str], clocks: Mapping[str, float] | None = None) -> list[Finding]:
+    """Return every line that says that something failed, in the order of time."""
+    candidates = _all_candidates(logs, clocks or {})
+    candidates.sort(key=lambda one: (one.seconds, one.order, one.finding.number))
+    return [one.finding for one in candidates]
+
+
 def last_known(logs: Mapping[str, str]) -> Finding | None:
     """Return the last known line of a log that only went silent, or None.
 

@@ -18,6 +18,8 @@ FIELDS = (
 # Where a program's own words lie in a result; msg first, for it is the most exact.
 _OUTPUT = ("msg", "found", "stderr", "module_stderr", "stdout", "module_stdout")
 _LONGEST_MESSAGE = 600
+# Public threads in which others met the same; more are no help.
+_MOST_SEEN = 4
 # What ansible-core says of a command before 2.21 and since, and puts before others' words.
 _EXIT_STATUS_ALONE = re.compile(
     r"(?:The command exited with a )?non-zero return code\.?", re.IGNORECASE
@@ -74,6 +76,8 @@ def failure(
         fields["found"] = reason[:_LONGEST_MESSAGE]
     signature = recognise("\n".join(str(result.get(name) or "") for name in _OUTPUT))
     if signature:
+        if not fields["cause"]:
+            fields["seen"] = ", ".join(signature.refs[:_MOST_SEEN]) or None
         fields["cause"] = fields["cause"] or signature.cause
         fields["fix"] = fields["fix"] or signature.fix
     command = fields.pop("command") or _words(result.get("cmd"))

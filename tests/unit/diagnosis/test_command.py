@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vllm_ansible.cli import main
-from vllm_ansible.diagnosis import command
+from vllm_ansible.diagnosis import command, reading
 
 FULL = "OSError: [Errno 28] No space left on device: '/models/x'\n"
 TAKEN = "ERROR 11-20 10:31:02 [x.py:1] OSError: [Errno 98] Address already in use\n"
@@ -66,10 +66,10 @@ def test_secrets_of_a_log_are_not_printed(
 def test_of_a_long_log_head_and_tail_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_HALF_BYTES", 100)
+    monkeypatch.setattr(reading, "_HALF_BYTES", 100)
     file = tmp_path / "a.log"
     file.write_text(f"first\n{'x' * 500}\nlast\n")
-    text = command.read_logs([file])["a.log"]
+    text = reading.read_logs([file])["a.log"]
     assert len(text) == 201
     assert (text[:5], text[-5:]) == ("first", "last\n")
 
@@ -78,3 +78,49 @@ def test_nothing_to_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["diagnose", "--logs", str(tmp_path / "no")]) == command.REFUSED
     assert main(["diagnose", "--logs", str(tmp_path)]) == command.REFUSED
     assert "found no file below" in capsys.readouterr().err
+
+
+def test_what_lies_beside_logs_is_evidence_and_no_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/gpu-1-chat-serve.log").write_text("RuntimeError: No CUDA GPUs are available")
+    (tmp_path / "report.html").write_text("OSError: [Errno 28] No space left on device")
+    values = {"facts": {"gpu-1": {"devices": 8}}}
+    told = {"event": "evidence", "gate": "preflight", "values": values, "found": FULL}
+    (tmp_path / "events.jsonl").write_text(json.dumps(told) + "\n")
+    assert main(["diagnose", "--json", "--logs", str(tmp_path)]) == command.FOUND
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["logs"] == 1
+    assert answer["cause"].startswith("The process sees none of the 8 GPUs of gpu-1")
+    assert "The driver of gpu-1 answers with 8 devices (preflight)" in answer["excluded"][0]
+
+
+def test_the_page_has_the_lines_of_all_hosts_in_order_and_what_is_excluded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = "ERROR 11-20 10:01:20 [x.py:1] RuntimeError: No CUDA GPUs are available\n"
+    (tmp_path / "gpu-2.log").write_text(one)
+    (tmp_path / "gpu-1.log").write_text("ERROR 11-20 10:00:40 [x.py:1] ValueError: after it\n")
+    facts = {"gpu-2": {"devices": {"value": 8, "source": "preflight"}}}
+    document = {"facts": facts, "clocks": {"gpu-1": 0.0, "gpu-2": 90.0}}
+    (tmp_path / "facts.json").write_text(json.dumps(document))
+    assert main(["diagnose", "--logs", str(tmp_path)]) == command.FOUND
+    page = capsys.readouterr().out
+    assert "found   RuntimeError: No CUDA GPUs are available" in page
+    assert "Excluded:\n          The driver of this host shows no device" in page
+    lines = page.partition("The lines, in the order of time:\n")[2].splitlines()
+    assert lines[0].strip() == "11-20 09:59:50 gpu-2: RuntimeError: No CUDA GPUs are available"
+    assert lines[1].strip() == "11-20 10:00:40 gpu-1: ValueError: after it"
+
+
+def test_logs_and_an_inventory_are_refused_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", "--logs", str(tmp_path), "-i", "lab"]) == command.REFUSED
+    assert "found both" in capsys.readouterr().err
+
+
+def test_an_unknown_inventory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "-i", "/nowhere/at/all"]) == command.REFUSED
+    assert "/nowhere/at/all" in capsys.readouterr().err

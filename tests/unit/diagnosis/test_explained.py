@@ -315,3 +315,8 @@ def test_a_host_without_accelerators_has_no_facts_of_devices() -> None:
 
 def test_a_finding_of_no_known_line_is_not_explained() -> None:
     assert explained(Finding("a", "x", 1, None), {}, {}) is None
+
+
+def test_the_threads_of_others_are_shown() -> None:
+    result = told({"log": "RuntimeError: Could not find nvcc"})
+    assert result["seen"] == "Gym#1405, vllm#21960, flashinfer#1919"

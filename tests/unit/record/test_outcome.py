@@ -36,3 +36,10 @@ def test_the_items_that_failed_speak_for_their_loop(items: list[dict[str, Any]])
 def test_what_a_command_said_last_says_more_than_its_exit_status(words: str) -> None:
     (found,) = failures({"msg": words, "rc": 2, "stderr": "ls: no such file\n", "stdout": ""})
     assert found.msg == "ls: no such file (exit status 2)"
+
+
+def test_a_known_failure_is_shown_with_the_threads_of_others() -> None:
+    (found,) = failures({"msg": "RuntimeError: Could not find nvcc", "failed": True})
+    assert found.seen == "Gym#1405, vllm#21960, flashinfer#1919"
+    (own,) = failures({"msg": "RuntimeError: Could not find nvcc", "cause": "mine", "failed": True})
+    assert own.seen is None
