@@ -102,6 +102,7 @@ def converge(
     look_seconds: float = 5.0,
     spent: Callable[[], str] = lambda: "",
     unjudged: Callable[[Machine], bool] = lambda _: False,
+    equip: Callable[[Sequence[Machine]], None] = lambda _: None,
 ) -> Outcome:
     """Launch, wait and replace until every slot has a machine that is up, or a limit is met.
 
@@ -109,7 +110,7 @@ def converge(
     slot may turn out bad: a region that hands out nothing but broken machines is not asked forever.
     `spent` says why no more may be spent, in time or in money; nothing while more may be.
     `unjudged` tells a machine that serves nobody yet, as one that this run launches does not: no
-    other is ended for how it is listed.
+    other is ended for how it is listed. `equip` gives listed machines what they lack to be up.
     """
     done = Outcome()
     lost: dict[int, int] = {}
@@ -120,6 +121,8 @@ def converge(
     down: dict[str, float] = {}
     while True:
         machines = fleet.machines()
+        if not spent():
+            equip(machines)
         pending = fleet.pending
         if pending:
             launches.add(pending.launch)

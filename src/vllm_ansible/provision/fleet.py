@@ -57,6 +57,8 @@ class Machine:
     owner: str = ""
     # Of the controller's state/ that launched it; a machine of before that has none.
     state: str = ""
+    # When the provider ends it, in seconds since the epoch; 0 where it never does.
+    ends_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
