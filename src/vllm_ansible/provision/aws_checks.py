@@ -225,7 +225,7 @@ def _nowhere(wanted: Settings) -> Problem:
 
 def _wrong(variable: str, found: str, expected: str, fix: str = "") -> Problem:
     return Problem(
-        f"{variable} is {found}, which AWS does not take",
+        f"{variable} is {found}, which cannot be used",
         expected,
         found,
         variable,

@@ -37,6 +37,8 @@ ORDINARY = frozenset(
         "Server.SpotInstanceTermination",
     }
 )
+# What is said of a machine that AWS ended by itself.
+LOST = {"Server.SpotInstanceTermination": "taken back by AWS, as spot machines are"}
 # What of a machine is kept between commands: nothing of it is secret.
 KEPT = (
     *("id", "type", "zone", "status", "address", "public_address", "index", "tags", "launched"),
@@ -117,6 +119,7 @@ def machine(listed: Mapping[str, Any], public: bool, prices: Mapping[str, int]) 
         owner=own.get(OWNER, ""),
         state=own.get(STATE, ""),
         ends_at=float(listed.get("ends_at") or 0.0),
+        lost=LOST.get(listed["why"], ""),
     )
 
 

@@ -72,6 +72,12 @@ def told(
     parts += idle_price(serving, outcome.cents_per_hour, idle)
     parts += outcome.surroundings
     parts += [f"slot {one.slot} replaced: {why}" for one, why in outcome.ended]
+    refilled = {*outcome.launched, *(slot for slot, _ in outcome.taken)}
+    parts += [
+        f"the machine that slot {one.slot} had was {one.lost}"
+        for one in outcome.gone
+        if one.slot in refilled
+    ]
     parts += [f"slot {slot} taken by the spare of slot {old}" for slot, old in outcome.taken]
     if lacking := wish.count + wish.spares - len(outcome.machines):
         parts.append(f"no capacity for {lacking} of {wish.spares} spares")

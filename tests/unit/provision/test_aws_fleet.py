@@ -228,7 +228,12 @@ def test_spot_machines_that_are_taken_back_are_seen_before_they_end(aws: AwsWorl
     assert {each.id: each.status for each in aws.fleet().machines()}[one.id] == "preempted"
     aws.now += 121
     assert {each.id: each.status for each in aws.fleet().machines()}[one.id] == "terminated"
-    assert len(aws.converge().machines) == 2
+    done = aws.converge()
+    assert len(done.machines) == 2
+    summary = told(provider("aws"), done, Wish(2), None)["evidence"]["summary"]
+    assert summary.endswith(
+        "the machine that slot 0 had was taken back by AWS, as spot machines are"
+    )
 
 
 def test_a_type_whose_first_card_has_no_fabric_gets_it_on_the_others(aws: AwsWorld) -> None:
