@@ -148,6 +148,7 @@ class ActionModule(ActionBase):
                     line.show,
                     spent=stopped,
                     unjudged=cluster.unjudged,
+                    equip=cluster.equip,
                 )
             )
             cluster.machines()

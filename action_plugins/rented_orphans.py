@@ -14,9 +14,9 @@ from ansible.plugins.action import ActionBase
 
 from vllm_ansible.inventory.play_variables import plain
 from vllm_ansible.planner.problem import PlanError, Problem, as_result
-from vllm_ansible.provision.orphans import unknown
+from vllm_ansible.provision.orphans import counted, unknown
+from vllm_ansible.provision.price import dollars
 from vllm_ansible.provision.provider import provider
-from vllm_ansible.provision.words import dollars
 
 STATE = Path(__file__).resolve().parents[1] / "state"
 
@@ -54,8 +54,8 @@ class ActionModule(ActionBase):
         cents = sum(one.cents_per_hour for one in found if one.id not in gone)
         word = "would be ended: " if self._task.check_mode else "ended: "
         lines = [f"{word if one.id in gone else ''}{one.line()}" for one in found]
-        left = len(found) - len(gone)
-        total = f"{left} instances that this cluster does not claim, {dollars(cents)}"
+        left = [one for one in found if one.id not in gone]
+        total = f"{counted(left)} that this cluster does not claim, {dollars(cents)}"
         return {
             **result,
             "changed": bool(gone),

@@ -25,7 +25,11 @@ INVENTORIES = sorted(path.name for path in (ROOT / "inventories").iterdir() if p
 # What a person has to put in: a checksum, and what `make lab` writes.
 GIVEN = {"enflame": ["-e", f"engine_image_sha256={'0' * 64}"]}
 LAB = {"all": {"children": {"gpu": {"hosts": {f"lab{one}": None for one in (1, 2, 3)}}}}}
-UNASKED = {"lambda": "Lambda was not asked", "slurm": "Slurm was not asked"}
+UNASKED = {
+    "aws": "AWS was not asked",
+    "lambda": "Lambda was not asked",
+    "slurm": "Slurm was not asked",
+}
 
 
 def shipped(directory: Path, name: str) -> Path:
@@ -101,7 +105,9 @@ def test_no_two_of_them_share_the_state_of_one_name() -> None:
     assert len(set(names)) == len(names), names
 
 
-@pytest.mark.parametrize(("name", "which"), [("lambda", "rented"), ("slurm", "allocated")])
+@pytest.mark.parametrize(
+    ("name", "which"), [("aws", "rented"), ("lambda", "rented"), ("slurm", "allocated")]
+)
 def test_the_default_model_is_not_served_on_machines_that_cost(
     tmp_path: Path, name: str, which: str
 ) -> None:

@@ -24,6 +24,7 @@ from .fleet import GONE, Machine, is_settled
 from .ledger import FILE, Ledger
 from .listing import Listing
 from .orphans import Orphan
+from .price import dollars
 from .provider import Settings
 from .watcher import FILE as METER
 
@@ -83,6 +84,9 @@ class Cluster(ABC):
     @abstractmethod
     def fleet(self) -> Fleet:
         """Return the machines as they are launched, moved and ended."""
+
+    def equip(self, machines: Sequence[Machine]) -> None:  # noqa: B027  most need nothing
+        """Give machines what they can be given only once they exist."""
 
     @abstractmethod
     def orphans(self) -> list[Orphan]:
@@ -227,7 +231,7 @@ class Cluster(ABC):
         if not others:
             return
         name, whose = self._wanted.cluster, ", ".join(sorted({one.owner for one in others}))
-        found = [f"{one.id} ({one.owner}, ${one.cents_per_hour / 100:.2f}/h)" for one in others]
+        found = [f"{one.id} ({one.owner}, {dollars(one.cents_per_hour)})" for one in others]
         raise PlanError(
             Problem(
                 f"the machines of cluster {name} were rented by {whose}",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from .fleet import (
+    GONE,
     READY,
     Complete,
     End,
@@ -69,6 +70,8 @@ class Outcome:
     surroundings: list[str] = field(default_factory=list)
     # Slots that a spare has taken, each with the slot that it had.
     taken: list[tuple[int, int]] = field(default_factory=list)
+    # Machines that the provider ended by itself, as listed when this began.
+    gone: list[Machine] = field(default_factory=list)
     # Machines that are not up and may serve, for which it stopped.
     spared: list[Machine] = field(default_factory=list)
     # Why it stopped before every slot had its machine; empty when all have.
@@ -80,6 +83,7 @@ class Outcome:
         self.launched += later.launched
         self.ended += later.ended
         self.taken += later.taken
+        self.gone = self.gone or later.gone
         self.machines, self.surplus = later.machines, later.surplus
         self.spared = later.spared
         self.stopped, self.cents_per_hour = later.stopped, later.cents_per_hour
@@ -102,6 +106,7 @@ def converge(
     look_seconds: float = 5.0,
     spent: Callable[[], str] = lambda: "",
     unjudged: Callable[[Machine], bool] = lambda _: False,
+    equip: Callable[[Sequence[Machine]], None] = lambda _: None,
 ) -> Outcome:
     """Launch, wait and replace until every slot has a machine that is up, or a limit is met.
 
@@ -109,7 +114,7 @@ def converge(
     slot may turn out bad: a region that hands out nothing but broken machines is not asked forever.
     `spent` says why no more may be spent, in time or in money; nothing while more may be.
     `unjudged` tells a machine that serves nobody yet, as one that this run launches does not: no
-    other is ended for how it is listed.
+    other is ended for how it is listed. `equip` gives listed machines what they lack to be up.
     """
     done = Outcome()
     lost: dict[int, int] = {}
@@ -120,6 +125,10 @@ def converge(
     down: dict[str, float] = {}
     while True:
         machines = fleet.machines()
+        if not seen:
+            done.gone = [one for one in machines if one.status in GONE and one.lost]
+        if not spent():
+            equip(machines)
         pending = fleet.pending
         if pending:
             launches.add(pending.launch)

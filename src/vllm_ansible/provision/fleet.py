@@ -57,6 +57,10 @@ class Machine:
     owner: str = ""
     # Of the controller's state/ that launched it; a machine of before that has none.
     state: str = ""
+    # When the provider ends it, in seconds since the epoch; 0 where it never does.
+    ends_at: float = 0.0
+    # Why the provider ended it by itself, such as "taken back by AWS"; empty where it did not.
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .price import dollars
+
+INSTANCE = "instance"
+
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """One instance: its price in US cents an hour, its age in hours where a tag tells it."""
+    """One instance: its price in US cents an hour, its age in hours where a tag tells it.
+
+    `kind` says what it is where it is no instance, such as a volume that one has left.
+    """
 
     id: str
     name: str
@@ -20,19 +27,25 @@ class Orphan:
     owner: str = ""
     hours: float | None = None
     why: str = ""
+    kind: str = INSTANCE
 
     def line(self) -> str:
         """Return the instance as one line for people."""
-        age = "" if self.hours is None else f", {self.hours:.1f} h, ${self.spent:.2f} so far"
-        price = f"${self.cents_per_hour / 100:.2f}/h"
-        return (
-            f"{self.id} {self.name or '-'}: {self.why}; {self.type} in {self.region}, {price}{age}"
-        )
+        age = "" if self.hours is None else f", {self.hours:.1f} h"
+        spent = f", ${self.spent:.2f} so far" if age and self.cents_per_hour else ""
+        place = f"{self.type} in {self.region}, {dollars(self.cents_per_hour)}"
+        return f"{self.id} {self.name or '-'}: {self.why}; {place}{age}{spent}"
 
     @property
     def spent(self) -> float:
         """US dollars since its launch."""
         return self.cents_per_hour / 100 * (self.hours or 0.0)
+
+
+def counted(found: Sequence[Orphan]) -> str:
+    """Return how many there are, of instances or of what else there is among them."""
+    things = all(one.kind == INSTANCE for one in found)
+    return f"{len(found)} {'instances' if things else 'instances and other resources'}"
 
 
 def unknown(wanted: Sequence[str], found: Sequence[Orphan]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from .cluster import Cluster
 
-MODULES = {"lambda": "lambda_provider"}
+MODULES = {"aws": "aws_provider", "lambda": "lambda_provider"}
 
 
 class Settings(Protocol):

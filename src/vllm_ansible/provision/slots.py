@@ -89,4 +89,6 @@ def _host(
                 "launched_here": launched_here(machine),
             },
         }
+        if machine.ends_at:
+            variables["provision_machine"]["ends_at"] = machine.ends_at
     return Host(f"{settings.cluster}-{slot}", role, variables)

@@ -21,6 +21,7 @@ from typing import Any
 
 from . import files
 from .fleet import GONE, Machine, cents_per_hour
+from .price import dollars
 from .provider import Settings
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -135,7 +136,7 @@ def unwatched(file: Path, machines: Sequence[Machine], cloud: str) -> str:
         return ""
     owners = ", ".join(sorted({one.owner or "somebody" for one in living}))
     return (
-        f"{len(living)} machines at ${cents_per_hour(living) / 100:.2f}/h, rented by {owners}; "
+        f"{len(living)} machines at {dollars(cents_per_hour(living))}, rented by {owners}; "
         f"nobody watches from here; if they are yours, set {cloud}_owner to that, which has the "
         "next command watch them, or run playbooks/teardown.yml with it, which ends them"
     )
@@ -155,7 +156,7 @@ def revive(
         return ""
     seen = _last_look(file)
     since = f"since {time.strftime('%Y-%m-%d %H:%M', time.localtime(seen))}" if seen else "so far"
-    price = f"{len(living)} machines at ${cents_per_hour(living) / 100:.2f}/h"
+    price = f"{len(living)} machines at {dollars(cents_per_hour(living))}"
     told = f"nobody has watched max_hours and max_cost of {wanted.cluster} {since}: {price}"
     try:
         watch(file, variables, wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,12 +11,8 @@ from .convergence import Outcome, too_dear
 from .ending import Ended
 from .fleet import ENDED, GONE, READY, Launch, Machine, Offer, Step, TooDear, Wait, Wish
 from .ledger import HOUR
+from .price import dollars
 from .provider import Provider
-
-
-def dollars(cents: int) -> str:
-    """Return a price of an hour."""
-    return f"${cents / 100:.2f}/h"
 
 
 def listed(machines: Sequence[Machine]) -> list[dict[str, Any]]:
@@ -75,6 +72,12 @@ def told(
     parts += idle_price(serving, outcome.cents_per_hour, idle)
     parts += outcome.surroundings
     parts += [f"slot {one.slot} replaced: {why}" for one, why in outcome.ended]
+    refilled = {*outcome.launched, *(slot for slot, _ in outcome.taken)}
+    parts += [
+        f"the machine that slot {one.slot} had was {one.lost}"
+        for one in outcome.gone
+        if one.slot in refilled
+    ]
     parts += [f"slot {slot} taken by the spare of slot {old}" for slot, old in outcome.taken]
     if lacking := wish.count + wish.spares - len(outcome.machines):
         parts.append(f"no capacity for {lacking} of {wish.spares} spares")
@@ -82,6 +85,9 @@ def told(
         parts.append(_surplus(outcome))
     if watched:
         parts.append(f"the limits are watched from this machine: {watched[0].lower()}{watched[1:]}")
+    if ends_at := min((one.ends_at for one in outcome.machines if one.ends_at), default=0.0):
+        at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(ends_at))
+        parts.append(f"{cloud.title} ends them from {at} on")
     if seconds_left is not None:
         parts.append(f"ended in {seconds_left / HOUR:.1f} h at the latest")
     values = {"machines": result["machines"], "cents_per_hour": outcome.cents_per_hour}

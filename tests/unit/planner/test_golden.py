@@ -63,6 +63,7 @@ TWO = {"model": "org/r1", "name": "r1"}
 SITES = {
     "local": Site(1, 1, inventory="local"),
     "lab": Site(3, 2, inventory="lab"),
+    "aws": Site(2, 8, "nvidia", "H100-80", "aws"),
     "lambda": Site(16, 1, "nvidia", "GH200", "lambda"),
     "slurm": Site(4, 4, "nvidia", "H100-80", "slurm"),
     "enflame": Site(4, 8, "enflame", "S60", "enflame", image=IMAGE, published=False),

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.emulators import ec2, ec2_account
 from tests.emulators.lambda_account import Account
 from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
 
+from .aws_rental import AwsSite, AwsTasks
+from .aws_world import B300, P5, SMALL, A, AwsWorld, B, environment
 from .rental import KEY, Site
 from .world import EAST, GH200, H100, WEST, World
 
@@ -45,3 +50,31 @@ def site(tmp_path: Path, play: Any) -> Iterator[Site]:
     with Cloud(account, KEY, request_seconds=0, launch_seconds=0) as cloud:
         yield Site(tmp_path, cloud, play)
         assert cloud.misfits == []
+
+
+@pytest.fixture
+def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
+    made: list[AwsWorld] = []
+    room = {(kind, zone): 4 for kind in (P5, B300, SMALL) for zone in (A, B)}
+    account = ec2_account.Account(room, now=lambda: made[0].now)
+    with ec2.Ec2(account) as cloud:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            monkeypatch.delenv(name)
+        for name, value in environment(cloud).items():
+            monkeypatch.setenv(name, value)
+        made.append(AwsWorld(cloud, tmp_path))
+        yield made[0]
+
+
+@pytest.fixture
+def aws_tasks(tmp_path: Path, aws: AwsWorld, play: Any) -> AwsTasks:
+    # Real processes wait in real time.
+    aws.cloud.account.now = time.time
+    return AwsTasks(tmp_path, aws.cloud, play)
+
+
+@pytest.fixture
+def aws_site(tmp_path: Path, aws: AwsWorld) -> AwsSite:
+    place = tmp_path / "clone"
+    place.mkdir()
+    return AwsSite(place, aws.cloud)

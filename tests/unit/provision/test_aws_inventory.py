@@ -1,0 +1,56 @@
+"""`ansible-inventory` with the plugin of AWS, against the emulated EC2."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .aws_rental import AwsSite
+from .aws_world import P5, SECRET, A, AwsWorld
+
+
+def hosts(site: AwsSite) -> dict[str, Any]:
+    done = site.run("ansible-inventory", "--list")
+    assert done.returncode == 0, done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    # What comes from outside is marked, so that it is never evaluated as a template.
+    found: dict[str, Any] = json.loads(
+        done.stdout, object_hook=lambda one: one.get("__ansible_unsafe", one)
+    )
+    variables: dict[str, Any] = found["_meta"]["hostvars"]
+    return variables
+
+
+def test_every_slot_is_a_host_before_and_after_it_has_a_machine(
+    aws_site: AwsSite, aws: AwsWorld
+) -> None:
+    aws_site.variables |= {"spare_count": 1, "aws_public_address": True}
+    found = hosts(aws_site)
+    assert sorted(found) == ["r1-0", "r1-1", "r1-2"]
+    first = found["r1-0"]
+    assert first["ansible_host"] == "no-machine-yet.invalid" and first["ansible_user"] == "ubuntu"
+    assert (first["accelerator_count"], first["accelerator_model"]) == (8, "H100")
+    assert aws.cloud.writes == []
+    aws.settings["public_address"] = True
+    aws.converge()
+    # What was listed is kept for a minute.
+    (aws_site.directory / "state/r1/aws-instances.json").unlink()
+    found = hosts(aws_site)
+    assert [found[name]["ansible_host"] for name in sorted(found)] == [
+        "203.0.113.1",
+        "203.0.113.2",
+        "no-machine-yet.invalid",
+    ]
+    machine = found["r1-1"]["provision_machine"]
+    assert (machine["type"], machine["region"], machine["status"]) == (P5, A, "active")
+
+
+def test_what_is_wrong_is_said_and_nothing_else(aws_site: AwsSite) -> None:
+    aws_site.variables |= {"aws_zones": ["us-east-1a"], "max_cost": 5, "aws_usd_per_hour": {}}
+    done = aws_site.run("ansible-inventory", "--list")
+    assert done.returncode != 0
+    said = " ".join(done.stderr.split())
+    assert "aws_zones is 'us-east-1a'" in said and "a zone of us-east-2" in said
+    assert f"max_cost is set, and nobody knows what {P5} costs" in said
+    # Not a line of any other plugin, nor of Ansible's own.
+    assert all(line.startswith((" inventory  ", "   ")) for line in done.stderr.splitlines())

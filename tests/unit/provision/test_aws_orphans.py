@@ -1,0 +1,70 @@
+"""What a region holds that no cluster needs, and how it is removed."""
+
+from __future__ import annotations
+
+from vllm_ansible.provision.aws_orphans import end_orphans, orphans
+from vllm_ansible.provision.fleet import GONE
+from vllm_ansible.provision.orphans import counted
+
+from .aws_world import P5, A, AwsWorld
+
+
+def test_a_cluster_that_is_whole_leaves_nothing_to_list(aws: AwsWorld) -> None:
+    aws.settings["public_address"] = True
+    aws.converge()
+    assert orphans(aws.api, aws.wanted(), lambda: aws.now) == []
+
+
+def test_machines_of_others_are_listed_with_owner_age_and_price(aws: AwsWorld) -> None:
+    aws.settings["prices"] = {P5: 5000}
+    first, second = aws.converge().machines
+    one, other = (aws.cloud.account.machines[each.id] for each in (first, second))
+    one["Tags"] = []
+    tags = {tag["Key"]: tag for tag in other["Tags"]}
+    tags["vllm-ansible:cluster"]["Value"] = "r2"
+    aws.now += 7200
+    found = orphans(aws.api, aws.wanted(), lambda: aws.now)
+    lines = {each.id: each.line() for each in found if each.kind == "instance"}
+    assert "not rented by vllm-ansible" in lines[first.id]
+    assert (
+        f"of cluster r2, rented by ann@here; {P5} in {A}, $50.00/h, 2.0 h, $100.00 so far"
+        in (lines[second.id])
+    )
+
+
+def test_what_a_cluster_without_machines_has_left_is_listed_and_removed_by_id(
+    aws: AwsWorld,
+) -> None:
+    aws.settings["public_address"] = True
+    machines = aws.converge().machines
+    volume = next(iter(aws.cloud.account.volumes.values()))
+    aws.fleet().end(machines)
+    # A volume that outlived its machine, as after a change in the console.
+    volume |= {"State": "available", "Attachments": []}
+    aws.cloud.account.volumes[volume["VolumeId"]] = volume
+    assert {one.status for one in aws.fleet().machines()} <= GONE
+    found = orphans(aws.api, aws.wanted(), lambda: aws.now)
+    assert sorted(one.kind for one in found) == [
+        "elastic address",
+        "elastic address",
+        "key pair",
+        "placement group",
+        "security group",
+        "volume",
+    ]
+    assert all("of this cluster, which has no machine" in one.line() for one in found)
+    assert "price unknown" in found[0].line()
+    assert counted(found) == "6 instances and other resources"
+    ids = [one.id for one in found]
+    assert end_orphans(aws.api, ids) == set(ids)
+    assert orphans(aws.api, aws.wanted(), lambda: aws.now) == []
+    assert aws.cloud.account.volumes == {} and aws.cloud.account.network.addresses == {}
+
+
+def test_a_second_machine_of_a_slot_is_ended_by_its_id(aws: AwsWorld) -> None:
+    first, second = aws.converge().machines
+    aws.fleet().move(second, first.slot)
+    (double,) = orphans(aws.api, aws.wanted(), lambda: aws.now)
+    assert "whose slot 0 has a machine already" in double.line()
+    end_orphans(aws.api, [double.id])
+    assert len(aws.cloud.account.paid_for) == 1
