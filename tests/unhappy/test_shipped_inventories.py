@@ -25,7 +25,11 @@ INVENTORIES = sorted(path.name for path in (ROOT / "inventories").iterdir() if p
 # What a person has to put in: a checksum, and what `make lab` writes.
 GIVEN = {"enflame": ["-e", f"engine_image_sha256={'0' * 64}"]}
 LAB = {"all": {"children": {"gpu": {"hosts": {f"lab{one}": None for one in (1, 2, 3)}}}}}
-UNASKED = {"lambda": "Lambda was not asked", "slurm": "Slurm was not asked"}
+UNASKED = {
+    "lambda": "Lambda was not asked",
+    "runpod": "RunPod was not asked",
+    "slurm": "Slurm was not asked",
+}
 
 
 def shipped(directory: Path, name: str) -> Path:
@@ -41,7 +45,8 @@ def shipped(directory: Path, name: str) -> Path:
             if key.endswith("_file") and value.startswith("~/"):
                 secret = directory / value.removeprefix("~/")
                 secret.parent.mkdir(parents=True, exist_ok=True)
-                secret.write_text("a-stand-in\n")
+                public = "public_key" in key
+                secret.write_text("ssh-ed25519 AAAA stand-in\n" if public else "a-stand-in\n")
                 secret.chmod(0o600)
     return place
 
@@ -101,7 +106,9 @@ def test_no_two_of_them_share_the_state_of_one_name() -> None:
     assert len(set(names)) == len(names), names
 
 
-@pytest.mark.parametrize(("name", "which"), [("lambda", "rented"), ("slurm", "allocated")])
+@pytest.mark.parametrize(
+    ("name", "which"), [("lambda", "rented"), ("runpod", "rented"), ("slurm", "allocated")]
+)
 def test_the_default_model_is_not_served_on_machines_that_cost(
     tmp_path: Path, name: str, which: str
 ) -> None:

@@ -12,7 +12,12 @@ from vllm_ansible.inventory.play_variables import gpu_hosts
 from vllm_ansible.planner.problem import Problem
 
 FILE = "inventory.json"
-GIVERS = {"": "hosts of its own", "lambda": "machines at Lambda", "slurm": "nodes of Slurm"}
+GIVERS = {
+    "": "hosts of its own",
+    "lambda": "machines at Lambda",
+    "runpod": "pods at RunPod",
+    "slurm": "nodes of Slurm",
+}
 
 
 def description(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,11 @@ import pytest
 from tests.emulators.lambda_account import Account
 from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
+from tests.emulators.runpod_account import Account as RunpodAccount
+from tests.emulators.runpod_cloud import Cloud as RunpodCloud
+from tests.emulators.runpod_parts import Gpu
 
+from . import runpod_world
 from .rental import KEY, Site
 from .world import EAST, GH200, H100, WEST, World
 
@@ -44,4 +48,23 @@ def site(tmp_path: Path, play: Any) -> Iterator[Site]:
     account.add_ssh_key("mine", "ssh-ed25519 A")
     with Cloud(account, KEY, request_seconds=0, launch_seconds=0) as cloud:
         yield Site(tmp_path, cloud, play)
+        assert cloud.misfits == []
+
+
+@pytest.fixture
+def runpod(tmp_path: Path) -> Iterator[runpod_world.World]:
+    kansas, texas = runpod_world.KANSAS, runpod_world.TEXAS
+    types = [
+        Gpu("NVIDIA H200", 3.5, {kansas: 16, texas: 64}),
+        Gpu("NVIDIA H100 80GB HBM3", 2.5, {kansas: 64}, memory=80),
+    ]
+    made: list[runpod_world.World] = []
+    centers: dict[str, list[str]] = {kansas: ["STANDARD"], texas: []}
+    account = RunpodAccount(types, centers, now=lambda: made[0].now)
+    with RunpodCloud(account, "secret") as cloud:
+        made.append(runpod_world.World(cloud, tmp_path, 1_790_000_000.0))
+        account.faults.boot_seconds = 100
+        account.faults.ssh_seconds = 10
+        account.faults.overlay_seconds = 30
+        yield made[0]
         assert cloud.misfits == []
