@@ -34,6 +34,8 @@ class Account:
         self.volumes: dict[str, dict[str, Any]] = {}
         # US dollars a day, by volume.
         self.bills: dict[str, float] = {}
+        # Where all pods answer, each at its own port; empty for addresses of nobody (RFC 5737).
+        self.host = ""
         self._now = now
         self._count = 0
 
@@ -243,19 +245,9 @@ class Account:
     ) -> Pod:
         self._count += 1
         identity, now = f"pod{secrets.token_hex(5)}", self._now()
-        pod = Pod(
-            identity,
-            name,
-            now,
-            now,
-            place,
-            self.types[kind],
-            count,
-            wanted,
-            self._count,
-            cluster,
-            rank,
-        )
+        host = self.host or f"198.51.100.{self._count}"
+        gpu = self.types[kind]
+        pod = Pod(identity, name, now, now, place, gpu, count, wanted, host, cluster, rank)
         pod.port += self._count
         self.pods[identity] = pod
         return pod

@@ -106,7 +106,7 @@ class Pod:
     gpu: Gpu
     count: int
     wanted: dict[str, Any]
-    number: int
+    host: str
     cluster: str = ""
     rank: int = 0
     port: int = 22001
@@ -125,8 +125,7 @@ class Pod:
         if status == "RUNNING" and self.rank in faults.broken:
             status = "ERROR"
         runs = status == "RUNNING"
-        address = f"198.51.100.{self.number}"
-        direct = {"host": address, "port": self.port, "username": "root", "command": "ssh"}
+        direct = {"host": self.host, "port": self.port, "username": "root", "command": "ssh"}
         reached = runs and up >= faults.ssh_seconds and "22/tcp" in self.wanted.get("ports", ())
         found = {
             "id": self.id,

@@ -181,9 +181,10 @@ class RunpodFleet(RentedFleet):
         if not limit or others + cheapest <= limit:
             return
         beside = f", and pods that run on the account cost ${others:.2f}/h" if others else ""
+        over = "beyond the account's spend limit"
         raise PlanError(
             Problem(
-                f"{count} pods would cost ${cheapest:.2f}/h{beside}: beyond the account's limit",
+                f"{count} pods would cost ${cheapest:.2f}/h{beside}: {over}",
                 expected=f"at most ${limit:.2f}/h in all; RunPod refuses more as if it had no room",
                 found=f"${others + cheapest:.2f}/h",
                 where="runpod_spend_limit",

@@ -178,7 +178,9 @@ def test_a_spend_limit_that_is_known_stops_before_anything_is_launched(world: Wo
     with pytest.raises(PlanError) as refused:
         world.converge(types=(H200,), spend_limit=50)
     (problem,) = refused.value.problems
-    assert problem.message.startswith("2 pods would cost $56.00/h: beyond the account's limit")
+    assert problem.message.startswith(
+        "2 pods would cost $56.00/h: beyond the account's spend limit"
+    )
     assert "as if it had no room" in problem.expected and problem.where == "runpod_spend_limit"
     # What others run on the account counts, and what this cluster has does not.
     world.converge("other", types=(H200,), spend_limit=80)

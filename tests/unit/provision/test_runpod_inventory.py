@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.emulators.runpod_cloud import Cloud
+from tests.emulators.runpod_cloud import Cloud as Emulator
+from vllm_ansible.provision.cluster import Cluster
 from vllm_ansible.provision.host_keys import HostKeys
 from vllm_ansible.provision.provider import provider
 
@@ -28,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 class Site:
     """A clone by links, with state/ and runs/ of its own, and an inventory of a few lines."""
 
-    def __init__(self, directory: Path, cloud: Cloud) -> None:
+    def __init__(self, directory: Path, cloud: Emulator) -> None:
         self.directory, self.cloud = directory, cloud
         for path in ROOT.iterdir():
             if path.name in ("action_plugins", "inventory_plugins"):
@@ -56,6 +57,17 @@ class Site:
             timeout=300,
             check=False,
         )
+
+    def rent(self) -> Cluster:
+        """Rent what the inventory asks for, as the stage provision does."""
+        cloud = provider("runpod")
+        cluster = cloud.cluster(cloud.settings(self.variables, "here"), self.directory / "state")
+        cluster.keep_state()
+        fleet = cluster.fleet()
+        fleet.launch([0, 1], fleet.offers()[0])
+        assert len(cluster.machines()) == 2
+        fleet.forget()
+        return cluster
 
     def listed(self) -> dict[str, Any]:
         done = self.run("ansible-inventory", "--list", "-vvv")
@@ -86,10 +98,7 @@ def test_every_slot_is_a_host_and_follows_its_pod(site: Site) -> None:
     assert host["data_plane_interface"] == "ens1"
     assert site.cloud.writes == []
     # Rented, as provision does it; then RunPod publishes the same pods at other ports.
-    cloud = provider("runpod")
-    cluster = cloud.cluster(cloud.settings(site.variables, "here"), site.directory / "state")
-    fleet = cluster.fleet()
-    fleet.launch([0, 1], fleet.offers()[0])
+    cluster = site.rent()
     keys = HostKeys(cluster.known_hosts, scan=lambda _: ["ssh-ed25519 AAAA"])
     keys.learn({one.shown_by: one.door for one in cluster.machines()}, 0)
     site.cloud.account.move_ports()
@@ -112,3 +121,20 @@ def test_a_check_of_the_site_tells_the_price_writes_nothing_and_shows_no_key(sit
     written = [path for path in site.directory.rglob("*") if path.is_file() and path.name != "key"]
     own = [path for path in written if not path.resolve().is_relative_to(ROOT)]
     assert own and [path for path in own if KEY.encode() in path.read_bytes()] == []
+
+
+def test_the_playbooks_list_orphans_and_end_in_an_empty_list(site: Site) -> None:
+    """Nobody answers at the pods' ports: that keeps no teardown from ending them."""
+    account = site.cloud.account
+    account.host = "127.0.0.1"
+    site.rent()
+    volume = account.create_volume({"name": "old", "dataCenter": KANSAS, "size": 10})["id"]
+    done = site.run("ansible-playbook", "playbooks/orphans.yml")
+    assert done.returncode == 0 and volume in done.stdout, done.stdout + done.stderr
+    assert "1 instances that this cluster does not claim" in done.stdout
+    done = site.run("ansible-playbook", "playbooks/teardown.yml")
+    told = " ".join(done.stdout.split())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 machines ended, none is listed any more; the cluster has cost about" in told
+    assert (account.clusters, account.pods) == ({}, {})
+    assert sorted(one["name"] for one in account.volumes.values()) == ["old", "r1"]
