@@ -157,8 +157,9 @@ class ActionModule(ActionBase):
             if done.stopped:
                 return done
             line.show(f"{len(done.machines)} machines are up; waiting for their SSH keys")
-            addresses = {one.id: one.address for one in done.machines}
-            silent = keys.learn(addresses, asked["ssh_seconds"], lambda: bool(stopped()))
+            doors = {one.shown_by: one.door for one in done.machines}
+            shy = keys.learn(doors, asked["ssh_seconds"], lambda: bool(stopped()))
+            silent = [one.id for one in done.machines if one.shown_by in shy]
             if not silent:
                 return done
             why = f"showed no SSH key within {asked['ssh_seconds']:.0f} s"

@@ -28,6 +28,7 @@ LAB = {"all": {"children": {"gpu": {"hosts": {f"lab{one}": None for one in (1, 2
 UNASKED = {
     "aws": "AWS was not asked",
     "lambda": "Lambda was not asked",
+    "runpod": "RunPod was not asked",
     "slurm": "Slurm was not asked",
 }
 
@@ -45,7 +46,8 @@ def shipped(directory: Path, name: str) -> Path:
             if key.endswith("_file") and value.startswith("~/"):
                 secret = directory / value.removeprefix("~/")
                 secret.parent.mkdir(parents=True, exist_ok=True)
-                secret.write_text("a-stand-in\n")
+                public = "public_key" in key
+                secret.write_text("ssh-ed25519 AAAA stand-in\n" if public else "a-stand-in\n")
                 secret.chmod(0o600)
     return place
 
@@ -106,7 +108,8 @@ def test_no_two_of_them_share_the_state_of_one_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "which"), [("aws", "rented"), ("lambda", "rented"), ("slurm", "allocated")]
+    ("name", "which"),
+    [("aws", "rented"), ("lambda", "rented"), ("runpod", "rented"), ("slurm", "allocated")],
 )
 def test_the_default_model_is_not_served_on_machines_that_cost(
     tmp_path: Path, name: str, which: str

@@ -16,6 +16,7 @@ from vllm_ansible.inventory.provider import (
     warn,
 )
 from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.provision.host_keys import HostKeys
 from vllm_ansible.provision.provider import provider
 from vllm_ansible.provision.slots import hosts, shared
 from vllm_ansible.provision.watcher import revive, unwatched
@@ -35,6 +36,7 @@ def fill(
             machines = cluster.machines(cached=True)
             mine = [one for one in machines if cluster.mine(one)]
             others = [one for one in machines if not cluster.mine(one)]
+            HostKeys(cluster.known_hosts).follow({one.shown_by: one.door for one in machines})
             # Before the watcher of ours lives: then it would say nothing of the others.
             warn("limits", unwatched(cluster.meter, others, cloud.name))
             warn("limits", revive(cluster.meter, mine, said, wanted))

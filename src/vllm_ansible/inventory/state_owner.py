@@ -16,6 +16,7 @@ GIVERS = {
     "": "hosts of its own",
     "aws": "machines at AWS",
     "lambda": "machines at Lambda",
+    "runpod": "pods at RunPod",
     "slurm": "nodes of Slurm",
 }
 

@@ -22,8 +22,10 @@ GONE = frozenset({ENDING, ENDED})
 BROKEN = {
     "unhealthy": "the provider calls it unhealthy",
     "preempted": "the provider took it back",
+    "stopped": "the provider lists it as stopped",
 }
 READY, BOOTING = "active", "booting"
+SSH = 22
 # The address of a slot without a machine: says in any message of SSH why it cannot be reached.
 NOWHERE = "no-machine-yet.invalid"
 
@@ -61,6 +63,25 @@ class Machine:
     ends_at: float = 0.0
     # Why the provider ended it by itself, such as "taken back by AWS"; empty where it did not.
     lost: str = ""
+    # Where SSH answers; a provider may move it.
+    port: int = SSH
+    # What it is launched and ended together with, by the provider's id; empty where it is alone.
+    group: str = ""
+    # When its system or container was last started, as the provider words it: then its host keys
+    # may be others. Empty where they outlive a start.
+    started: str = ""
+
+    @property
+    def door(self) -> str:
+        """Where SSH reaches it, as known_hosts writes it; empty without an address."""
+        if not self.address or self.port == SSH:
+            return self.address
+        return f"[{self.address}]:{self.port}"
+
+    @property
+    def shown_by(self) -> str:
+        """What its host keys belong to: a machine, or a container from one start to the next."""
+        return f"{self.id} {self.started}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from . import files
 
 KINDS = "ed25519,ecdsa,rsa"
+DOOR = re.compile(r"\[(.+)\]:(\d+)")
 LOOK_SECONDS = 5.0
 # Addresses that are asked at once.
 AT_ONCE = 16
@@ -19,11 +21,17 @@ AT_ONCE = 16
 Scan = Callable[[str], list[str]]
 
 
-def scan(address: str) -> list[str]:
-    """Return the keys a host shows, each as kind and key; none while it does not answer."""
+def scan(door: str) -> list[str]:
+    """Return the keys a host shows, each as kind and key; none while it does not answer.
+
+    `door` is an address, or `[address]:port`.
+    """
+    address, port = door, []
+    if moved := DOOR.fullmatch(door):
+        address, port = moved[1], ["-p", moved[2]]
     try:
         done = subprocess.run(  # noqa: S603  argv built here, no shell
-            ["ssh-keyscan", "-T", "5", "-t", KINDS, "--", address],  # noqa: S607  on PATH as ssh is
+            ["ssh-keyscan", "-T", "5", "-t", KINDS, *port, "--", address],  # noqa: S607  on PATH as ssh is
             capture_output=True,
             text=True,
             timeout=30,
@@ -59,8 +67,8 @@ class HostKeys:
     ) -> list[str]:
         """Learn the keys of new machines and forget those of machines that are gone.
 
-        `machines` has addresses by id. Return the ids of those that showed no key in time; a key
-        that is known is never learnt again, whatever the host shows.
+        `machines` has addresses, or `[address]:port`, by id. Return the ids of those that showed no
+        key in time; a key that is known is never learnt again, whatever the host shows.
         """
         known = self._read()
         kept = {
@@ -83,6 +91,19 @@ class HostKeys:
                     self._sleep(LOOK_SECONDS)
         self._write(kept)
         return sorted(missing)
+
+    def follow(self, machines: Mapping[str, str]) -> None:
+        """Keep what is known where machines answer now: an address or a port may have moved.
+
+        Nothing is learnt, and nothing forgotten of a machine that is not listed for a moment.
+        """
+        known = self._read()
+        moved = {
+            one: {**kept, "address": machines.get(one) or kept["address"]}
+            for one, kept in known.items()
+        }
+        if moved != known:
+            self._write(moved)
 
     def _read(self) -> dict[str, dict[str, object]]:
         try:

@@ -8,29 +8,18 @@ was carried out only the list of instances can tell (`ReplyLost`).
 
 from __future__ import annotations
 
-import http.client
 import json
-import socket
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from .clock import Clock
 from .fleet import ReplyLost
+from .transport import Answer, Api, Refused, send, strange
 
 ENDPOINT = "https://cloud.lambda.ai/api/v1"
 INTERVALS = {"request": 1.0, "launch": 12.0}
-TIMEOUT_SECONDS = 30.0
-# Waits after a failure on the way, in seconds; then it is told.
-WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
-TOO_MANY = 429
-# Where an answer that asks for patience does not say how much.
-PATIENCE_SECONDS = 15.0
-# So long an answer may ask to wait at once, and so long it is heard in all.
-LONGEST_SECONDS, TOO_MANY_SECONDS = 120.0, 300.0
 
 NO_CAPACITY = "instance-operations/launch/insufficient-capacity"
 BAD_KEY = "global/invalid-api-key"
@@ -42,7 +31,7 @@ CROWDED = "too-many-requests"
 PROVIDER = "provider/"
 
 
-class ApiError(Exception):
+class ApiError(Refused):
     """Lambda refused, in its own words."""
 
     def __init__(self, status: int, code: str, message: str, suggestion: str = "") -> None:
@@ -55,45 +44,7 @@ class ApiError(Exception):
         return self.status >= 500 or self.code == INTERNAL or self.code.startswith(PROVIDER)
 
 
-class Unreachable(Exception):
-    """The API gave no answer that can be understood."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back over HTTP."""
-
-    status: int
-    body: bytes
-    retry_after: str | None = None
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follow nobody: urllib would take the key along to any other host."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Leave the redirect an answer like any other."""
-
-
-_OPENER = urllib.request.build_opener(_NoRedirects)
-
-
-def send(request: urllib.request.Request) -> Answer:
-    """Send one request; a refusal is an answer as well."""
-    try:
-        with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as reply:
-            return Answer(reply.status, reply.read())
-    except urllib.error.HTTPError as refusal:
-        with refusal:
-            return Answer(refusal.code, refusal.read(), refusal.headers.get("Retry-After"))
-
-
-def is_safe(endpoint: str) -> bool:
-    """Tell whether a key may be sent there: encrypted, or to this machine."""
-    return endpoint.startswith(("https://", "http://127.0.0.1:", "http://[::1]:"))
-
-
-class LambdaApi:
+class LambdaApi(Api):
     """Requests in their turn, each answered with its data or with one kind of error."""
 
     def __init__(
@@ -104,10 +55,7 @@ class LambdaApi:
         sleep: Callable[[float], None] = time.sleep,
         transport: Callable[[urllib.request.Request], Answer] = send,
     ) -> None:
-        if not is_safe(endpoint):
-            raise ValueError(f"the key is sent over https only, not to {endpoint}")
-        self._key, self._clock, self._endpoint = key, clock, endpoint.rstrip("/")
-        self._sleep, self._transport = sleep, transport
+        super().__init__(key, clock, endpoint, sleep, transport)
 
     def instances(self) -> list[dict[str, Any]]:
         """Return all instances of the account, those that are ending included."""
@@ -178,85 +126,20 @@ class LambdaApi:
         """Delete a firewall ruleset that no instance uses."""
         self._ask("DELETE", f"/firewall-rulesets/{identity}")
 
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        kinds: tuple[str, ...] = ("request",),
-    ) -> Any:
-        launches = "launch" in kinds
-        waits = iter(WAITS)
-        held = 0.0
-        while True:
-            self._clock.turn(*kinds)
-            try:
-                answer = self._transport(self._request(method, path, body))
-                if answer.status == TOO_MANY:
-                    if held >= TOO_MANY_SECONDS:
-                        raise _crowded(answer, held)
-                    hold = _seconds(answer.retry_after)
-                    self._clock.hold(kinds[-1], hold)
-                    held += hold
-                    continue
-                return _data(answer)
-            except (ApiError, Unreachable, OSError, http.client.HTTPException) as error:
-                if isinstance(error, ApiError) and not error.passes:
-                    raise
-                if launches and not _never_sent(error):
-                    raise ReplyLost(f"{self._endpoint}{path}: {_words(error)}") from error
-                wait = next(waits, None)
-                if wait is None:
-                    message = f"{method} {self._endpoint}{path}: {_words(error)}"
-                    raise Unreachable(message) from error
-                self._sleep(wait)
+    def _data(self, answer: Answer) -> Any:
+        """Return the data of an answer, or raise what it refuses with."""
+        try:
+            content = json.loads(answer.body)
+            if answer.status < 300:
+                return content["data"]
+            error = content["error"]
+            code, message = str(error["code"]), str(error["message"])
+            suggestion = error.get("suggestion") or ""
+        except (ValueError, KeyError, TypeError) as failure:
+            raise strange(answer) from failure
+        raise ApiError(answer.status, code, message, suggestion)
 
-    def _request(
-        self, method: str, path: str, body: Mapping[str, Any] | None
-    ) -> urllib.request.Request:
-        headers = {"Authorization": f"Bearer {self._key}", "Accept": "application/json"}
-        content = None
-        if body is not None:
-            content = json.dumps(body).encode()
-            headers["Content-Type"] = "application/json"
-        url = f"{self._endpoint}{path}"
-        return urllib.request.Request(url, content, headers, method=method)  # noqa: S310
-
-
-def _data(answer: Answer) -> Any:
-    """Return the data of an answer, or raise what it refuses with."""
-    try:
-        content = json.loads(answer.body)
-        if answer.status < 300:
-            return content["data"]
-        error = content["error"]
-        raise ApiError(
-            answer.status, str(error["code"]), str(error["message"]), error.get("suggestion") or ""
-        )
-    except (ValueError, KeyError, TypeError) as strange:
-        text = answer.body[:200].decode(errors="replace")
-        raise Unreachable(f"an answer that is not the API's: {answer.status} {text!r}") from strange
-
-
-def _seconds(retry_after: str | None) -> float:
-    """Return the wait that an answer asks for."""
-    try:
-        return min(max(float(retry_after or PATIENCE_SECONDS), 1.0), LONGEST_SECONDS)
-    except ValueError:
-        return PATIENCE_SECONDS
-
-
-def _crowded(answer: Answer, held: float) -> ApiError:
-    """Return the refusal of a key that something else uses all the time."""
-    message = f"too many requests for {held:.0f} s, all of ours being waits"
-    return ApiError(answer.status, CROWDED, message)
-
-
-def _never_sent(error: Exception) -> bool:
-    """Tell whether the connection failed before anything could have been asked."""
-    reason = getattr(error, "reason", None)
-    return isinstance(reason, (ConnectionRefusedError, socket.gaierror))
-
-
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    def _crowded(self, answer: Answer, held: float) -> ApiError:
+        """Return the refusal of a key that something else uses all the time."""
+        message = f"too many requests for {held:.0f} s, all of ours being waits"
+        return ApiError(answer.status, CROWDED, message)

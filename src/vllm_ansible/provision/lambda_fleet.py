@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from . import files
 from .fleet import (
     BOOTING,
-    ENDED,
-    ENDING,
-    ENDING_SECONDS,
     READY,
     Machine,
     NoCapacity,
@@ -28,6 +22,7 @@ from .fleet import (
 )
 from .lambda_api import NO_CAPACITY, NOT_FOUND, ApiError, LambdaApi
 from .lambda_surroundings import Surroundings
+from .rented_fleet import RentedFleet
 
 # The key is refused: no other request is answered either.
 DENIED = (401, 403)
@@ -128,7 +123,7 @@ def machine(listed: Mapping[str, Any]) -> Machine:
     )
 
 
-class LambdaFleet:
+class LambdaFleet(RentedFleet):
     """What a cluster has at Lambda, and the two ways to change it.
 
     `note` is the file that holds a launch from before it is sent until its answer is here; `see`
@@ -145,24 +140,16 @@ class LambdaFleet:
         now: Callable[[], float] = time.time,
         see: Callable[[Sequence[Machine]], None] = lambda _: None,
     ) -> None:
-        self._see = see
-        self._api, self._template, self._note, self._now = api, template, note, now
+        super().__init__(note, now, see)
+        self._api, self._template = api, template
         self._types, self._surroundings = types, surroundings
         self._regions: tuple[str, ...] | None = None
-        self._asked_to_end: dict[str, float] = {}
 
     def machines(self) -> list[Machine]:
         """Return the cluster's machines, ending ones included."""
         listed = self._api.instances()
         found = [machine(one) for one in listed if cluster_of(one) == self._template.cluster]
-        late = self._now() - ENDING_SECONDS
-        ending = {one for one, at in self._asked_to_end.items() if at > late}
-        found = [
-            replace(one, status=ENDING) if one.id in ending and one.status != ENDED else one
-            for one in found
-        ]
-        self._see(found)
-        return found
+        return self.shown(found)
 
     def offers(self) -> list[Offer]:
         """Return types in regions, in order of preference, and where there is room."""
@@ -237,24 +224,3 @@ class LambdaFleet:
     def move(self, machine: Machine, slot: int) -> None:
         """Give a machine another slot."""
         self._api.rename(machine.id, name(self._template.cluster, slot))
-
-    @property
-    def pending(self) -> Pending | None:
-        """The launch that is not listed yet, by this run or one before it."""
-        try:
-            return Pending(**json.loads(self._note.read_text()))
-        except (OSError, ValueError, TypeError):
-            return None
-
-    def _keep(self, pending: Pending) -> None:
-        files.write(self._note, json.dumps(asdict(pending)))
-
-    def _keep_on(self, pending: Pending) -> None:
-        """Say more in a note that stands, where there is room: what was launched exists."""
-        with suppress(OSError):
-            self._keep(pending)
-
-    def forget(self) -> None:
-        """Let go of the note."""
-        with suppress(OSError):
-            self._note.unlink(missing_ok=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from .lambda_api import ApiError, Unreachable
+from .lambda_api import ApiError
 from .lambda_cluster import LambdaCluster
 from .lambda_settings import READ, devices_of, settings
 from .lambda_words import words
 from .provider import Provider
+from .transport import Unreachable
 
 PROVIDER = Provider(
     name="lambda",

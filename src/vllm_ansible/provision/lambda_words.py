@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .lambda_api import BAD_KEY, CROWDED, QUOTA, ApiError, Unreachable
+from .lambda_api import BAD_KEY, CROWDED, QUOTA, ApiError
+from .transport import Unreachable
 
 FIXES = {
     BAD_KEY: "make a key in Lambda's console and put it into the file of lambda_api_key_file",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from .cluster import Cluster
 
-MODULES = {"aws": "aws_provider", "lambda": "lambda_provider"}
+MODULES = {"aws": "aws_provider", "lambda": "lambda_provider", "runpod": "runpod_provider"}
 
 
 class Settings(Protocol):
@@ -77,7 +77,9 @@ class Provider:
     is what people call it. `read` names all inventory variables that it reads. `refusal` turns one
     of its `errors` into the result of a task. `together` says that one launch starts several
     machines, all of them or none. `places` is the variable that says where machines may be, `kept`
-    what stays when they end.
+    what stays when they end. `variables` are those that all of its hosts have. `login` is what to
+    look at where no machine lets this side in, `reach` where one does not answer; without them, the
+    provider's variables `<name>_ssh_key_name` and `<name>_ssh_from`.
     """
 
     name: str
@@ -92,6 +94,9 @@ class Provider:
     places: str
     kept: str = ""
     together: bool = False
+    variables: Callable[[Settings], Mapping[str, Any]] = lambda _: {}
+    login: str = ""
+    reach: str = ""
 
 
 def provider(name: str) -> Provider:

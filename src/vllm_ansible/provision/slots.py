@@ -8,12 +8,16 @@ without an address instead of finding nobody to work on.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .fleet import GONE, NOWHERE, READY, Machine
+from .fleet import GONE, NOWHERE, READY, SSH, Machine
 from .provider import Provider, Settings
+
+# Of a host in the DNS; never an option of ssh.
+NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ def shared(
         ),
     }
     kind = next((one.type for one in machines if one.status not in GONE), settings.types[0])
+    variables |= cloud.variables(settings)
     if devices := cloud.devices_of(kind):
         count, model = devices
         variables |= {"accelerator_count": count, "accelerator_model": model}
@@ -63,11 +68,11 @@ def shared(
 
 
 def _address(machine: Machine) -> str:
-    """Return an address and nothing else: SSH and templates get to see it."""
+    """Return an address or a name and nothing else: SSH and templates get to see it."""
     try:
         return str(ipaddress.ip_address(machine.address))
     except ValueError:
-        return NOWHERE
+        return machine.address if NAME.fullmatch(machine.address) else NOWHERE
 
 
 def _host(
@@ -91,4 +96,6 @@ def _host(
         }
         if machine.ends_at:
             variables["provision_machine"]["ends_at"] = machine.ends_at
+        if machine.port != SSH:
+            variables["ansible_port"] = machine.port
     return Host(f"{settings.cluster}-{slot}", role, variables)

@@ -116,9 +116,7 @@ def all_unfit(cloud: Provider, machines: Sequence[Machine], rejected: Mapping[st
         return ""
     return (
         f"none of {len(reasons)} machines is fit, so the cause is looked for here, and none was "
-        f"ended: {'; '.join(sorted(set(reasons))[:3])}; see that ssh has the key that "
-        f"{cloud.name}_ssh_key_name names, and that {cloud.name}_ssh_from holds this machine's "
-        "address"
+        f"ended: {'; '.join(sorted(set(reasons))[:3])}; see {_login(cloud)}"
     )
 
 
@@ -133,9 +131,22 @@ def not_ours_to_end(cloud: Provider, machines: Sequence[Machine], found: str = "
     )
     return (
         f"{names}; it was found fit before, or was not launched from this state/, and it may "
-        f"serve: it is not ended for that; see it in {cloud.title}'s console, and that this "
-        f"machine may reach it ({cloud.name}_ssh_from); playbooks/replace.yml gives it back by name"
+        f"serve: it is not ended for that; see it in {cloud.title}'s console, and {_reach(cloud)}; "
+        "playbooks/replace.yml gives it back by name"
     )
+
+
+def _login(cloud: Provider) -> str:
+    """Return what to look at where no machine lets this side in."""
+    return cloud.login or (
+        f"that ssh has the key that {cloud.name}_ssh_key_name names, and that "
+        f"{cloud.name}_ssh_from holds this machine's address"
+    )
+
+
+def _reach(cloud: Provider) -> str:
+    """Return what to look at where a machine does not answer."""
+    return cloud.reach or f"that this machine may reach it ({cloud.name}_ssh_from)"
 
 
 def nobody_watches(error: OSError) -> dict[str, Any]:

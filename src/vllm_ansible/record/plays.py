@@ -51,6 +51,7 @@ def of_first_host(play: Any, group: str) -> Mapping[str, Any]:
 SECRET_FILES = (
     *("vllm_api_key_file", "huggingface_token_file", "object_storage_credentials_file"),
     "lambda_api_key_file",
+    "runpod_api_key_file",
 )
 STATE_SECRETS = ("api_key", "ray_token", "huggingface_token")
 

@@ -125,6 +125,8 @@ def tunnel(variables: Mapping[str, Any], doors: Sequence[Door]) -> list[str]:
         words += shlex.split(_plain(variables, "ansible_ssh_common_args"))
         if key := _plain(variables, "ansible_ssh_private_key_file"):
             words += ["-i", key]
+        if port := variables.get("ansible_port"):
+            words += ["-p", str(port)]
     for one in reached:
         words += ["-L", f"{one.port}:{one.address}:{one.port}"]
     user, host = _plain(variables, "ansible_user"), _plain(variables, "ansible_host")

@@ -65,6 +65,7 @@ SITES = {
     "lab": Site(3, 2, inventory="lab"),
     "aws": Site(2, 8, "nvidia", "H100-80", "aws"),
     "lambda": Site(16, 1, "nvidia", "GH200", "lambda"),
+    "runpod": Site(2, 8, "nvidia", "H200", "runpod"),
     "slurm": Site(4, 4, "nvidia", "H100-80", "slurm"),
     "enflame": Site(4, 8, "enflame", "S60", "enflame", image=IMAGE, published=False),
     "h200": Site(2, 8, "nvidia", "H200", engines=(TWO,)),

@@ -14,7 +14,11 @@ from tests.emulators import ec2, ec2_account
 from tests.emulators.lambda_account import Account
 from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
+from tests.emulators.runpod_account import Account as RunpodAccount
+from tests.emulators.runpod_cloud import Cloud as RunpodCloud
+from tests.emulators.runpod_parts import Gpu
 
+from . import runpod_world
 from .aws_rental import AwsSite, AwsTasks
 from .aws_world import B300, P5, SMALL, A, AwsWorld, B, environment
 from .rental import KEY, Site
@@ -78,3 +82,22 @@ def aws_site(tmp_path: Path, aws: AwsWorld) -> AwsSite:
     place = tmp_path / "clone"
     place.mkdir()
     return AwsSite(place, aws.cloud)
+
+
+@pytest.fixture
+def runpod(tmp_path: Path) -> Iterator[runpod_world.World]:
+    kansas, texas = runpod_world.KANSAS, runpod_world.TEXAS
+    types = [
+        Gpu("NVIDIA H200", 3.5, {kansas: 16, texas: 64}),
+        Gpu("NVIDIA H100 80GB HBM3", 2.5, {kansas: 64}, memory=80),
+    ]
+    made: list[runpod_world.World] = []
+    centers: dict[str, list[str]] = {kansas: ["STANDARD"], texas: []}
+    account = RunpodAccount(types, centers, now=lambda: made[0].now)
+    with RunpodCloud(account, "secret") as cloud:
+        made.append(runpod_world.World(cloud, tmp_path, 1_790_000_000.0))
+        account.faults.boot_seconds = 100
+        account.faults.ssh_seconds = 10
+        account.faults.overlay_seconds = 30
+        yield made[0]
+        assert cloud.misfits == []

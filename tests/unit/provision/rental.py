@@ -38,14 +38,16 @@ def variables(directory: Path, cloud: Cloud) -> dict[str, Any]:
 class Site:
     """The actions in a copy of what they need, so that state/ is the test's own."""
 
-    def __init__(self, directory: Path, cloud: Cloud, play: Any) -> None:
+    def __init__(
+        self, directory: Path, cloud: Any, play: Any, said: dict[str, Any] | None = None
+    ) -> None:
         self.directory, self.cloud, self._play = directory, cloud, play
         (directory / "src").symlink_to(ROOT / "src")
         shutil.copytree(ROOT / "action_plugins", directory / "action_plugins")
         (directory / "bin").mkdir()
         (directory / "bin/ssh-keyscan").write_text(KEYSCAN)
         (directory / "bin/ssh-keyscan").chmod(0o755)
-        self.variables = variables(directory, cloud)
+        self.variables = said or variables(directory, cloud)
 
     def __call__(self, *tasks: dict[str, Any], flags: tuple[str, ...] = (), **more: Any) -> Any:
         path = f"{self.directory / 'bin'}:{os.environ['PATH']}"

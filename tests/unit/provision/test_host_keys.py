@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_ansible.provision.host_keys import HostKeys
+from vllm_ansible.provision.host_keys import HostKeys, scan
 
 
 class Network:
@@ -88,3 +88,32 @@ def test_nobody_else_reads_or_writes_them(network: Network, tmp_path: Path) -> N
     keys(network, tmp_path).learn({"a": "10.0.0.1"}, 60)
     assert stat.S_IMODE((tmp_path / "r1").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "r1" / "known_hosts").stat().st_mode) == 0o600
+
+
+def test_a_machine_that_moves_keeps_its_key_and_nothing_is_learnt(
+    network: Network, tmp_path: Path
+) -> None:
+    network.keys = {"[10.0.0.1]:2201": (0, "ssh-ed25519 A")}
+    keys(network, tmp_path).learn({"a": "[10.0.0.1]:2201"}, 60)
+    asked = list(network.asked)
+    keys(network, tmp_path).follow({"a": "[10.0.0.1]:2301", "b": "[10.0.0.2]:2302"})
+    assert known(tmp_path) == ["[10.0.0.1]:2301 ssh-ed25519 A"]
+    # Not listed, or without an address for a moment: what is known stays.
+    keys(network, tmp_path).follow({"a": ""})
+    keys(network, tmp_path).follow({})
+    assert known(tmp_path) == ["[10.0.0.1]:2301 ssh-ed25519 A"]
+    assert network.asked == asked
+
+
+def test_a_key_is_asked_for_at_the_port_that_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    line = tmp_path / "line"
+    script = f'#!/bin/sh\necho "$@" > {line}\necho "host ssh-ed25519 AAAA"\n'
+    (tmp_path / "ssh-keyscan").write_text(script)
+    (tmp_path / "ssh-keyscan").chmod(0o755)
+    assert scan("[198.51.100.1]:2201") == ["ssh-ed25519 AAAA"]
+    assert line.read_text().split()[-4:] == ["-p", "2201", "--", "198.51.100.1"]
+    scan("198.51.100.1")
+    assert "-p" not in line.read_text().split()

@@ -16,12 +16,10 @@ from vllm_ansible.provision.fleet import ReplyLost
 from vllm_ansible.provision.lambda_api import (
     INTERVALS,
     NO_CAPACITY,
-    WAITS,
-    Answer,
     ApiError,
     LambdaApi,
-    Unreachable,
 )
+from vllm_ansible.provision.transport import WAITS, Answer, Unreachable
 
 LAUNCH = {
     "region_name": "us-east-3",

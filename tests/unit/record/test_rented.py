@@ -114,6 +114,13 @@ def test_the_way_in_is_a_command_for_a_shell(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
+def test_a_port_of_ssh_that_is_another_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    _, *rest = tunnel({**MINE, "ansible_port": 22001}, doors(SERVED))
+    words = shlex.split(" ".join(rest))
+    assert words[-5:] == ["-p", "22001", "-L", "8000:10.0.0.1:8000", "ubuntu@198.51.100.1"]
+
+
 def test_the_dashboard_of_the_first_host_is_let_in_and_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

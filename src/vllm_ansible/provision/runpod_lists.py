@@ -1,0 +1,45 @@
+"""The account's clusters and pods, asked for together, and prices as they are needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .fleet import Machine
+from .runpod_api import RunpodApi
+from .runpod_pods import group_of, launch_of, machines, mine
+
+
+class Lists:
+    """What was listed last; `state` is the id of this controller's state/."""
+
+    def __init__(self, api: RunpodApi, cluster: str, state: str) -> None:
+        self._api, self._cluster, self._state = api, cluster, state
+        self._types: dict[str, dict[str, Any]] = {}
+        self.clusters: list[dict[str, Any]] = []
+        self.pods: list[dict[str, Any]] = []
+
+    def machines(self) -> list[Machine]:
+        """Return the cluster's machines as they are listed now."""
+        # Pods first: one of a cluster that is made between both requests would look left behind.
+        self.pods, self.clusters = self._api.pods(), self._api.clusters()
+        return machines(self._cluster, self.clusters, self.pods, self.price, self._state)
+
+    def types(self) -> dict[str, dict[str, Any]]:
+        """Return the catalogue's types; prices of a moment ago are those of now."""
+        self._types = self._types or self._api.gpu_types()
+        return self._types
+
+    def price(self, kind: str) -> float:
+        """Return what one accelerator costs, in US dollars an hour."""
+        return float(self.types().get(kind, {}).get("price", {}).get("secure", 0))
+
+    def others_cost(self) -> float:
+        """Return what the account's other pods cost, in US dollars an hour."""
+        ours = {
+            str(one["id"]) for one in self.clusters if launch_of(self._cluster, str(one["name"]))
+        }
+        return sum(
+            float(one["cost"])
+            for one in self.pods
+            if group_of(one) not in ours and not mine(self._cluster, one)
+        )

@@ -1,0 +1,110 @@
+"""Renting, listing and ending pods as tasks of real plays, against the emulated RunPod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_ansible.provision.meter import look
+from vllm_ansible.provision.provider import provider
+
+from . import runpod_rental
+from .rental import Site, machines
+from .runpod_rental import KEY
+from .runpod_world import H200, KANSAS
+
+
+@pytest.fixture
+def site(tmp_path: Path, play: Any) -> Iterator[Site]:
+    with runpod_rental.cloud() as cloud:
+        said = {"provision_provider": "runpod", **runpod_rental.variables(tmp_path, cloud)}
+        yield Site(tmp_path, cloud, play, said)
+        assert cloud.misfits == []
+
+
+def test_pods_are_rented_once_told_with_their_price_and_ended_without_a_key_in_any_output(
+    site: Site,
+) -> None:
+    played = site(
+        machines("rent"),
+        machines("again"),
+        machines("end", state="absent"),
+        machines("end again", state="absent"),
+        flags=("-vvv",),
+    )
+    rented = played["rent"]
+    volume = f"network volume r1 (1024 GB) in {KANSAS}"
+    assert rented["launched"] == [0, 1]
+    assert rented["evidence"]["summary"] == f"2 x {H200} in {KANSAS}, $56.00/h; {volume}"
+    assert [one["private_address"] for one in rented["machines"]] == ["10.65.0.2", "10.65.0.3"]
+    assert not played["again"]["changed"]
+    ended = played["end"]
+    assert ended["evidence"]["summary"].startswith("2 machines ended, none is listed any more;")
+    assert ended["evidence"]["summary"].endswith(
+        "a network volume is kept unless runpod_remove_volume is true"
+    )
+    assert not played["end again"]["changed"]
+    writes = [one.split("/")[:2] for one in site.cloud.writes]
+    assert writes == [["POST ", "network-volumes"], ["POST ", "clusters"], ["DELETE ", "clusters"]]
+    account = site.cloud.account
+    assert (account.clusters, account.pods, len(account.volumes)) == ({}, {}, 1)
+    known = (site.directory / "state/r1/known_hosts").read_text().splitlines()
+    assert known == [f"[198.51.100.{n}]:{22001 + n} ssh-ed25519 AAAA" for n in (1, 2)]
+    assert KEY not in str(played.tasks) + played.printed
+    kept = [path for path in (site.directory / "state").rglob("*") if path.is_file()]
+    assert kept and not [path for path in kept if KEY in path.read_text()]
+
+
+def test_a_check_asks_for_lists_only_before_and_after(site: Site) -> None:
+    told = site(machines("rent"), {"name": "orphans", "rented_orphans": {}}, flags=("--check",))
+    assert told["rent"]["changed"]
+    assert told["rent"]["evidence"]["summary"] == (
+        f"2 of 2 would be rented: {H200} in {KANSAS}, $56.00/h"
+    )
+    assert site.cloud.writes == []
+    assert {method for method, _, _ in site.cloud.log} == {"GET"}
+    site(machines("rent"))
+    site.cloud.log.clear()
+    told = site(machines("rent"), machines("end", state="absent"), flags=("--check",))
+    assert not told["rent"]["changed"]
+    assert told["end"]["changed"] and told["end"]["msg"].endswith("would be ended")
+    assert site.cloud.writes == []
+
+
+def test_refusals_reach_the_task_and_what_nobody_claims_is_ended_by_id_alone(site: Site) -> None:
+    account = site.cloud.account
+    account.faults.forbidden.add(("POST", "/clusters"))
+    refused = site(machines("rent"))["rent"]
+    assert refused["failed"] and refused["msg"] == "RunPod refused: access denied"
+    assert refused["fix"].startswith("give the key read and write access")
+    account.faults.forbidden.clear()
+    volume = account.create_volume({"name": "old", "dataCenter": KANSAS, "size": 10})["id"]
+    told = site(
+        machines("rent", silence_seconds=1),
+        {"name": "list", "rented_orphans": {}},
+        {"name": "stranger", "rented_orphans": {"end": ["nobody"]}},
+        {"name": "end", "rented_orphans": {"end": [volume]}},
+        machines("all", state="absent"),
+        runpod_remove_volume=True,
+    )
+    assert [one["id"] for one in told["list"]["orphans"]] == [volume]
+    assert told["stranger"]["failed"] and told["stranger"]["found"] == "nobody"
+    assert told["end"]["changed"]
+    assert (account.clusters, account.pods, account.volumes) == ({}, {}, {})
+
+
+def test_whoever_watches_ends_the_pods_at_a_limit(site: Site) -> None:
+    cloud = provider("runpod")
+    wanted = cloud.settings({**site.variables, "max_hours": 0.0001}, "here")
+    cluster = cloud.cluster(wanted, site.directory / "state")
+    fleet = cluster.fleet()
+    fleet.launch([0, 1], fleet.offers()[0])
+    assert len(cluster.machines()) == 2
+    fleet.forget()
+    told: list[str] = []
+    assert not look(cluster, wanted, told.append, lambda: wanted)
+    assert told[-1] == "2 machines ended, 0 left"
+    assert site.cloud.account.pods == {} and len(site.cloud.account.volumes) == 1
