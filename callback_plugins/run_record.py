@@ -80,7 +80,8 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         """Begin the stage, when this is its first task."""
-        if self._recorder:
+        # A play that ends before its first task is no stage of this run.
+        if self._recorder and not plays.is_meta(task):
             self._recorder.task_start()
 
     def v2_runner_on_start(self, host: Any, task: Any) -> None:

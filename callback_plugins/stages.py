@@ -101,6 +101,9 @@ class CallbackModule(DefaultCallback):
     def _task_start(self, task: Any, prefix: str | None = None) -> None:
         self._print_failures()
         if self._pending:
+            # A play that ends before its first task is no stage of this run.
+            if plays.is_meta(task):
+                return
             self._stage, purpose = self._pending
             self._pending = None
             self._announce(purpose)

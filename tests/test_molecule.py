@@ -38,6 +38,7 @@ SCENARIOS = (
         # Beside the driver it runs what tells of the devices, as the cluster's own process.
         "enflame_driver",
         "router",
+        "door",
         "reach",
         "devices",
     ),
@@ -159,4 +160,4 @@ def test_the_order_of_stages_is_that_of_the_site() -> None:
     plays = yaml.safe_load((ROOT / "site.yml").read_text())
     stages = [Path(play["import_playbook"]).stem for play in plays]
     assert [stage for stage in stages if stage in NEEDED] == list(NEEDED)
-    assert set(stages) - set(NEEDED) == {"validate", "provision", "verify", "release"}
+    assert set(stages) - set(NEEDED) == {"validate", "provision", "verify", "route", "release"}

@@ -50,6 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from .bundle.command import main as bundle
 
         return bundle(words[1:])
+    if words[:1] == ["key"]:
+        from .door.command import main as key
+
+        return key(words[1:])
     if words[:1] == ["ask"]:
         from .batch.asking import main as ask
 
@@ -260,7 +264,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(
         dest="verb",
         required=True,
-        metavar="plan|up|status|logs|down|ask|send|sbatch|bundle|diagnose",
+        metavar="plan|up|status|logs|down|ask|send|key|sbatch|bundle|diagnose",
     )
     verbs.add_parser("plan", help="say how to run a model on machines; plan --help tells more")
     verbs.add_parser(
@@ -270,6 +274,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs.add_parser(
         "send", help="send many tagged prompts to a served model; send --help tells more"
     )
+    verbs.add_parser("key", help="make, list and revoke keys of the door; key --help tells more")
     verbs.add_parser(
         "bundle", help="write one file for hosts without a way out; bundle --help tells more"
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from vllm_ansible.door import clients
 from vllm_ansible.inventory.variables import Where
 from vllm_ansible.planner.problem import Problem
 
@@ -94,5 +95,6 @@ SECRET_FILES = {
     "vllm_api_key_file": ("one line, the secret", _key_fault),
     "huggingface_token_file": ("one line, the secret", _word_fault),
     "router_client_keys_file": ("keys of clients, one a line", _clients_fault),
+    "door_clients_file": ("clients, as vllm-ansible key add writes them", clients.fault),
     "object_storage_credentials_file": ("[default] and its two keys", _credentials_fault),
 }

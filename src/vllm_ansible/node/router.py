@@ -16,10 +16,13 @@ PASSED, RUNNING = "L7OK", "* "
 MOST_BYTES = 4 << 20
 
 
-def ask(path: str, command: str, timeout: float = 10) -> str:
+def ask(
+    path: str, command: str, timeout: float = 10, who: str = "the router", stage: str = "serve"
+) -> str:
     """Return what HAProxy answers on its socket; raise Failure where nobody listens there.
 
-    The socket lies where a service could put another one: an answer has a time and a size.
+    The socket lies where a service could put another one: an answer has a time and a size. who:
+    what this HAProxy is, and stage: what starts it.
     """
     end, answer = time.monotonic() + timeout, bytearray()
     try:
@@ -35,11 +38,11 @@ def ask(path: str, command: str, timeout: float = 10) -> str:
                 asked.settimeout(left)
     except OSError as error:
         raise Failure(
-            f"the router does not answer on {path}: {error.strerror or error}",
-            expected="HAProxy, started by the stage serve",
+            f"{who} does not answer on {path}: {error.strerror or error}",
+            expected=f"HAProxy, started by the stage {stage}",
             found=error.strerror or str(error),
             where=path,
-            fix="run the stage serve (--tags serve)",
+            fix=f"run the stage {stage} (--tags {stage})",
         ) from error
     return answer.decode(errors="replace")
 

@@ -80,6 +80,11 @@ def hosts(play: Any) -> list[str]:
     return [str(one) for one in play.get_variable_manager()._inventory.get_hosts("all")]
 
 
+def is_meta(task: Any) -> bool:
+    """Tell whether a task works on the run itself, and on no host."""
+    return str(task.action).rpartition(".")[2] == "meta"
+
+
 def is_rescued(task: Any) -> bool:
     """Tell whether a rescue section waits for this task's failure.
 

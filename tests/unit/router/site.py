@@ -157,6 +157,10 @@ class Site:
             one.kill()
             one.wait()
         self.play("-e", "router_mode=never")
+        self.end_supervisor()
+
+    def end_supervisor(self) -> None:
+        """End what runs, whatever it is."""
         pid = self.run_dir / "supervisord.pid"
         if pid.exists():
             os.kill(int(pid.read_text()), signal.SIGTERM)

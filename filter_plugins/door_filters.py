@@ -1,0 +1,66 @@
+"""Jinja filters of the door."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# Filters run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from ansible.errors import AnsibleFilterError
+
+from vllm_ansible.door import clients, served
+from vllm_ansible.inventory.play_variables import plain
+from vllm_ansible.planner.problem import PlanError
+
+
+def door_models(plan: Any, hosts: Any, processes: Any) -> list[dict[str, Any]]:
+    """Return each model with its servers, as the door's templates loop over them."""
+    try:
+        return served.models(plain(plan)["engines"], plain(hosts), plain(processes))
+    except PlanError as error:
+        raise AnsibleFilterError(f"door_models: {error}") from error
+
+
+def door_clients(text: str) -> dict[str, Any]:
+    """Return the names in a file of clients, and the lines that HAProxy reads."""
+    try:
+        found = clients.parse(text)
+    except clients.ClientsFault as fault:
+        raise AnsibleFilterError(f"door_clients: the file of clients {fault}") from fault
+    return {"names": list(found), "lines": clients.map_lines(found)}
+
+
+def door_unasked(hosts: Any) -> bool:
+    """Tell whether no host asks for a door, and a stage of this run has seen that none has one.
+
+    hosts: the variables of every host. A stage that runs alone has not looked yet.
+    """
+    looks = [
+        {**variables.get("__ray_processes", {}), **variables.get("__vllm_processes", {})}
+        for variables in hosts
+    ]
+    asked = any(variables.get("door_clients_file") for variables in hosts)
+    return not asked and all(
+        "processes" in look and "door" not in look["processes"] for look in looks
+    )
+
+
+class FilterModule:
+    """What Ansible looks for in this file."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters by name."""
+        return {
+            "door_clients": door_clients,
+            "door_measurements": served.measurements,
+            "door_models": door_models,
+            "door_models_text": served.models_text,
+            "door_port_measurements": served.port_measurements,
+            "door_setting_measurements": served.setting_measurements,
+            "door_summary": served.summary,
+            "door_unasked": door_unasked,
+        }

@@ -1,0 +1,129 @@
+-- Who is let in, to which engine, and what everybody else is answered, in OpenAI's form.
+
+local counts, json, settings = require("counts"), require("json"), require("settings")
+local usage = require("usage")
+
+local PATHS = { ["/v1/chat/completions"] = true, ["/v1/completions"] = true, ["/v1/embeddings"] = true }
+local ONCE = { model = true, stream = true, stream_options = true }
+local STARTED = os.time()
+
+local function answer(txn, status, body, headers)
+  headers = headers or {}
+  headers["content-type"] = { "application/json" }
+  txn:done(txn:reply({ status = status, headers = headers, body = body }))
+end
+
+local function refuse(txn, status, code, message, seconds)
+  local kind = code == "rate_limit_exceeded" and "rate_limit_error" or "invalid_request_error"
+  txn:set_var("txn.refusal", code)
+  answer(
+    txn,
+    status,
+    ('{"error": {"message": %s, "type": "%s", "param": null, "code": "%s"}}'):format(
+      json.quoted(message), kind, code),
+    seconds and { ["retry-after"] = { tostring(seconds) } }
+  )
+end
+
+local function described(model)
+  return ('{"id": %s, "object": "model", "created": %d, "owned_by": "vllm"}'):format(
+    json.quoted(model), STARTED)
+end
+
+local function list(txn, client, wanted)
+  if wanted then
+    if settings.engines[wanted] and client.may_use(wanted) then
+      return answer(txn, 200, described(wanted))
+    end
+    return refuse(txn, 404, "model_not_found", "the model " .. wanted .. " does not exist")
+  end
+  local found = {}
+  for _, model in ipairs(settings.names) do
+    if client.may_use(model) then found[#found + 1] = described(model) end
+  end
+  answer(txn, 200, '{"object": "list", "data": [' .. table.concat(found, ", ") .. "]}")
+end
+
+-- vLLM takes other values for true, which this would not count as a stream.
+local BOOLEAN = { ["true"] = true, ["false"] = true, ["null"] = true }
+
+local function options_of(members)
+  local raw = members.stream_options
+  if not raw or raw == "null" then return {} end
+  return json.members(raw, { include_usage = true, continuous_usage_stats = true })
+end
+
+-- A stream says what it has used only when asked; whether its client asked, the filter minds.
+local function ask_for_usage(txn, members, closing)
+  local options, why = options_of(members)
+  if not options then return why end
+  local function given(name) return (options[name] or "false") ~= "false" end
+  txn:set_var("txn.closing", closing)
+  local length = txn.http:req_get_headers()["content-length"]
+  if length then
+    txn.http:req_set_header("content-length", tostring(tonumber(length[0]) + #usage.ASKED))
+  end
+  if given("include_usage") then txn:set_var("txn.wants_usage", 1) end
+  if given("continuous_usage_stats") then txn:set_var("txn.wants_each", 1) end
+  return nil
+end
+
+local function limited(txn, client)
+  local once = client.at_once
+  if once and txn:get_var("txn.at_once") > once then
+    return refuse(txn, 429, "rate_limit_exceeded", "more than " .. once .. " requests at once", 1)
+  end
+  local tokens = client.tokens_per_day
+  if tokens and counts.tokens_today(client.name) >= tokens then
+    return refuse(txn, 429, "rate_limit_exceeded",
+      "the " .. tokens .. " tokens of this day (UTC) are used up", counts.seconds_to_midnight())
+  end
+  local seconds = counts.request(client.name, client.requests_per_minute)
+  if seconds then
+    return refuse(txn, 429, "rate_limit_exceeded",
+      "more than " .. client.requests_per_minute .. " requests a minute", seconds)
+  end
+end
+
+local function admit(txn)
+  txn:set_var("txn.began", math.floor(counts.clock() * 1000))
+  local record = txn:get_var("txn.record")
+  if not record then
+    return refuse(txn, 401, "invalid_api_key", "the key is missing, wrong or revoked")
+  end
+  local client, path, method = settings.client(record), txn.sf:path(), txn.sf:method()
+  if path == "/v1/models" or path:find("^/v1/models/.") then
+    if method ~= "GET" then return refuse(txn, 405, "method_not_allowed", "use GET") end
+    return list(txn, client, path:match("^/v1/models/(.+)$"))
+  end
+  if not PATHS[path] then return refuse(txn, 404, "not_found", "no such path: " .. path) end
+  if method ~= "POST" then return refuse(txn, 405, "method_not_allowed", "use POST") end
+  txn:set_var("txn.endpoint", path)
+
+  local members, closing = json.members(txn.sf:req_body(), ONCE)
+  if not members then return refuse(txn, 400, "invalid_request", closing) end
+  local model = json.plain(members.model)
+  if not model or model == "" then
+    return refuse(txn, 400, "model_missing", "the body names no model: \"model\" is to be a text")
+  end
+  local backend = settings.engines[model]
+  if not backend then
+    return refuse(txn, 404, "model_not_found", "the model " .. model .. " does not exist")
+  end
+  txn:set_var("txn.model", json.escaped(model))
+  if not client.may_use(model) then
+    return refuse(txn, 403, "model_not_allowed", "this key may not use the model " .. model)
+  end
+  if not BOOLEAN[members.stream or "false"] then
+    return refuse(txn, 400, "invalid_request", '"stream" is to be true or false')
+  end
+  if members.stream == "true" then
+    local why = ask_for_usage(txn, members, closing)
+    if why then return refuse(txn, 400, "invalid_request", "stream_options: " .. why) end
+  end
+  limited(txn, client)
+  txn:set_var("txn.backend", backend)
+  txn.http:req_set_header("authorization", "Bearer " .. settings.key)
+end
+
+return admit

@@ -1,0 +1,139 @@
+-- What each client has used: requests of the last minute, tokens of this day (UTC).
+-- The journal is a file a day to which every worker appends, so that counts outlive each of them.
+
+local counts = { requests = {}, tokens = {}, day = "", directory = "", keep_days = 35 }
+
+local WINDOW = 60
+-- Of this worker alone: an address differs from one process to the next.
+local tag = ("%x"):format(os.time()) .. tostring({}):match("(%x+)$")
+local pending, offset = {}, 0
+
+local function day_of(seconds) return os.date("!%Y-%m-%d", seconds) end
+
+local function journal(day) return counts.directory .. "/" .. day .. ".journal" end
+
+function counts.clock()
+  local now = core.now()
+  return now.sec + now.usec / 1000000
+end
+
+local function note_request(client, when)
+  local times = counts.requests[client] or { first = 1, last = 0 }
+  counts.requests[client] = times
+  times.last = times.last + 1
+  times[times.last] = when
+end
+
+-- Drops what is older than the window; returns the requests in it, and when the oldest came.
+local function window(client, now)
+  local times = counts.requests[client]
+  if not times then return 0, now end
+  while times.first <= times.last and times[times.first] <= now - WINDOW do
+    times[times.first] = nil
+    times.first = times.first + 1
+  end
+  return times.last - times.first + 1, times[times.first] or now
+end
+
+-- Takes over what other workers, or those before this one, have written since the last look.
+local function catch_up()
+  local file = io.open(journal(counts.day), "r")
+  if not file then return end
+  file:seek("set", offset)
+  local text = file:read("a")
+  file:close()
+  -- A line is taken when it is whole.
+  local whole = text:match("^.*\n") or ""
+  offset = offset + #whole
+  for when, writer, client, requests, read, made in
+    whole:gmatch("(%S+) (%S+) (%S+) (%d+) (%d+) (%d+)\n") do
+    if writer ~= tag then
+      when = tonumber(when)
+      if tonumber(requests) > 0 and when > counts.clock() - WINDOW then note_request(client, when) end
+      counts.tokens[client] = (counts.tokens[client] or 0) + tonumber(read) + tonumber(made)
+    end
+  end
+end
+
+local function forget_old(now)
+  for back = counts.keep_days + 1, counts.keep_days + 31 do
+    os.remove(journal(day_of(now - back * 86400)))
+  end
+end
+
+local function turn_page()
+  local now = counts.clock()
+  local today = day_of(math.floor(now))
+  if today == counts.day then return end
+  counts.day, counts.tokens, offset = today, {}, 0
+  forget_old(math.floor(now))
+  catch_up()
+end
+
+local function append(line)
+  local file, why = io.open(journal(counts.day), "a")
+  if not file then
+    core.Alert("the journal of the door cannot be written: " .. tostring(why))
+    return
+  end
+  file:write(line)
+  file:close()
+end
+
+-- Writes what a client has used since the last time.
+function counts.flush(client)
+  local used = pending[client]
+  if not used then return end
+  pending[client] = nil
+  append(("%.3f %s %s %d %d %d\n"):format(counts.clock(), tag, client, used[1], used[2], used[3]))
+end
+
+-- Admits one request, or returns how many seconds the client has to wait.
+function counts.request(client, limit)
+  turn_page()
+  local now = counts.clock()
+  local seen, oldest = window(client, now)
+  if limit and seen >= limit then return math.max(1, math.ceil(oldest + WINDOW - now)) end
+  note_request(client, now)
+  local used = pending[client] or { 0, 0, 0 }
+  pending[client] = used
+  used[1] = used[1] + 1
+  counts.flush(client)
+  return nil
+end
+
+function counts.charge(client, read, made)
+  if read == 0 and made == 0 then return end
+  turn_page()
+  counts.tokens[client] = (counts.tokens[client] or 0) + read + made
+  local used = pending[client] or { 0, 0, 0 }
+  pending[client] = used
+  used[2], used[3] = used[2] + read, used[3] + made
+end
+
+function counts.tokens_today(client)
+  turn_page()
+  return counts.tokens[client] or 0
+end
+
+function counts.seconds_to_midnight()
+  return 86400 - math.floor(counts.clock()) % 86400
+end
+
+-- Begins with what is written already, and goes on reading what other workers write.
+function counts.start(directory, keep_days)
+  counts.directory, counts.keep_days = directory, keep_days
+  core.register_task(function()
+    turn_page()
+    while true do
+      core.msleep(500)
+      local clients = {}
+      for client in pairs(pending) do clients[#clients + 1] = client end
+      for _, client in ipairs(clients) do counts.flush(client) end
+      turn_page()
+      catch_up()
+    end
+  end)
+end
+
+return counts

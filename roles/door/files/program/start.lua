@@ -1,0 +1,11 @@
+-- The door of a cluster, as HAProxy loads it: which files it reads, and where it counts.
+
+local settings = require("settings")
+
+-- where: models_file, key_file, journals (a directory), keep_days.
+return function(where)
+  settings.read(where.models_file, where.key_file)
+  core.register_action("admit", { "http-req" }, require("admit"))
+  core.register_filter("usage", require("usage"), function(usage) return usage end)
+  require("counts").start(where.journals, where.keep_days)
+end

@@ -1,0 +1,76 @@
+"""Which servers stand behind a model, and when the stage does nothing at all."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_ansible.door import served
+from vllm_ansible.planner.problem import PlanError
+
+HOSTS = [{"name": "h1", "address": "10.0.0.1"}, {"name": "h2", "address": "10.0.0.2"}]
+
+
+def engine(name: str, model: str, host: str = "h1", data: int = 1) -> dict[str, Any]:
+    return {
+        "name": name,
+        "served_name": model,
+        "layout": {"data": data, "tensor": 1, "pipeline": 1},
+        "hosts": ["h1", "h2"] if data > 1 else [host],
+        "ranks": [{"host": one, "device": 0} for one in ("h1", "h2")[:data]],
+        "ports": {"api": 8000, "worker_first": 20001},
+    }
+
+
+def addresses(models: list[dict[str, Any]]) -> dict[str, list[str]]:
+    return {
+        one["model"]: [f"{server['address']}:{server['port']}" for server in one["servers"]]
+        for one in models
+    }
+
+
+def test_engines_of_one_name_share_its_requests() -> None:
+    engines = [engine("a", "m"), engine("b", "n", "h2"), engine("c", "m", "h2")]
+    found = served.models(engines, HOSTS, {})
+    assert addresses(found) == {"m": ["10.0.0.1:8000", "10.0.0.2:8000"], "n": ["10.0.0.2:8000"]}
+    assert [one["backend"] for one in found] == ["model0", "model1"]
+    assert served.models_text(found) == "model0 m\nmodel1 n\n"
+
+
+def test_ranks_answer_by_their_router_where_one_runs_and_each_for_itself_elsewhere() -> None:
+    one = engine("a", "m", data=2)
+    router = {"h1": {"a-router": {"engine": ""}}}
+    assert addresses(served.models([one], HOSTS, router)) == {"m": ["10.0.0.1:8000"]}
+    ranks = ["10.0.0.1:20001", "10.0.0.2:20002"]
+    assert addresses(served.models([one], HOSTS, {})) == {"m": ranks}
+
+
+def test_a_host_that_is_left_out_and_a_plan_without_engines_are_refused() -> None:
+    with pytest.raises(PlanError, match="the door stands before a, and this run leaves out"):
+        served.models([engine("a", "m", "h2")], HOSTS[:1], {})
+    with pytest.raises(PlanError, match="no engine to stand before"):
+        served.models([], HOSTS, {})
+
+
+def unasked(*hosts: dict[str, Any]) -> bool:
+    path = Path(__file__).parents[3] / "filter_plugins/door_filters.py"
+    spec = importlib.util.spec_from_file_location("door_filters", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: bool = module.door_unasked(hosts)
+    return found
+
+
+def test_the_stage_ends_before_it_begins_only_where_no_door_is_asked_for_and_none_runs() -> None:
+    none = {"__ray_processes": {"processes": {"chat-serve": {}}}}
+    one = {"__vllm_processes": {"processes": {"door": {}}}}
+    skipped = {"__ray_processes": {"processes": {}}, "__vllm_processes": {"skipped": True}}
+    assert unasked(none, none) and unasked(skipped)
+    assert not unasked(none, {**none, "door_clients_file": "clients.yml"})
+    assert not unasked(none, one)
+    # A stage that runs alone has not looked.
+    assert not unasked({})

@@ -1,0 +1,86 @@
+"""Streams go through as the client asked for them, piece by piece, and are counted all the same."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.emulators.metered_engine import PROMPT_TOKENS, events, used
+
+from .running import ALICE, HAPROXY, Running
+
+WANTED: list[dict[str, Any]] = [
+    {},
+    {"stream_options": None},
+    {"stream_options": {"include_usage": False}},
+    {"stream_options": {"include_usage": True}},
+    {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    if HAPROXY is None:
+        pytest.skip("no haproxy on this machine")
+    with Running(tmp_path_factory.mktemp("door")) as one:
+        yield one
+
+
+@pytest.mark.parametrize("pieces", [1 << 20, 64, 7])
+@pytest.mark.parametrize("options", WANTED)
+def test_a_stream_is_byte_for_byte_what_the_client_asked_for(
+    running: Running, options: dict[str, Any], pieces: int
+) -> None:
+    """The engine is asked for its usage in any case, whatever it is cut into on the way."""
+    before = running.used("alice")
+    body = {"stream": True, "max_tokens": 4, "pieces": pieces, **options}
+    status, text, _ = running.chat(**body)
+    assert status == 200
+    assert text == "".join(f"data: {one}\n\n" for one in events(body))
+    asked = running.engines[0].bodies[-1]["stream_options"]
+    assert asked == {"include_usage": True, "continuous_usage_stats": True}
+    after = running.used("alice")
+    grown = [late - early for early, late in zip(before, after, strict=True)]
+    assert grown == [1, PROMPT_TOKENS, used(4)["completion_tokens"]]
+
+
+def test_what_is_no_stream_goes_on_as_it_was_sent(running: Running) -> None:
+    sent = json.dumps({"model": "m", "stream": False, "max_tokens": 2})
+    assert running.ask("POST", "/v1/completions", sent)[0] == 200
+    engine = running.engines[0]
+    assert engine.lengths[-1] == len(sent)
+    assert "stream_options" not in engine.bodies[-1]
+
+
+def test_requests_of_one_connection_are_counted_each_for_itself(running: Running) -> None:
+    before = running.used("alice")
+    connection = running.connect()
+    headers = {"Authorization": f"Bearer {ALICE}"}
+    for stream, tokens in ((True, 3), (False, 2), (True, 1)):
+        body = {"model": "m", "stream": stream, "max_tokens": tokens}
+        connection.request("POST", "/v1/completions", json.dumps(body), headers)
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert (b"[DONE]" in answer.read()) == stream
+    connection.close()
+    after = running.used("alice")
+    assert [late - early for early, late in zip(before, after, strict=True)] == [3, 21, 6]
+
+
+def test_pieces_arrive_as_they_are_made(door: Callable[..., Running]) -> None:
+    running = door()
+    pause = 0.1
+    body = {"model": "m", "stream": True, "max_tokens": 8, "pause": pause}
+    connection, answer = running.send("POST", "/v1/chat/completions", body)
+    times = []
+    while line := answer.readline():
+        if line.startswith(b"data: {"):
+            times.append(time.monotonic())
+    connection.close()
+    assert len(times) == 9
+    # Held back by a buffer, all would come at once, at the end.
+    assert times[-1] - times[0] > 4 * pause
