@@ -37,16 +37,17 @@ def door_clients(text: str) -> dict[str, Any]:
 def door_unasked(hosts: Any) -> bool:
     """Tell whether no host asks for a door, and a stage of this run has seen that none has one.
 
-    hosts: the variables of every host. A stage that runs alone has not looked yet.
+    hosts: the variables of every host. A stage that runs alone has not looked yet; a machine that
+    is still to be rented has nothing to be seen.
     """
+    if any(variables.get("door_clients_file") for variables in hosts):
+        return False
     looks = [
         {**variables.get("__ray_processes", {}), **variables.get("__vllm_processes", {})}
         for variables in hosts
+        if not variables.get("provision_provider") or variables.get("provision_machine")
     ]
-    asked = any(variables.get("door_clients_file") for variables in hosts)
-    return not asked and all(
-        "processes" in look and "door" not in look["processes"] for look in looks
-    )
+    return all("processes" in look and "door" not in look["processes"] for look in looks)
 
 
 class FilterModule:

@@ -115,6 +115,7 @@ def _volumes(
             region=str(one["dataCenter"]),
             cents_per_hour=round(100 * prices.get(identity, 0)),
             why=f"mounted by no pod, and ended with all that is in it{unknown}",
+            kind="volume",
         )
 
 

@@ -74,3 +74,6 @@ def test_the_stage_ends_before_it_begins_only_where_no_door_is_asked_for_and_non
     assert not unasked(none, one)
     # A stage that runs alone has not looked.
     assert not unasked({})
+    # There is nothing to be seen on a machine that is still to be rented.
+    assert unasked({"provision_provider": "lambda"})
+    assert not unasked({"provision_provider": "lambda", "provision_machine": {"id": "i-1"}})

@@ -43,6 +43,13 @@ def evidence(events: list[dict[str, Any]]) -> dict[str, Any]:
     return found[0]
 
 
+def test_check_mode_says_what_would_be_put_on_a_host_that_has_nothing_yet(site: Site) -> None:
+    status, said, _ = site.play("--check")
+    assert status == 0, said
+    assert "changed=0" not in said
+    assert not (site.cluster_dir / "routers").exists()
+
+
 def test_a_router_stands_before_both_ranks(site: Site) -> None:
     status, said, events = site.play()
     assert status == 0, said
