@@ -44,8 +44,11 @@ class Orphan:
 
 def counted(found: Sequence[Orphan]) -> str:
     """Return how many there are, of instances or of what else there is among them."""
-    things = all(one.kind == INSTANCE for one in found)
-    return f"{len(found)} {'instances' if things else 'instances and other resources'}"
+    kinds = {one.kind for one in found} or {INSTANCE}
+    if len(found) == 1:
+        return f"1 {kinds.pop()}"
+    others = "instances and other resources" if INSTANCE in kinds else "resources"
+    return f"{len(found)} {'instances' if kinds == {INSTANCE} else others}"
 
 
 def unknown(wanted: Sequence[str], found: Sequence[Orphan]) -> list[str]:

@@ -131,7 +131,7 @@ def test_the_playbooks_list_orphans_and_end_in_an_empty_list(site: Site) -> None
     volume = account.create_volume({"name": "old", "dataCenter": KANSAS, "size": 10})["id"]
     done = site.run("ansible-playbook", "playbooks/orphans.yml")
     assert done.returncode == 0 and volume in done.stdout, done.stdout + done.stderr
-    assert "1 instances that this cluster does not claim" in done.stdout
+    assert "1 volume that this cluster does not claim" in done.stdout
     done = site.run("ansible-playbook", "playbooks/teardown.yml")
     told = " ".join(done.stdout.split())
     assert done.returncode == 0, done.stdout + done.stderr

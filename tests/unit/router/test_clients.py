@@ -31,7 +31,12 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield made
 
 
-@pytest.mark.parametrize("key", ["", "wrong", RANK_KEY, CLIENT_KEY[:-1], CLIENT_KEY + "x"])
+# Names without the keys: pytest puts that of a test into the environment of what it starts.
+@pytest.mark.parametrize(
+    "key",
+    ["", "wrong", RANK_KEY, CLIENT_KEY[:-1], CLIENT_KEY + "x"],
+    ids=["none", "wrong", "a-rank's", "short", "long"],
+)
 def test_without_the_clients_key_no_rank_is_asked(running: Running, key: str) -> None:
     for path in ("/v1/completions", "/v1/models", "/metrics", "/metrics/watch", "/x"):
         assert ask(running.port, "POST", path, {"prompt": "p"}, key, "stranger")[0] == 401
