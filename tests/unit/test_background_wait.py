@@ -147,8 +147,8 @@ def test_hosts_that_start_nothing_are_not_counted(tmp_path: Path) -> None:
 
 def test_what_is_counted_is_shown_without_the_rest_of_what_a_program_prints(tmp_path: Path) -> None:
     """As the client of a benchmark prints its whole namespace, and libraries their warnings."""
-    lines = "echo Triton is installed; sleep 0.5; printf '\r 50%%|= | 1/2 [00:01]'; sleep 0.5; "
-    lines += "printf '\r100%%|==| 2/2 [00:02]'; sleep 0.5; echo; echo ===== {}"
+    lines = "echo Triton is installed; sleep 3; printf '\r 50%%|= | 1/2 [00:01]'; sleep 3; "
+    lines += "printf '\r100%%|==| 2/2 [00:02]'; sleep 3; echo; echo ===== {}"
     results, _ = play(tmp_path, {"here": lines}, counted="answers")
     assert results["here"]["status"]["state"] == "done"
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
