@@ -128,6 +128,8 @@ def main() -> None:
                 where=certificate,
             )
         module.set_mode_if_different(f"{key}.new", "0600", False)
+        # Whatever root's umask is: who serves with it is another user.
+        module.set_mode_if_different(f"{certificate}.new", "0644", False)
         module.set_owner_if_different(f"{key}.new", given["owner"], False)
         # The certificate last, so that a run that was interrupted begins anew.
         if os.path.exists(certificate):

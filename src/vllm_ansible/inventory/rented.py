@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def fill(
             machines = cluster.machines(cached=True)
             mine = [one for one in machines if cluster.mine(one)]
             others = [one for one in machines if not cluster.mine(one)]
-            HostKeys(cluster.known_hosts).follow({one.shown_by: one.door for one in machines})
+            # A full disk keeps nobody from seeing and ending what is rented.
+            with suppress(OSError):
+                HostKeys(cluster.known_hosts).follow({one.shown_by: one.door for one in machines})
             # Before the watcher of ours lives: then it would say nothing of the others.
             warn("limits", unwatched(cluster.meter, others, cloud.name))
             warn("limits", revive(cluster.meter, mine, said, wanted))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .aws_api import AwsApi, named, seconds, tags_of
+from .aws_api import AwsApi, AwsError, named, seconds, tags_of
 from .fleet import BOOTING, ENDED, ENDING, READY, Machine
 
 # Tags of all that belongs to a cluster.
@@ -124,13 +124,25 @@ def machine(listed: Mapping[str, Any], public: bool, prices: Mapping[str, int]) 
 
 
 def block_end(api: AwsApi, reservation: str) -> float:
-    """Return when EC2 begins to end the machines of a capacity block; 0 where it never does."""
-    (block,) = api.all(
+    """Return when EC2 begins to end the machines of a capacity block; 0 where nobody knows."""
+    blocks = _beside(
+        api,
         *("describe_capacity_reservations", "CapacityReservations"),
         CapacityReservationIds=[reservation],
     )
-    end = seconds(block.get("EndDate"))
+    end = max((seconds(one.get("EndDate")) for one in blocks), default=0.0)
     return max(end - BLOCK_SECONDS, 0.0)
+
+
+def _beside(api: AwsApi, operation: str, key: str, **asked: Any) -> list[Any]:
+    """Return a list beside that of the machines; nothing where AWS refuses it.
+
+    Machines are seen and ended whatever else this account may not ask.
+    """
+    try:
+        return list(api.all(operation, key, **asked))
+    except AwsError:
+        return []
 
 
 def _first_interface(interfaces: Iterable[Mapping[str, Any]]) -> str:
@@ -149,10 +161,11 @@ def _impaired(api: AwsApi, found: Iterable[Mapping[str, Any]]) -> set[str]:
     ids = {one["id"] for one in found}
     # By no id: one that is not known everywhere yet would be an error for all.
     bad = [
-        *api.all("describe_instance_status", "InstanceStatuses", Filters=[_impaired_by("system")]),
-        *api.all(
-            "describe_instance_status", "InstanceStatuses", Filters=[_impaired_by("instance")]
-        ),
+        told
+        for check in ("system", "instance")
+        for told in _beside(
+            api, "describe_instance_status", "InstanceStatuses", Filters=[_impaired_by(check)]
+        )
     ]
     return {str(one["InstanceId"]) for one in bad} & ids
 
@@ -165,7 +178,8 @@ def _interrupted(api: AwsApi, found: Sequence[Mapping[str, Any]]) -> set[str]:
     """Return the ids of spot machines that EC2 has said to take back."""
     if not any(one["spot"] and one["status"] in (READY, BOOTING) for one in found):
         return set()
-    requests = api.all(
+    requests = _beside(
+        api,
         *("describe_spot_instance_requests", "SpotInstanceRequests"),
         Filters=[named("status-code", *sorted(INTERRUPTED))],
     )

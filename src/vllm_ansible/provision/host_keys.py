@@ -116,8 +116,9 @@ class HostKeys:
             f"{one['address']} {key}\n" for one in kept.values() for key in _texts(one["keys"])
         ]
         for path, text in (
-            (self._record, json.dumps(kept, indent=1, sort_keys=True)),
             (self._file, "".join(sorted(lines))),
+            # After what ssh reads: a write that fails between both is made again by the next look.
+            (self._record, json.dumps(kept, indent=1, sort_keys=True)),
         ):
             files.write(path, text)
 

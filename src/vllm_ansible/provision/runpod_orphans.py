@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import runpod_pods as listed
-from .fleet import GONE
+from .fleet import GONE, READY
 from .orphans import Orphan
 from .runpod_lists import Lists
 from .runpod_pods import CLUSTER, LEFT_BEHIND, OWNER, environment, group_of
@@ -28,10 +28,10 @@ def orphans(
     now: Callable[[], float] = time.time,
 ) -> list[Orphan]:
     """Return every cluster, pod and volume that is none of this cluster's."""
-    # Of two clusters that were launched for one, the older is the cluster's.
+    # As slots take machines: of two clusters that were launched for one, the first that is up.
     machines = [one for one in lists.machines() if one.status not in GONE]
     claimed = [one for one in machines if one.slot < LEFT_BEHIND]
-    first = min(claimed, key=lambda one: one.since, default=None)
+    first = min(claimed, key=lambda one: (one.status != READY, one.since), default=None)
     own = (first.group or first.id) if first else ""
     found = [*_clusters(lists, own, settings.cluster, now()), *_pods(lists, own, settings, now())]
     return [*found, *_volumes(lists.pods, volumes, bills, settings)]

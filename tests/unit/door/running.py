@@ -11,6 +11,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -89,7 +90,7 @@ class Running:
         self.port = free_port()
         self.engines = [MeteredEngine(model) for model in models]
         # Unix sockets have short paths only.
-        self.run_dir = Path(f"/tmp/dr{self.port}")  # noqa: S108
+        self.run_dir = Path(tempfile.mkdtemp(prefix="dr"))
         self.journals = directory / "journals"
         self.log = directory / "door.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -97,7 +98,6 @@ class Running:
 
     def __enter__(self) -> Self:
         assert HAPROXY is not None
-        self.run_dir.mkdir(mode=0o700)
         self._stack.callback(shutil.rmtree, self.run_dir, ignore_errors=True)
         self._stack.callback(self.stop)
         try:

@@ -210,6 +210,16 @@ def test_an_impaired_machine_that_serves_nobody_is_replaced(aws: AwsWorld) -> No
     assert last["Placement"]["GroupName"] == f"vllm-ansible-r1-{A}"
 
 
+def test_machines_are_ended_whatever_else_the_account_may_not_ask(aws: AwsWorld) -> None:
+    aws.settings |= {"market": "spot"}
+    done = aws.converge()
+    faults = aws.cloud.account.faults
+    faults.denied |= {"DescribeInstanceStatus", "DescribeSpotInstanceRequests"}
+    assert [one.status for one in aws.fleet().machines()] == ["active"] * len(done.machines)
+    gone = end_all(aws.fleet(), 600, aws.told.append, lambda: aws.now, aws.sleep)
+    assert len(gone.ended) == len(done.machines) and not gone.left
+
+
 def test_a_spare_takes_a_slot_by_its_tag(aws: AwsWorld) -> None:
     aws.settings["spares"] = 1
     done = aws.converge()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from vllm_ansible.provision import files
 from vllm_ansible.provision.host_keys import HostKeys, scan
 
 
@@ -117,3 +118,27 @@ def test_a_key_is_asked_for_at_the_port_that_is_given(
     assert line.read_text().split()[-4:] == ["-p", "2201", "--", "198.51.100.1"]
     scan("198.51.100.1")
     assert "-p" not in line.read_text().split()
+
+
+def test_what_a_full_disk_kept_from_being_written_is_written_by_the_next_look(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network.keys = {"10.0.0.1": (0, "ssh-ed25519 A")}
+    keys(network, tmp_path).learn({"a": "10.0.0.1"}, 60)
+    left = [1]
+
+    def full(path: Path, text: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        written(path, text)
+
+    written = files.write
+    for room in (0, 1):
+        left[0] = room
+        with monkeypatch.context() as patched:
+            patched.setattr(files, "write", full)
+            with pytest.raises(OSError, match="No space"):
+                keys(network, tmp_path).follow({"a": f"10.0.1.{room}"})
+        keys(network, tmp_path).follow({"a": f"10.0.1.{room}"})
+        assert known(tmp_path) == [f"10.0.1.{room} ssh-ed25519 A"]

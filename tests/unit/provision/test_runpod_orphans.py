@@ -61,6 +61,21 @@ def test_a_second_cluster_of_one_name_and_a_strangers_pod_are_orphans(runpod: Wo
     }
 
 
+def test_the_cluster_that_serves_is_not_the_orphan_where_an_older_one_was_stopped(
+    runpod: World,
+) -> None:
+    runpod.converge()
+    (stopped,) = runpod.account.clusters
+    for pod in runpod.account.pods.values():
+        pod.status = "EXITED"
+    runpod.now += 60
+    fleet = runpod.fleet()
+    serving = fleet.launch([0, 1], fleet.offers()[1])
+    fleet.forget()
+    runpod.now += 200
+    assert {one.id for one in found(runpod)} == {stopped} != {serving}
+
+
 def test_a_volume_that_no_pod_has_costs_what_yesterdays_bill_says(runpod: World) -> None:
     runpod.settings = {"volume": "r1", "volume_gb": 100}
     runpod.converge("r2", volume="r2")
