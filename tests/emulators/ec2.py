@@ -13,11 +13,10 @@ verified, but a request of another access key than `KEY_ID` is refused.
 from __future__ import annotations
 
 import json
-import threading
 import urllib.parse
 from collections.abc import Callable
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from botocore.validate import ParamValidator
@@ -28,6 +27,7 @@ from werkzeug.datastructures import MultiDict
 
 from .ec2_account import Account
 from .ec2_parts import KEY_ID, Refusal, wrong
+from .served import Served
 
 # Answers come in pages of so many.
 PAGE = 1
@@ -41,7 +41,7 @@ def model() -> Any:
     return get_service_model("ec2")
 
 
-class Ec2:
+class Ec2(Served):
     """An account behind an address of this machine."""
 
     def __init__(self, account: Account) -> None:
@@ -51,9 +51,7 @@ class Ec2:
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.misfits: list[str] = []
         self.keys: set[str] = set()
-        self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self.serve(_handler(self))
         network = account.network
         self._special: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "AuthorizeSecurityGroupIngress": lambda one: network.authorize(one, "IpPermissions"),
@@ -64,19 +62,10 @@ class Ec2:
             "AssociateAddress": lambda one: network.associate_address(one, account.at(one)),
         }
 
-    def __enter__(self) -> Ec2:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
     @property
     def url(self) -> str:
         """The endpoint."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self.origin
 
     @property
     def writes(self) -> list[str]:

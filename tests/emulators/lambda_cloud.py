@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from .lambda_account import Account
 from .lambda_description import PREFIX, Description
 from .lambda_parts import Refusal, invalid
+from .served import Served
 
 Route = tuple[str, str, Callable[[Account, str, dict[str, Any]], Any]]
 ROUTES: list[Route] = [
@@ -80,7 +80,7 @@ INTERNAL = Refusal(
 UNKNOWN = Refusal(404, "global/not-found", "The requested page was not found.")
 
 
-class Cloud:
+class Cloud(Served):
     """An account behind an address of this machine."""
 
     def __init__(
@@ -99,23 +99,12 @@ class Cloud:
         self.log: list[tuple[str, str, int]] = []
         self.misfits: list[str] = []
         self._last: dict[str, float] = {}
-        self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-
-    def __enter__(self) -> Cloud:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self.serve(_handler(self))
 
     @property
     def url(self) -> str:
         """The base of the API."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}{PREFIX}"
+        return f"{self.origin}{PREFIX}"
 
     @property
     def writes(self) -> list[str]:

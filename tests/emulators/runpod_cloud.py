@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl
 
 from .runpod_account import Account
 from .runpod_description import PREFIX, Description, content_type
 from .runpod_parts import Refusal
+from .served import Served
 
 Call = Callable[[Account, str, dict[str, str], dict[str, Any]], Any]
 ROUTES: list[tuple[str, str, int, Call]] = [
@@ -51,7 +51,7 @@ ROUTES: list[tuple[str, str, int, Call]] = [
 LAUNCHES = (("POST", "/clusters"), ("POST", "/pods"))
 
 
-class Cloud:
+class Cloud(Served):
     """An account behind an address of this machine."""
 
     def __init__(self, account: Account, key: str) -> None:
@@ -65,26 +65,12 @@ class Cloud:
         self.log: list[tuple[str, str, int]] = []
         self.bodies: list[dict[str, Any]] = []
         self.misfits: list[str] = []
-        self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        # As often as tests end one.
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), daemon=True
-        )
-
-    def __enter__(self) -> Cloud:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self.serve(_handler(self))
 
     @property
     def url(self) -> str:
         """The base of the API."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}{PREFIX}"
+        return f"{self.origin}{PREFIX}"
 
     @property
     def writes(self) -> list[str]:
