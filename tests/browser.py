@@ -147,7 +147,7 @@ class Browser:
         """Load a page and wait for all its scripts, and until it is there to be clicked on."""
         opened = self.call("Page.navigate", url=url)
         assert "errorText" not in opened, f"{url}: {opened['errorText']}"
-        self.wait("document.readyState === 'complete'", 60)
+        self.wait("document.readyState === 'complete'", 30)
         self.frame()
 
     def evaluate(self, expression: str) -> Any:
@@ -208,7 +208,7 @@ class Browser:
         """Click on what saves a file of this kind, and return it once it is whole."""
         self.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(directory))
         self.click(selector)
-        deadline = time.monotonic() + ANSWER_SECONDS
+        deadline = time.monotonic() + 20
         # The name is there, empty, before what is written beside it takes its place.
         while not (found := [one for one in directory.glob(f"*.{kind}") if one.stat().st_size]):
             assert time.monotonic() < deadline, "nothing was saved"

@@ -92,11 +92,11 @@ def test_a_load_test_by_clicking(
     assert page.evaluate("isSecureContext && crossOriginIsolated")
     page.write("#key", key[:-1])
     page.click("#open")
-    page.wait("document.querySelector('#message').innerText", 60)
+    page.wait("document.querySelector('#message').innerText", 20)
     assert page.text("#message") == "this is not the key"
     page.write("#key", key)
     page.click("#open")
-    page.wait("!door.checkVisibility()", 60)
+    page.wait("!door.checkVisibility()", 20)
     assert "smollm2-135m-instruct" in page.text("#engine")
 
     before = generated()

@@ -150,7 +150,7 @@ class Api(ABC):
             content = json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
         url = f"{self._endpoint}{path}"
-        return urllib.request.Request(url, content, headers, method=method)  # noqa: S310
+        return urllib.request.Request(url, content, headers, method=method)  # noqa: S310 https, or this machine
 
 
 def strange(answer: Answer) -> Unreachable:

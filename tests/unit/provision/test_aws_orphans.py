@@ -54,7 +54,7 @@ def test_what_a_cluster_without_machines_has_left_is_listed_and_removed_by_id(
     ]
     assert all("of this cluster, which has no machine" in one.line() for one in found)
     assert "price unknown" in found[0].line()
-    assert counted(found) == "6 instances and other resources"
+    assert counted(found) == "6 resources"
     ids = [one.id for one in found]
     assert end_orphans(aws.api, ids) == set(ids)
     assert orphans(aws.api, aws.wanted(), lambda: aws.now) == []

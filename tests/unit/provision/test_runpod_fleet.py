@@ -134,10 +134,10 @@ def test_a_controller_killed_while_it_launches_gets_no_second_cluster(
         create(wanted)
         raise Killed
 
-    fleet._api.create_cluster = killed  # type: ignore[method-assign]
+    fleet._api.create_cluster = killed  # type: ignore[method-assign]  in its midst
     with pytest.raises(Killed):
         fleet.launch([0, 1], fleet.offers()[0])
-    fleet._api.create_cluster = create  # type: ignore[method-assign]
+    fleet._api.create_cluster = create  # type: ignore[method-assign]  as it was
     assert world.fleet().pending is not None
     done = world.converge()
     assert (done.launched, len(done.machines)) == ([], 2)
@@ -226,7 +226,7 @@ def test_a_broken_pod_has_its_cluster_replaced_while_it_serves_nobody(world: Wor
         if any(one.startswith("ending") for one in world.told):
             world.account.faults.broken = set()
 
-    world.sleep = sleep  # type: ignore[method-assign]
+    world.sleep = sleep  # type: ignore[method-assign]  it comes up meanwhile
     done = world.converge()
     assert [(one.slot, why) for one, why in done.ended] == [(1, "the provider calls it unhealthy")]
     assert [one.slot for one in done.machines] == [0, 1]

@@ -138,3 +138,15 @@ def test_the_playbooks_list_orphans_and_end_in_an_empty_list(site: Site) -> None
     assert "2 machines ended, none is listed any more; the cluster has cost about" in told
     assert (account.clusters, account.pods) == ({}, {})
     assert sorted(one["name"] for one in account.volumes.values()) == ["old", "r1"]
+
+
+def test_keys_that_cannot_be_written_keep_nobody_from_the_machines(site: Site) -> None:
+    """As on a full disk: a pod has moved, and what ssh reads cannot be written anew."""
+    cluster = site.rent()
+    keys = HostKeys(cluster.known_hosts, scan=lambda _: ["ssh-ed25519 AAAA"])
+    keys.learn({one.shown_by: one.door for one in cluster.machines()}, 0)
+    site.cloud.account.move_ports()
+    (site.directory / "state/r1/runpod-instances.json").unlink()
+    cluster.known_hosts.unlink()
+    (cluster.known_hosts / "in the way").mkdir(parents=True)
+    assert site.listed()["_meta"]["hostvars"]["r1-1"]["ansible_port"] == 23003
