@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
 from vllm_ansible.node import verify_links
 from vllm_ansible.node.collectives import FACTORS, Wishes
 from vllm_ansible.node.coordinator import CollectiveError
@@ -24,12 +24,6 @@ EXTENSION = ROOT / "tests/emulators/torch_gcu"
 Measure = Callable[..., dict[str, Any]]
 
 
-def port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @pytest.fixture
 def measure(engine: Path, tmp_path: Path) -> Iterator[Measure]:
     """Measure between ranks of one host, as the role does."""
@@ -40,7 +34,7 @@ def measure(engine: Path, tmp_path: Path) -> Iterator[Measure]:
     started: list[subprocess.Popen[bytes]] = []
 
     def run(ranks: int, seconds: float = 120.0, **environment: str) -> dict[str, Any]:
-        place, store = ("127.0.0.1", port()), port()
+        place, store = ("127.0.0.1", free_port()), free_port()
         options = {
             "coordinator": place[0],
             "port": place[1],

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import platform
 import re
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.ports import free_port
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 # An allow list that allows nothing: vLLM as it is without our plugin.
@@ -126,9 +127,7 @@ def two_ranks(
     engine: Path, kind: str, separate: bool, program: str = COMMUNICATOR
 ) -> list[subprocess.CompletedProcess[str]]:
     """Run two ranks of a group; separate ones have their own /dev/shm and host name."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     own = ["unshare", "--mount", "--uts", "sh", "-c"]
     if os.geteuid() != 0:
         own.insert(1, "--map-root-user")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import tarfile
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from vllm_ansible.lab.commands import missing_tools
 from vllm_ansible.lab.vm import TOOLS, Machine
 from vllm_ansible.node import reach_wire as wire
@@ -72,8 +72,7 @@ def test_a_clock_that_was_set_back_is_found_over_a_real_connection(
     send(machine, tmp_path)
     machine.run(["systemctl", "stop", "systemd-timesyncd"], check=False)
     machine.run(["date", "-s", "-1 hour"])
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     *ssh, target = machine.ssh()
     # With a terminal, the responder ends when the connection does.
     forward = ["-tt", "-L", f"127.0.0.1:{port}:127.0.0.1:{PORT}"]

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -22,6 +21,7 @@ import jinja2
 import yaml
 
 from tests.emulators.metered_engine import KEY, MeteredEngine
+from tests.ports import free_port
 from vllm_ansible.door.clients import Client, map_lines
 from vllm_ansible.door.served import models_text
 from vllm_ansible.node import haproxy_door
@@ -31,13 +31,6 @@ ROLE = ROOT / "roles/door"
 HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
 ALICE = "alice-key-4711"
 MOST_BODY = 1 << 20
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
 
 
 def wait_until(what: Callable[[], Any], seconds: float = 30) -> None:

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from tests.emulators.metered_engine import MeteredEngine
+from tests.ports import free_port
 from tests.unit.router.site import KEY, Site
 from vllm_ansible.cli import main
 
-from .running import HAPROXY, ROOT, free_port, wait_until
+from .running import HAPROXY, ROOT, wait_until
 
 pytestmark = pytest.mark.skipif(HAPROXY is None, reason="no haproxy on this machine")
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.browser import CHROMIUM, Browser, key_digest
 from tests.emulators.streaming import KEY, ROLE, Engine
+from tests.ports import free_port
 
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 MOST = 3
@@ -63,9 +64,7 @@ def engines() -> Iterator[dict[str, Engine]]:
 def address(engines: dict[str, Engine], tls: str, tmp_path: Path) -> Iterator[str]:
     """Return where nginx listens with the role's own configuration."""
     assert NGINX is not None
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     backends = [
         {"name": name, "model": f"model-{name}", "address": "127.0.0.1", "port": engine.port}
         for name, engine in engines.items()

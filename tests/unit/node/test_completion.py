@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
 from vllm_ansible.node.completion import Unanswered, ask, judge, kept_stepping, status_of
 
 Module = Callable[..., dict[str, Any]]
@@ -62,8 +63,7 @@ def garbage() -> Any:
 @pytest.fixture
 def closed() -> str:
     """Return an address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"http://127.0.0.1:{server.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 def test_one_greedy_question_is_asked_with_the_key(serve: Any) -> None:

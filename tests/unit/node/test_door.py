@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_ports
 from vllm_ansible.node import coordinator, launcher, reach_probe, reach_responder
 from vllm_ansible.node.channel import connect, key_of
 from vllm_ansible.node.coordinator import Coordinator
@@ -156,14 +157,6 @@ def fetch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fetch]:
     made = Fetch(tmp_path, getattr(request, "param", 4))
     yield made
     made.close()
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.create_server((HERE, 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 def gather(listener: socket.socket, rounds: int = 1) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.ports import free_port
 from vllm_ansible.node.ray import NODES_PATH, ask_nodes, missing, parse_nodes
 
 TOKEN = "t-abcdef"  # noqa: S105 - a token of nobody
@@ -111,14 +111,8 @@ def test_a_dashboard_that_does_not_answer_is_an_error_and_no_node(
     assert found["nodes"] == [] and found["error"].startswith(error)
 
 
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
 def test_a_dashboard_that_is_not_there_is_an_error() -> None:
-    assert "Connection refused" in ask_nodes(closed_port(), TOKEN)["error"]
+    assert "Connection refused" in ask_nodes(free_port(), TOKEN)["error"]
 
 
 def test_the_module_takes_the_token_from_its_file(

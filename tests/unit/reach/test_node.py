@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_ports
 from vllm_ansible.node import reach_connect, reach_exchange, reach_ports
 from vllm_ansible.node import reach_wire as wire
 from vllm_ansible.node.failure import Failure
@@ -22,15 +23,6 @@ from vllm_ansible.node.launcher import stat_of
 
 SOURCE = Path(__file__).parents[3] / "src"
 Run = Callable[..., dict[str, Any]]
-
-
-def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    made = [socket.create_server((address, 0), family=family) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in made]
-    for one in made:
-        one.close()
-    return ports
 
 
 @pytest.fixture
@@ -172,7 +164,9 @@ def test_a_port_that_somebody_takes_in_between_is_left_to_them(
 
         monkeypatch.setattr("reach_responder.of_the_kernel", late)
         begun = responder(port)["responder"]
-        assert begun["kernel"] == looked[1] and len(looked) == 2
+        # A third look where one of the second was taken, too: other tests run beside this one.
+        assert begun["kernel"] == looked[-1] and len(looked) >= 2
+        assert other.getsockname()[1] not in begun["kernel"]
         assert len(alive(pids(tmp_path))) == 2
         monkeypatch.setattr("reach_responder.of_the_kernel", lambda *_: [other.getsockname()[1]])
         failed = responder(port)

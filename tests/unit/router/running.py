@@ -21,6 +21,7 @@ from typing import Any, Self
 import jinja2
 
 from tests.emulators.data_rank import KEY as RANK_KEY
+from tests.ports import free_ports
 
 from .client import ask, listens
 
@@ -31,17 +32,6 @@ HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
 CLIENT_KEY = "client-key"
 # Half a second shorter than the role's own, so that a busy machine does not fail the bound of 5 s.
 ANSWER_SECONDS = 2.0
-
-
-def free_ports(number: int) -> list[int]:
-    """Return ports that nobody listens on."""
-    held = [socket.socket() for _ in range(number)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    found = [int(one.getsockname()[1]) for one in held]
-    for one in held:
-        one.close()
-    return found
 
 
 def wait_until(what: Callable[[], Any], seconds: float = 30) -> float:

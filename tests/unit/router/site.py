@@ -14,12 +14,13 @@ from typing import Any
 
 import yaml
 
+from tests.ports import free_ports
 from vllm_ansible.node.process import Files, read_json
 from vllm_ansible.node.supervisord import look
 from vllm_ansible.planner.routers import WATCH_PORT
 
 from .client import ask, listens
-from .running import EMULATOR, HAPROXY, ROOT, free_ports, wait_until
+from .running import EMULATOR, HAPROXY, ROOT, wait_until
 
 KEY = "sk-never-to-be-seen-0815"
 PLAY = [

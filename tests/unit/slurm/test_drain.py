@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.clone import wait_until
+from tests.ports import free_port
 from vllm_ansible.node import launcher, process, slurm_drain
 from vllm_ansible.slurm.channel import run
 
@@ -45,12 +46,6 @@ def start(held: Held, name: str, *arguments: str) -> None:
 def log(directory: Path) -> list[str]:
     path = directory / "log"
     return path.read_text().splitlines() if path.exists() else []
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("", 0))
-        return int(one.getsockname()[1])
 
 
 def refused(port: int) -> bool:

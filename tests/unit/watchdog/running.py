@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.emulators.ranks import KEY
-from tests.unit.router.running import free_ports
+from tests.ports import free_ports
 
 ROOT = Path(__file__).parents[3]
 NODE = ROOT / "src/vllm_ansible/node"

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
 from vllm_ansible.node.build_command import BuildError
 from vllm_ansible.node.image import install
 from vllm_ansible.node.image.tool import Tool
@@ -67,9 +68,7 @@ def registry(
     if SERVER is None or KIND != "podman":
         pytest.skip("a registry needs docker-registry, and settings of its own podman")
     place = tmp_path_factory.mktemp("registry")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     settings = place / "config.yml"
     settings.write_text(CONFIGURATION.format(place=place, address=address))
     log = place / "log"

@@ -7,7 +7,6 @@ import json
 import os
 import pwd
 import signal
-import socket
 import sys
 import uuid
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
 from vllm_ansible.node.image import install
 from vllm_ansible.node.image.command import TEMPORARY
 from vllm_ansible.node.image.tool import Tool
@@ -80,9 +80,7 @@ def engine(
     """Give an engine whose image was brought, and which leaves no container."""
     manifest = install.bring(wanted, tool, report)
     image = {**wanted["settings"], **manifest["image"]}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     cluster = f"t{uuid.uuid4().hex[:8]}"
     inventory = {"name": "chat", "model": "/models/m", "executor": "mp", "port": port}
     plan = make_plan(cluster, parse_engines([inventory]), [Capacity.whole("h", "cpu", 1)])
