@@ -2,7 +2,8 @@
 
    EMULATED_FAIL=function:nth makes that call fail with EMULATED_CODE; EMULATED_STUCK=bit makes
    that bit of one word stay 1; EMULATED_LOG=file takes a line for each thing made and freed.
-   All that is timed takes 50 ms. */
+   All that is timed takes 50 ms. What a whole host shows is said when it is built: DEVICES, NAME,
+   MEMORY (bytes) and BUS (of the first device). */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +14,12 @@
 typedef uint64_t address;
 enum { OUT_OF_MEMORY = 2, ECC_UNCORRECTABLE = 214 };
 static int calls, sticky;
+
+#ifndef DEVICES
+#define DEVICES 1
+#define BUS 0xa0
+#define MEMORY (1UL << 30)
+#endif
 
 static int number(const char *name, int otherwise) {
   const char *text = getenv(name);
@@ -53,21 +60,26 @@ int cuGetErrorString(int code, const char **text) {
 }
 int cuInit(unsigned flags) { MAY_FAIL; return flags; }
 int cuDriverGetVersion(int *version) { MAY_FAIL; *version = 12040; return 0; }
-int cuDeviceGetCount(int *count) { MAY_FAIL; *count = number("EMULATED_DEVICES", 1); return 0; }
+int cuDeviceGetCount(int *count) { MAY_FAIL; *count = number("EMULATED_DEVICES", DEVICES); return 0; }
 int cuDeviceGet(int *device, int index) { MAY_FAIL; *device = index; return 0; }
 int cuDeviceGetName(char *name, int length, int device) {
-  MAY_FAIL; snprintf(name, length, "Emulated %d", device); return 0;
+  MAY_FAIL;
+#ifdef NAME
+  (void)device; snprintf(name, length, "%s", NAME); return 0;
+#else
+  snprintf(name, length, "Emulated %d", device); return 0;
+#endif
 }
 int cuDeviceGetUuid(char *uuid, int device) { MAY_FAIL; memset(uuid, device + 1, 16); return 0; }
 int cuDeviceGetPCIBusId(char *id, int length, int device) {
-  MAY_FAIL; snprintf(id, length, "0000:%02X:00.0", 0xa0 + device); return 0;
+  MAY_FAIL; snprintf(id, length, "0000:%02X:00.0", BUS + device); return 0;
 }
 int cuDeviceGetAttribute(int *value, int which, int device) {
   MAY_FAIL; (void)device;
   *value = which == 16 ? 4 : which == 75 ? number("EMULATED_MAJOR", 9) : 0; return 0;
 }
 int cuDeviceTotalMem_v2(size_t *size, int device) {
-  MAY_FAIL; (void)device; *size = 1UL << 30; return 0;
+  MAY_FAIL; (void)device; *size = MEMORY; return 0;
 }
 int cuDeviceCanAccessPeer(int *can, int a, int b) { MAY_FAIL; *can = a != b; return 0; }
 int cuDevicePrimaryCtxRetain(void **context, int device) {
@@ -80,7 +92,7 @@ int cuCtxEnablePeerAccess(void *context, unsigned flags) {
   MAY_FAIL; (void)context; (void)flags; return 0;
 }
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
-  MAY_FAIL; *free = (size_t)number("EMULATED_FREE_MIB", 512) << 20; *total = 1UL << 30; return 0;
+  MAY_FAIL; *free = (size_t)number("EMULATED_FREE_MIB", 512) << 20; *total = MEMORY; return 0;
 }
 int cuMemAlloc_v2(address *at, size_t size) {
   MAY_FAIL; *at = (address)(uintptr_t)aligned_alloc(4096, (size + 4095) / 4096 * 4096);
