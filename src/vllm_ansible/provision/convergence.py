@@ -148,7 +148,9 @@ def converge(
         state = repr(sorted((one.id, one.slot, one.status) for one in machines))
         if state != seen:
             seen, moved = state, now()
-        done.stopped = done.stopped or _stop(step, lost, replacements, now() - moved, limit_seconds)
+        left = f"nothing has moved for {limit_seconds / 60:.0f} minutes"
+        idle = now() - moved > limit_seconds
+        done.stopped = done.stopped or _stop(step, done, lost, replacements, left if idle else "")
         if done.stopped:
             done.machines = machines
             if isinstance(step, Spare) and done.stopped == step.why:
@@ -213,10 +215,8 @@ def _take(
     return empty
 
 
-def _stop(
-    step: Step, lost: Mapping[int, int], replacements: int, silence: float, limit: float
-) -> str:
-    """Return why it is not to go on."""
+def _stop(step: Step, done: Outcome, lost: Mapping[int, int], replacements: int, idle: str) -> str:
+    """Return why it is not to go on; `idle` says that nothing has moved for too long."""
     if isinstance(step, TooDear):
         return too_dear(step)
     if isinstance(step, Spare):
@@ -225,8 +225,11 @@ def _stop(
         for slot in step.slots:
             if lost.get(slot, 0) > replacements:
                 return f"{lost[slot]} machines of slot {slot} were bad"
-    if isinstance(step, Wait) and silence > limit:
-        return f"nothing has moved for {limit / 60:.0f} minutes: {step.why}"
+            # Some end by themselves before they are judged, each with its first minutes paid.
+            if done.launched.count(slot) > replacements:
+                return f"{replacements + 1} machines of slot {slot} were launched, and none stayed"
+    if isinstance(step, Wait) and idle:
+        return f"{idle}: {step.why}"
     return ""
 
 

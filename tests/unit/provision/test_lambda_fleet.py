@@ -86,6 +86,24 @@ def test_a_region_that_keeps_handing_out_broken_machines_is_given_up(world: Worl
     assert world.slots == []
 
 
+def test_machines_that_end_by_themselves_right_after_launch_are_given_up(world: World) -> None:
+    """Nobody ever sees one up, so none is found bad; each is paid for from its launch."""
+    account, original = world.cloud.account, world.sleep
+
+    def sleep(seconds: float) -> None:
+        original(seconds)
+        assert len(launches()) < 20, "asked for ever"
+        account.terminate([one["id"] for one in account.list_instances() if one["name"] == "r1-0"])
+
+    def launches() -> list[str]:
+        return [path for path in world.cloud.writes if path.endswith("/launch")]
+
+    world.sleep = sleep  # type: ignore[method-assign]
+    done = world.converge(1)
+    assert done.stopped == "4 machines of slot 0 were launched, and none stayed"
+    assert len(launches()) == len(done.launched) == 4
+
+
 def test_a_lost_answer_costs_no_second_machine(world: World) -> None:
     world.cloud.lose_launch_replies = 1
     done = world.converge(2)
