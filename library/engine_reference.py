@@ -10,27 +10,31 @@ description:
   - Starts, detached and with a low priority, one computation for each digest of weights. One
     that runs or is done is not started again.
   - Where O(wait_seconds) is given, waits for it and returns the log probabilities.
+  - With O(state=stopped), stops every computation that runs on this host.
 author: The vllm-ansible authors
 options:
   cluster_dir:
     description: The cluster's directory on this host.
     type: path
     required: true
+  state:
+    description: Whether the references are computed, or none is.
+    type: str
+    choices: [present, stopped]
+    default: present
   references:
     description:
       - Of each engine C(engine), C(weights), C(place) and C(skipped), as the filter
-        C(computation_references) gives them.
+        C(computation_references) gives them. Required with O(state=present).
     type: list
     elements: dict
-    required: true
   python:
     description: The Python of the engine's environment; without it all are skipped.
     type: path
     default: ""
   script:
-    description: The program that it runs.
+    description: The program that it runs. Required with O(state=present).
     type: str
-    required: true
   user:
     description: User to run as, which needs root.
     type: str
@@ -40,7 +44,7 @@ options:
     default: 0
 attributes:
   check_mode:
-    description: Nothing is started.
+    description: Nothing is started or stopped.
     support: full
 """
 
@@ -51,6 +55,11 @@ EXAMPLES = r"""
     references: [{engine: chat, weights: 0123456789ab, place: /models/chat, skipped: ""}]
     python: /opt/vllm-ansible/demo/environments/0123456789ab/bin/python
     script: "{{ lookup('ansible.builtin.file', 'reference_numbers.py') }}"
+
+- name: Stop what is still computed
+  engine_reference:
+    cluster_dir: /opt/vllm-ansible/demo
+    state: stopped
 """
 
 RETURN = r"""
@@ -58,7 +67,12 @@ references:
   description:
     - Of each engine the digest of its C(weights), and C(prompts) or why it was C(skipped).
   type: dict
-  returned: success
+  returned: with O(state=present)
+stopped:
+  description: The names of the tasks that were stopped.
+  type: list
+  elements: str
+  returned: with O(state=stopped)
 """
 
 import os
@@ -91,16 +105,22 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "cluster_dir": {"type": "path", "required": True},
-            "references": {"type": "list", "elements": "dict", "required": True},
+            "state": {"choices": ["present", "stopped"], "default": "present"},
+            "references": {"type": "list", "elements": "dict"},
             "python": {"type": "path", "default": ""},
-            "script": {"type": "str", "required": True},
+            "script": {"type": "str"},
             "user": {"type": "str"},
             "wait_seconds": {"type": "float", "default": 0},
         },
+        required_if=[("state", "present", ("references", "script"))],
         supports_check_mode=True,
     )
     wanted = module.params
     try:
+        if wanted["state"] == "stopped":
+            tasks = os.path.join(wanted["cluster_dir"], "tasks")
+            stopped = reference.stop(tasks, module.check_mode)
+            module.exit_json(changed=bool(stopped), stopped=stopped)
         # All of them first, so that they share one wait.
         asked = wanted["references"]
         found = {one["engine"]: answer(one, wanted, module.check_mode) for one in asked}

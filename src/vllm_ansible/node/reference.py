@@ -15,6 +15,7 @@ from .programs import Program
 from .safetensors import WeightsError
 
 LOOK_SECONDS = 0.5
+PREFIX = "reference-"
 # The engine that starts beside it needs the processor more. With less than this share of a machine
 # that has always something else to do it would not end at all.
 NICE = 5
@@ -24,7 +25,7 @@ FOREIGN = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
 
 def task_name(weights: str) -> str:
     """Return the name of the task that computes for these weights."""
-    return f"reference-{weights[:12]}"
+    return f"{PREFIX}{weights[:12]}"
 
 
 def unfit_python(python: str) -> str:
@@ -73,6 +74,15 @@ def compute(python: str, script: str, place: str) -> dict[str, Any]:
         if isinstance(message.get("result"), dict):
             return dict(message["result"])
     raise WeightsError("transformers computed no numbers", found="no result", where=place)
+
+
+def stop(tasks_dir: str, check: bool = False) -> list[str]:
+    """Stop every computation that runs on this host, and return the names of their tasks.
+
+    check: only return what runs. Raises ProcessError where a process survives SIGKILL.
+    """
+    running = [name for name in background.names(tasks_dir) if name.startswith(PREFIX)]
+    return [name for name in running if background.stop(tasks_dir, name, check)]
 
 
 def found(

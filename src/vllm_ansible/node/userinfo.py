@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 # A name alone is one that everybody knows there: git@, who logs in over SSH. To HTTP it is a token.
 _NAME_IS_SECRET = ("http", "https")
+# By RFC 2224 their addresses name no user, and a path holds any character: nfs://filer:/export@a.
+_NO_PASSWORD = ("nfs", "nfs4")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.\-]{0,30}\Z", re.IGNORECASE)
 _AUTHORITY = re.compile(r"""://([^\s/?#"'<>\\]*)""")
 _PORT = re.compile(r":\d{1,5}\Z")
@@ -29,7 +31,8 @@ def secrets(text: str) -> Iterator[tuple[int, int]]:
         length = authority.rfind("@")
         if not scheme or authority.startswith("["):
             continue
-        if length < 0 and ":" in authority and not _PORT.search(authority):
+        mount = scheme[0].lower() in _NO_PASSWORD
+        if length < 0 and not mount and ":" in authority and not _PORT.search(authority):
             window = text[begin : begin + _LONGEST]
             end = _END.search(window)
             length = (window[: end.start()] if end else window).rfind("@")

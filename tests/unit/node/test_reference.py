@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from vllm_ansible.node import background, reference
+from vllm_ansible.node.family import until
 from vllm_ansible.node.fingerprint import PROMPTS
 
 ONE: dict[str, Any] = {"engine": "chat", "weights": "0123456789abcdef", "place": "/models/m"}
@@ -56,6 +57,28 @@ def test_a_program_that_fails_gives_its_last_words(tmp_path: Path) -> None:
     told = reference.found(tasks, ONE["weights"], 60)
     assert told["skipped"].startswith("transformers computed nothing: ")
     assert told["skipped"].endswith("no memory left")
+
+
+def test_what_computes_is_stopped_and_nothing_else_is(tmp_path: Path) -> None:
+    tasks = str(tmp_path)
+    pid = tmp_path / "pid"
+    script = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    assert reference.stop(tasks) == []
+    reference.start(tasks, ONE, sys.executable, script, None, retry=False)
+    background.start(tasks, "other", background.Command(("sleep", "600")))
+    name = reference.task_name(ONE["weights"])
+    try:
+        assert until(lambda: pid.exists() and bool(pid.read_text()), 30)
+        assert reference.stop(tasks, check=True) == [name]
+        assert background.look(tasks, name)["state"] == "running"
+        assert reference.stop(tasks) == [name]
+        assert background.look(tasks, name)["state"] != "running"
+        assert not Path(f"/proc/{pid.read_text()}").exists()
+        assert background.look(tasks, "other")["state"] == "running"
+        assert reference.stop(tasks) == []
+    finally:
+        background.stop(tasks, name)
+        background.stop(tasks, "other")
 
 
 def test_one_that_takes_too_long_is_said_and_goes_on(tmp_path: Path) -> None:

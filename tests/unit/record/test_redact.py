@@ -80,6 +80,7 @@ def test_a_secret_is_hidden_and_its_name_stays(text: str) -> None:
         "https://docs.example/project/foo@1.0 and http://h:8000/simple/pkg@1.2",
         "docker://registry:5000/image@sha256:0123",
         "http://[::1]:8000/a@b",
+        "nfs://filer:/export@snap and NFS4://filer:/export/a@b",
         "Basic authentication is not supported; Basic Abcdefgh too",
         "Authorization: required for all paths",
         "the sig=1 of a design, signature=(a, b)",
@@ -105,6 +106,7 @@ def test_a_name_and_a_password_in_one_word_are_hidden() -> None:
     ("text", "left"),
     [
         ("http://ann:sw/rd@h:1/a?b=c", "http://ann:<hidden>@h:1/a?b=c"),
+        ("nfs://ann:sword@filer/a@b", "nfs://ann:<hidden>@filer/a@b"),
         ("https://t0ken@h/simple, then b@c", "https://<hidden>@h/simple, then b@c"),
         ("PASSWORD='a b' then", "PASSWORD='<hidden>' then"),
         ('{"api_key": "a\\"b c", "x": "y"}', '{"api_key": "<hidden>", "x": "y"}'),
