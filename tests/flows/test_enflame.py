@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from .clone import MINUTE, wait_until
 from .enflame import CLUSTER_DIR, HOSTS, Enflame
 
 pytestmark = [pytest.mark.engine, pytest.mark.lab]
@@ -88,6 +89,20 @@ def test_the_second_run_changes_nothing(served: tuple[Enflame, dict[str, Any]]) 
     assert site.containers() == before
 
 
+def test_a_drained_rank_is_asked_by_nobody_until_it_may_serve_again(
+    served: tuple[Enflame, dict[str, Any]],
+) -> None:
+    site, router = served
+    named = ("-e", "drain_engine=r1", "-e", "drain_rank=1")
+    ran = site.run(*named, playbook="playbooks/drain_rank.yml")
+    assert ran.status == 0, ran.output
+    drained = site.answers(router["url"])
+    assert sorted(drained) == ["rank-0", "rank-2", "rank-3"]
+    again = site.run(*named, "-e", "drain_state=ready", playbook="playbooks/drain_rank.yml")
+    assert again.status == 0, again.output
+    assert len(site.answers(router["url"])) == RANKS
+
+
 def test_one_changed_variable_is_refused_until_a_killed_rank_makes_all_of_them_start_anew(
     served: tuple[Enflame, dict[str, Any]],
 ) -> None:
@@ -118,4 +133,9 @@ def test_teardown_leaves_no_container(served: tuple[Enflame, dict[str, Any]]) ->
     assert ran.status == 0, ran.output
     assert site.containers() == {host: {} for host in site.hosts}
     for host in site.hosts:
-        assert site.run_on(host, "podman", "ps", "--all", "--quiet") == ""
+        # What has ended is removed by podman itself, a moment later on a busy machine.
+        wait_until(
+            lambda host=host: site.run_on(host, "podman", "ps", "--all", "--quiet") == "",
+            MINUTE,
+            f"the last container of {host} is removed",
+        )

@@ -71,6 +71,15 @@ def test_a_check_of_a_converged_host_finds_nothing_to_do_and_touches_nothing(ser
     assert identities(served.cluster_dir) == processes
 
 
+def test_logs_show_what_every_process_wrote_last_and_change_nothing(served: Site) -> None:
+    ran = served.run("-e", "logs_lines=400", playbook="playbooks/logs.yml")
+    assert ran.status == 0, ran.output
+    assert ran.changed == []
+    assert "Application startup complete" in ran.output
+    for name in ("chat-ray", "chat-serve"):
+        assert f"here {name} | " in ran.output
+
+
 def test_no_secret_is_in_an_argument_or_an_environment(served: Site) -> None:
     found = [
         f"{name} in the {where} of {process.pid}"
