@@ -31,8 +31,6 @@ def free_ports(number: int, address: str = "127.0.0.1") -> list[int]:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     found: list[int] = []
     for _ in pool:
-        if len(found) == number:
-            return found
         port = pool[next(_TURN) % len(pool)]
         with socket.socket(family, socket.SOCK_STREAM) as one:
             try:
@@ -40,6 +38,8 @@ def free_ports(number: int, address: str = "127.0.0.1") -> list[int]:
             except OSError:
                 continue
         found.append(port)
+        if len(found) == number:
+            return found
     raise RuntimeError(f"fewer than {number} free ports between {pool[0]} and {pool[-1]}")
 
 

@@ -148,9 +148,10 @@ def converge(
         state = repr(sorted((one.id, one.slot, one.status) for one in machines))
         if state != seen:
             seen, moved = state, now()
-        left = f"nothing has moved for {limit_seconds / 60:.0f} minutes"
-        idle = now() - moved > limit_seconds
-        done.stopped = done.stopped or _stop(step, done, lost, replacements, left if idle else "")
+        idle = ""
+        if now() - moved > limit_seconds:
+            idle = f"nothing has moved for {limit_seconds / 60:.0f} minutes"
+        done.stopped = done.stopped or _stop(step, done, lost, replacements, idle)
         if done.stopped:
             done.machines = machines
             if isinstance(step, Spare) and done.stopped == step.why:
@@ -216,7 +217,7 @@ def _take(
 
 
 def _stop(step: Step, done: Outcome, lost: Mapping[int, int], replacements: int, idle: str) -> str:
-    """Return why it is not to go on; `idle` says that nothing has moved for too long."""
+    """Return why it is not to go on; `idle` says that nothing has moved, once it is too long."""
     if isinstance(step, TooDear):
         return too_dear(step)
     if isinstance(step, Spare):

@@ -86,7 +86,9 @@ def test_a_region_that_keeps_handing_out_broken_machines_is_given_up(world: Worl
     assert world.slots == []
 
 
-def test_machines_that_end_by_themselves_right_after_launch_are_given_up(world: World) -> None:
+def test_machines_that_end_by_themselves_right_after_launch_are_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody ever sees one up, so none is found bad; each is paid for from its launch."""
     account, original = world.cloud.account, world.sleep
 
@@ -98,7 +100,7 @@ def test_machines_that_end_by_themselves_right_after_launch_are_given_up(world: 
     def launches() -> list[str]:
         return [path for path in world.cloud.writes if path.endswith("/launch")]
 
-    world.sleep = sleep  # type: ignore[method-assign]
+    monkeypatch.setattr(world, "sleep", sleep)
     done = world.converge(1)
     assert done.stopped == "4 machines of slot 0 were launched, and none stayed"
     assert len(launches()) == len(done.launched) == 4
