@@ -22,6 +22,9 @@ WRITE_SECONDS = 0.5
 LOOK_SECONDS = 0.5
 LAST_LINE_BYTES = 2048
 STOP_SECONDS = 10.0
+# A container's tool ends before conmon has removed the container; killed, it never would.
+LEAVE_SECONDS = 5.0
+LEAVE_LOOK_SECONDS = 0.05
 SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
 
 
@@ -172,6 +175,12 @@ class Keeper:
                 changed = False
             # Everything it wrote has been read before its end counts.
             status = None if data else launcher.reap().get(self.worker)
+        deadline = time.monotonic() + LEAVE_SECONDS
+        while launcher.descendants({os.getpid()}, launcher.process_table()):
+            if time.monotonic() > deadline:
+                break
+            signal.sigtimedwait({signal.SIGCHLD}, LEAVE_LOOK_SECONDS)
+            launcher.reap()
         launcher.kill_descendants()
         self.finish(status)
 

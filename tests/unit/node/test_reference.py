@@ -109,3 +109,16 @@ def test_only_an_environment_of_its_own_computes(
     told = reference.unfit_python(str(tmp_path / "bin/python"))
     assert why in told and bool(told) == bool(why)
     assert reference.unfit_python("") == "no environment is installed"
+
+
+def test_what_tidies_up_after_the_work_is_given_a_moment(tmp_path: Path) -> None:
+    """As conmon removes a container once the client, which has ended, is gone."""
+    removed = tmp_path / "removed"
+    tasks = str(tmp_path / "tasks")
+    program = f"(sleep 1; : > {removed}) & exit 1"
+    background.start(tasks, "tool", background.Command(("sh", "-c", program)))
+    try:
+        assert until(lambda: background.look(tasks, "tool")["state"] == "failed", 30)
+        assert removed.exists()
+    finally:
+        background.stop(tasks, "tool")
