@@ -28,6 +28,15 @@ LEAVE_LOOK_SECONDS = 0.05
 SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
 
 
+def _removes_a_container() -> bool:
+    """Tell whether conmon, which removes a container that has ended, still runs below here."""
+    for pid in launcher.descendants({os.getpid()}, launcher.process_table()):
+        with suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8") as name:
+            if name.read().strip() == "conmon":
+                return True
+    return False
+
+
 def keep(path: str, first: dict[str, Any], work: Any, ready: int) -> None:
     """Become the keeper: run the work, write its status, end with it."""
     try:
@@ -176,9 +185,7 @@ class Keeper:
             # Everything it wrote has been read before its end counts.
             status = None if data else launcher.reap().get(self.worker)
         deadline = time.monotonic() + LEAVE_SECONDS
-        while launcher.descendants({os.getpid()}, launcher.process_table()):
-            if time.monotonic() > deadline:
-                break
+        while _removes_a_container() and time.monotonic() < deadline:
             signal.sigtimedwait({signal.SIGCHLD}, LEAVE_LOOK_SECONDS)
             launcher.reap()
         launcher.kill_descendants()

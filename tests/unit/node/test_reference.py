@@ -111,14 +111,18 @@ def test_only_an_environment_of_its_own_computes(
     assert reference.unfit_python("") == "no environment is installed"
 
 
-def test_what_tidies_up_after_the_work_is_given_a_moment(tmp_path: Path) -> None:
-    """As conmon removes a container once the client, which has ended, is gone."""
-    removed = tmp_path / "removed"
+def test_what_removes_a_container_is_given_a_moment_and_nothing_else_is(tmp_path: Path) -> None:
+    """A client such as podman's ends before conmon has removed its container."""
+    removed, other = tmp_path / "removed", tmp_path / "other"
     tasks = str(tmp_path / "tasks")
-    program = f"(sleep 1; : > {removed}) & exit 1"
+    conmon = tmp_path / "conmon"
+    conmon.symlink_to("/bin/sh")
+    started = tmp_path / "started"
+    program = f"{conmon} -c ': > {started}; sleep 1; : > {removed}; :' & "
+    program += f"(sleep 30; : > {other}) & until [ -e {started} ]; do sleep 0.05; done; exit 1"
     background.start(tasks, "tool", background.Command(("sh", "-c", program)))
     try:
-        assert until(lambda: background.look(tasks, "tool")["state"] == "failed", 30)
-        assert removed.exists()
+        assert until(lambda: background.look(tasks, "tool")["state"] == "failed", 20)
+        assert removed.exists() and not other.exists()
     finally:
         background.stop(tasks, "tool")
