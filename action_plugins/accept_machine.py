@@ -16,8 +16,8 @@ from ansible.plugins.action import ActionBase
 
 from vllm_ansible.provision.accepted import refuses_login
 from vllm_ansible.provision.cluster import accepted
-from vllm_ansible.verification.devices import judge, summary
-from vllm_ansible.verification.row import FAIL
+from vllm_ansible.verify.devices import judge, summary
+from vllm_ansible.verify.row import FAIL
 
 ARGUMENTS = {
     "accelerators": {"type": "dict", "default": {}},

@@ -16,8 +16,8 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from vllm_ansible.progress import ClusterLine, Silence, of_bar
 from vllm_ansible.record import events, plays
+from vllm_ansible.record.host_progress import ClusterLine, Silence, of_bar
 
 ARGUMENTS = {
     "name": {"type": "str", "required": True},

@@ -13,7 +13,7 @@ from ansible.plugins.action import ActionBase
 
 from vllm_ansible.benchmark.verdict import verdict
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
-from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.problem import PlanError, as_result
 
 
 class ActionModule(ActionBase):

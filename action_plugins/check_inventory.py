@@ -26,8 +26,8 @@ from vllm_ansible.inventory.specs import Option, load_options
 from vllm_ansible.inventory.state_owner import other_owner
 from vllm_ansible.inventory.typed import is_typed, typed
 from vllm_ansible.inventory.variables import Unresolved, unknown_variables, wrong_types
-from vllm_ansible.planner.idle import total
-from vllm_ansible.planner.problem import Problem, as_result
+from vllm_ansible.plan.idle import total
+from vllm_ansible.problem import Problem, as_result
 from vllm_ansible.provision.fleet import NOWHERE
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -15,11 +15,11 @@ from ansible.plugins.action import ActionBase
 
 from vllm_ansible.inventory.cluster import estimate, nothing_to_serve, split_engines
 from vllm_ansible.inventory.play_variables import gpu_hosts, hosts_of_this_run, plain
-from vllm_ansible.planner.engines import parse_engines
-from vllm_ansible.planner.plan import Plan
-from vllm_ansible.planner.ports import INTERNAL_BASE
-from vllm_ansible.planner.problem import PlanError, Problem, as_result
-from vllm_ansible.planner.sticky import plan_of_some_hosts
+from vllm_ansible.plan.engines import parse_engines
+from vllm_ansible.plan.plan import Plan
+from vllm_ansible.plan.ports import INTERNAL_BASE
+from vllm_ansible.plan.sticky import plan_of_some_hosts
+from vllm_ansible.problem import PlanError, Problem, as_result
 
 DECLARED = ("accelerator", "accelerator_count")
 

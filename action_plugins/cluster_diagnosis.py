@@ -49,11 +49,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.action import ActionBase
 
-from vllm_ansible.diagnosis import cluster, evidence, host_facts
-from vllm_ansible.diagnosis.command import ANSWER
+from vllm_ansible.cli.diagnose import ANSWER
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, plain
-from vllm_ansible.planner import watched
-from vllm_ansible.planner.verbs import died_engines
+from vllm_ansible.plan import watched
+from vllm_ansible.plan.verbs import died_engines
+from vllm_ansible.record.diagnosis import cluster, evidence, host_facts
 from vllm_ansible.record.events import current
 from vllm_ansible.record.redact import redact, redact_text, visible
 
@@ -61,7 +61,7 @@ _NAMES = ("logs", "looks", "processes", "watchdogs")
 
 
 class ActionModule(ActionBase):
-    """Gather what hosts have registered; the judgement is in vllm_ansible.diagnosis.cluster."""
+    """Gather what hosts have registered; record.diagnosis.cluster judges."""
 
     TRANSFERS_FILES = False
     _supports_check_mode = True

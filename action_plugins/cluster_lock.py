@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.action import ActionBase
 
-from vllm_ansible.node import lock
+from vllm_ansible.node.cluster import lock
 
 
 class ActionModule(ActionBase):

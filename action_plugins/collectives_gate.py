@@ -12,12 +12,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.action import ActionBase
 
-from vllm_ansible.bandwidth.expected import believable
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
-from vllm_ansible.planner.problem import PlanError, as_result
-from vllm_ansible.verification.bandwidths import Cluster
-from vllm_ansible.verification.links import evidence, judge
-from vllm_ansible.verification.row import failure, warnings, with_accepted
+from vllm_ansible.problem import PlanError, as_result
+from vllm_ansible.verify.bandwidths import Cluster
+from vllm_ansible.verify.collectives.expected import believable
+from vllm_ansible.verify.links import evidence, judge
+from vllm_ansible.verify.row import failure, warnings, with_accepted
 
 
 class ActionModule(ActionBase):

@@ -66,7 +66,7 @@ from vllm_ansible.computation.conditions import conditions
 from vllm_ansible.computation.reference import unmeasured
 from vllm_ansible.computation.verdict import Limits, Server, Verdict, judge, known_start
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
-from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.problem import PlanError, as_result
 
 OTHER_WEIGHTS = "nothing was computed for its weights"
 

@@ -62,10 +62,10 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
-from vllm_ansible.diagnosis.evidence import Evidence, of_directory, of_kept
-from vllm_ansible.diagnosis.verdict import diagnose, texts
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, hosts_that_answer, of_each_host
-from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.problem import PlanError, as_result
+from vllm_ansible.record.diagnosis.evidence import Evidence, of_directory, of_kept
+from vllm_ansible.record.diagnosis.verdict import diagnose, texts
 from vllm_ansible.record.events import current
 from vllm_ansible.record.redact import redact_text, visible
 

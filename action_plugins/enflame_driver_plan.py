@@ -18,7 +18,7 @@ from vllm_ansible.drivers.enflame.differences import differences
 from vllm_ansible.drivers.enflame.installer import arguments, known, version_of
 from vllm_ansible.drivers.enflame.refusal import refusals
 from vllm_ansible.inventory.play_variables import plain
-from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.problem import PlanError, as_result
 
 TEXTS = ("version", "file", "sha256")
 

@@ -14,11 +14,11 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
-from vllm_ansible.planner.decision import decide, refuse_ray_steps
-from vllm_ansible.planner.plan import Plan
-from vllm_ansible.planner.problem import PlanError, as_result
-from vllm_ansible.planner.processes import wanted_processes
-from vllm_ansible.planner.unready import refuse_unready
+from vllm_ansible.plan.decision import decide, refuse_ray_steps
+from vllm_ansible.plan.plan import Plan
+from vllm_ansible.plan.processes import wanted_processes
+from vllm_ansible.plan.unready import refuse_unready
+from vllm_ansible.problem import PlanError, as_result
 
 
 class ActionModule(ActionBase):

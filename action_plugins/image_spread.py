@@ -15,7 +15,7 @@ from ansible.plugins.action import ActionBase
 from vllm_ansible.inventory.play_variables import hosts_that_answer, of_each_host
 from vllm_ansible.node.failure import Failure
 from vllm_ansible.node.image import archive, install
-from vllm_ansible.planner.problem import PlanError, Problem, as_result
+from vllm_ansible.problem import PlanError, Problem, as_result
 from vllm_ansible.weights.image import Way, expect_room, manifest, way
 
 

@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.inventory.play_variables import plain
-from vllm_ansible.planner.known_bad import known_bad
-from vllm_ansible.planner.problem import as_result
+from vllm_ansible.plan.known_bad import known_bad
+from vllm_ansible.problem import as_result
 
 
 class ActionModule(ActionBase):

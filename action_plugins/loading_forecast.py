@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
-from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.problem import PlanError, as_result
 from vllm_ansible.weights.loading import forecast
 
 

@@ -17,7 +17,7 @@ from vllm_ansible.drivers.differences import differences
 from vllm_ansible.drivers.refusal import refusals
 from vllm_ansible.drivers.repository import repository
 from vllm_ansible.inventory.play_variables import plain
-from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.problem import PlanError, as_result
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 TEXTS = ("repository", "key_url", "key_fingerprint", "script")

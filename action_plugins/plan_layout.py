@@ -24,14 +24,14 @@ from vllm_ansible.inventory.play_variables import (
     plain,
 )
 from vllm_ansible.inventory.readable import Readings, readable
-from vllm_ansible.planner.advice import Terms
-from vllm_ansible.planner.engines import parse_engines
-from vllm_ansible.planner.idle import idle_devices, idle_warnings
-from vllm_ansible.planner.layout import Capacity
-from vllm_ansible.planner.plan import Plan, make_plan
-from vllm_ansible.planner.ports import INTERNAL_BASE
-from vllm_ansible.planner.problem import PlanError, as_result
-from vllm_ansible.planner.sticky import plan_of_some_hosts
+from vllm_ansible.plan.advice import Terms
+from vllm_ansible.plan.engines import parse_engines
+from vllm_ansible.plan.idle import idle_devices, idle_warnings
+from vllm_ansible.plan.layout import Capacity
+from vllm_ansible.plan.plan import Plan, make_plan
+from vllm_ansible.plan.ports import INTERNAL_BASE
+from vllm_ansible.plan.sticky import plan_of_some_hosts
+from vllm_ansible.problem import PlanError, as_result
 
 # What stands in for the speed of a device that nobody described.
 PLAIN = {"nvidia": "L40S", "enflame": "S60"}

@@ -11,11 +11,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.action import ActionBase
 
-from vllm_ansible.diagnosis import host_facts
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
-from vllm_ansible.planner.problem import PlanError, as_result
-from vllm_ansible.preflight import judge
-from vllm_ansible.preflight.check import ACCEPTED, FAIL, WARN, Cluster, Row
+from vllm_ansible.problem import PlanError, as_result
+from vllm_ansible.record.diagnosis import host_facts
+from vllm_ansible.verify.preflight import judge
+from vllm_ansible.verify.preflight.check import ACCEPTED, FAIL, WARN, Cluster, Row
 
 
 class ActionModule(ActionBase):

@@ -56,9 +56,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from vllm_ansible.node.process import told
-from vllm_ansible.node.ray import missing
-from vllm_ansible.progress import Silence
+from vllm_ansible.node.engine.ray import missing
+from vllm_ansible.node.process.process import told
+from vllm_ansible.record.host_progress import Silence
 from vllm_ansible.record.progress import Progress
 
 # Ray tells nobody that a node has joined: it has to be asked.

@@ -12,11 +12,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
-from vllm_ansible.planner.problem import PlanError, as_result
-from vllm_ansible.reach.measured import Measured
-from vllm_ansible.reach.purposes import purposes
-from vllm_ansible.reach.verdict import judge
-from vllm_ansible.verification.row import FAIL, PASS, Row, with_accepted
+from vllm_ansible.problem import PlanError, as_result
+from vllm_ansible.verify.reach.measured import Measured
+from vllm_ansible.verify.reach.purposes import purposes
+from vllm_ansible.verify.reach.verdict import judge
+from vllm_ansible.verify.row import FAIL, PASS, Row, with_accepted
 
 GATE = "reach"
 TOLD = ("expected", "found", "where", "fix")

@@ -19,7 +19,7 @@ from ansible.utils.display import Display
 
 from vllm_ansible.inventory.play_variables import plain
 from vllm_ansible.inventory.state_owner import claim_for_run
-from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.problem import PlanError, as_result
 from vllm_ansible.provision.cluster import Cluster
 from vllm_ansible.provision.convergence import Outcome, converge
 from vllm_ansible.provision.ending import end_all

@@ -11,9 +11,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.action import ActionBase
 
-from vllm_ansible.layouts.printed import beside
-from vllm_ansible.planner.arguments import whole_number
-from vllm_ansible.planner.verdicts import ranks_asked
+from vllm_ansible.plan.arguments import whole_number
+from vllm_ansible.plan.estimate.layouts.printed import beside
+from vllm_ansible.plan.verdicts import ranks_asked
 
 
 class ActionModule(ActionBase):

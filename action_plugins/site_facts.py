@@ -14,12 +14,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
-from vllm_ansible.inventory.fabric import fabric_environment
 from vllm_ansible.inventory.look import HostLook
 from vllm_ansible.inventory.play_variables import hosts_that_answer, of_each_host, plain
 from vllm_ansible.inventory.site_host import Wishes, resolve_hosts
 from vllm_ansible.inventory.specs import load_options
-from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.plan.fabric import fabric_environment
+from vllm_ansible.problem import PlanError, as_result
 
 ROLES = Path(__file__).resolve().parents[1] / "roles"
 

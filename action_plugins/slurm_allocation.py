@@ -18,7 +18,7 @@ from ansible.utils.display import Display
 
 from vllm_ansible.inventory.play_variables import plain
 from vllm_ansible.inventory.state_owner import claim_for_run
-from vllm_ansible.planner.problem import PlanError, Problem, as_result
+from vllm_ansible.problem import PlanError, Problem, as_result
 from vllm_ansible.record import plays
 from vllm_ansible.record.progress import Progress
 from vllm_ansible.slurm.allocation import Watch, acquire

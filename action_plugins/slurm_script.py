@@ -15,7 +15,7 @@ from ansible.plugins.action import ActionBase
 from vllm_ansible.inventory.play_variables import gpu_hosts, plain
 from vllm_ansible.inventory.readable import readable
 from vllm_ansible.inventory.specs import load_options
-from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.problem import PlanError, as_result
 from vllm_ansible.slurm.standalone import standalone
 from vllm_ansible.slurm.wanted import Wanted, wanted
 from vllm_ansible.slurm.written import write

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, plain
-from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.problem import PlanError, as_result
 from vllm_ansible.sweep import kept
 from vllm_ansible.sweep.points import Point, check_measured
 

@@ -14,7 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 from vllm_ansible.inventory.play_variables import plain
-from vllm_ansible.planner.problem import PlanError, Problem, as_result
+from vllm_ansible.problem import PlanError, Problem, as_result
 from vllm_ansible.sweep import kept, points
 
 # What tasks/sweep_point.yml gives each point; -e would go before it.

@@ -12,10 +12,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.action import ActionBase
 
-from vllm_ansible.concerns.script import render
-from vllm_ansible.concerns.told import needs_administrator
 from vllm_ansible.inventory.play_variables import hosts_that_answer, of_each_host
-from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.problem import PlanError, as_result
+from vllm_ansible.system.script import render
+from vllm_ansible.system.told import needs_administrator
 
 NAME = "administrator.sh"
 

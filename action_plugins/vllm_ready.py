@@ -70,10 +70,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from vllm_ansible.engine_start import FIRST_ANSWER, Start
-from vllm_ansible.layouts.printed import joined
-from vllm_ansible.node.process import told
-from vllm_ansible.progress import Growth
+from vllm_ansible.node.process.process import told
+from vllm_ansible.plan.estimate.layouts.printed import joined
+from vllm_ansible.record.engine_start import FIRST_ANSWER, Start
+from vllm_ansible.record.host_progress import Growth
 from vllm_ansible.record.progress import Progress
 
 # A log file tells nobody that it has grown: it has to be looked at.

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from vllm_ansible.host_file import bring
-from vllm_ansible.kept_files import KeptError, KeptFiles
+from vllm_ansible.host.file import bring
+from vllm_ansible.host.kept_files import KeptError, KeptFiles
 from vllm_ansible.record import plays
 from vllm_ansible.record.progress import Progress
 

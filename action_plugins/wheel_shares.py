@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.plugins.action import ActionBase
 
+from vllm_ansible.host.kept_files import KeptFiles
 from vllm_ansible.inventory.play_variables import hosts_that_answer, of_each_host
-from vllm_ansible.kept_files import KeptFiles
-from vllm_ansible.planner.problem import PlanError, as_result
+from vllm_ansible.problem import PlanError, as_result
 from vllm_ansible.wheels.shares import shares
 from vllm_ansible.wheels.source import archive
 

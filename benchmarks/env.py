@@ -28,8 +28,8 @@ from typing import Any
 from env_machine import ARCHIVE, IMAGE, counted, disk
 from processors import busy_share
 
-from vllm_ansible.environment_request import environment_request
-from vllm_ansible.node import environment
+from vllm_ansible.environment.request import environment_request
+from vllm_ansible.node.environment import build as environment
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements/engine-cpu.txt"

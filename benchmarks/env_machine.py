@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_ansible.lab.vm import Machine
-from vllm_ansible.node import environment
+from vllm_ansible.node.environment import build as environment
 
 Keep = Callable[[str, dict[str, Any]], None]
 IMAGE, ARCHIVE, TREE = "environment.squashfs", "environment.tar.gz", "tree"

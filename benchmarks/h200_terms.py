@@ -3,7 +3,8 @@
 
 torchrun --nproc-per-node 8 benchmarks/h200_terms.py > terms.json
 
-src/vllm_ansible/throughput/h200.json keeps what it printed on eight H200 (times in microseconds).
+src/vllm_ansible/plan/estimate/throughput/h200.json keeps what it printed on eight H200 (times in
+microseconds).
 """
 
 from __future__ import annotations

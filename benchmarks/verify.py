@@ -22,8 +22,8 @@ from typing import Any
 
 from vllm_ansible.lab import Lab
 from vllm_ansible.lab.ranks import Ranks
-from vllm_ansible.node.collectives import ALL, Operations, Wishes
-from vllm_ansible.node.exchanges import Exchanges, Rail
+from vllm_ansible.node.collectives.exchanges import Exchanges, Rail
+from vllm_ansible.node.collectives.operations import ALL, Operations, Wishes
 
 RATE = 40
 WISHES = Wishes(iterations=3)

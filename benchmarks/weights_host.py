@@ -12,14 +12,14 @@ import threading
 import time
 from pathlib import Path
 
-from vllm_ansible.node.cluster_key import derived
-from vllm_ansible.node.store.gathering import Gathering, Part
-from vllm_ansible.node.store.hub import Hub
-from vllm_ansible.node.store.manifest import parse
-from vllm_ansible.node.store.receiver import Peer, way_of
-from vllm_ansible.node.store.sender import Sender
-from vllm_ansible.node.store.shelf import Shelf
-from vllm_ansible.node.store.signing import DOMAIN
+from vllm_ansible.node.cluster.key import derived
+from vllm_ansible.node.weights.store.gathering import Gathering, Part
+from vllm_ansible.node.weights.store.hub import Hub
+from vllm_ansible.node.weights.store.manifest import parse
+from vllm_ansible.node.weights.store.receiver import Peer, way_of
+from vllm_ansible.node.weights.store.sender import Sender
+from vllm_ansible.node.weights.store.shelf import Shelf
+from vllm_ansible.node.weights.store.signing import DOMAIN
 
 
 def main() -> None:

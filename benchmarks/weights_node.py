@@ -30,12 +30,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from vllm_ansible.node.models import Model, look, write_record
-from vllm_ansible.node.store.gathering import Gathering, Part
-from vllm_ansible.node.store.manifest import Manifest, parse
-from vllm_ansible.node.store.receiver import Peer
-from vllm_ansible.node.store.sender import Sender
-from vllm_ansible.node.store.shelf import Shelf
+from vllm_ansible.node.weights.models import Model, look, write_record
+from vllm_ansible.node.weights.store.gathering import Gathering, Part
+from vllm_ansible.node.weights.store.manifest import Manifest, parse
+from vllm_ansible.node.weights.store.receiver import Peer
+from vllm_ansible.node.weights.store.sender import Sender
+from vllm_ansible.node.weights.store.shelf import Shelf
 
 FILES = 16
 BLOCK = 1 << 24

@@ -28,8 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible import constants, context
 from ansible.plugins.callback.default import CallbackModule as DefaultCallback
 
-from vllm_ansible.output import outlive_readers
-from vllm_ansible.record import console, outcome, plays, rented, report
+from vllm_ansible import terminal as console
+from vllm_ansible.cli.output import outlive_readers
+from vllm_ansible.record import outcome, plays, rented, report
 from vllm_ansible.record.redact import learn_environment, learn_files, redact_text, visible
 
 STATE = Path(__file__).resolve().parents[1] / "state"

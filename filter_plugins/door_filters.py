@@ -14,7 +14,7 @@ from ansible.errors import AnsibleFilterError
 
 from vllm_ansible.door import clients, served
 from vllm_ansible.inventory.play_variables import plain
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 
 
 def door_models(plan: Any, hosts: Any, processes: Any) -> list[dict[str, Any]]:

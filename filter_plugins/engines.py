@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from vllm_ansible.computation import reference, verdict
 from vllm_ansible.computation.conditions import conditions
-from vllm_ansible.planner import servers, verbs, views, watched
+from vllm_ansible.plan import servers, verbs, views, watched
 from vllm_ansible.weights import loading
 
 

@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.errors import AnsibleFilterError
 
-from vllm_ansible.environment_lock import cuda_lock, lock_of, lock_summary
-from vllm_ansible.environment_request import environment_request, image_request
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.environment.lock import cuda_lock, lock_of, lock_summary
+from vllm_ansible.environment.request import environment_request, image_request
+from vllm_ansible.problem import PlanError
 from vllm_ansible.wheels.builds import parse_builds, wanted_wheels
 
 

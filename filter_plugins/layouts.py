@@ -13,10 +13,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.errors import AnsibleFilterError
 
 from vllm_ansible.accelerators.machines import machines
-from vllm_ansible.layouts.answer import answer
-from vllm_ansible.layouts.request import Request
-from vllm_ansible.models.source import load
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.plan.estimate.architectures.source import load
+from vllm_ansible.plan.estimate.layouts.answer import answer
+from vllm_ansible.plan.estimate.layouts.request import Request
+from vllm_ansible.problem import PlanError
 
 
 def vllm_arguments(

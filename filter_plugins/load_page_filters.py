@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.errors import AnsibleFilterError
 
-from vllm_ansible import load_page
 from vllm_ansible.inventory.play_variables import plain
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.load_page import offer as load_page
+from vllm_ansible.problem import PlanError
 
 
 def load_page_backends(

@@ -10,7 +10,7 @@ from typing import Any
 # Filters run inside ansible-playbook, where the module_utils setting does not reach.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from vllm_ansible.preflight import repairs, request
+from vllm_ansible.verify.preflight import repairs, request
 
 
 class FilterModule:

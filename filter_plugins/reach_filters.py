@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.errors import AnsibleFilterError
 
 from vllm_ansible.inventory.play_variables import plain
-from vllm_ansible.planner.problem import PlanError
-from vllm_ansible.reach.purposes import by_engine, of_cluster
+from vllm_ansible.problem import PlanError
+from vllm_ansible.verify.reach.purposes import by_engine, of_cluster
 
 
 def reach_ports(engines: Any, port_base: int, kept: Mapping[str, Any]) -> list[list[int]]:

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.errors import AnsibleFilterError
 
 from vllm_ansible.inventory.play_variables import plain
-from vllm_ansible.planner import routers
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.plan import routers
+from vllm_ansible.problem import PlanError
 
 
 def routers_on(engines: Any, hosts: Any, name: str, engine_version: str) -> list[dict[str, Any]]:

@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.errors import AnsibleFilterError
 
 from vllm_ansible.inventory.play_variables import plain
-from vllm_ansible.node.models import model_of, wanted_models
-from vllm_ansible.node.safetensors import WeightsError
-from vllm_ansible.planner import ports
+from vllm_ansible.node.weights.models import model_of, wanted_models
+from vllm_ansible.node.weights.safetensors import WeightsError
+from vllm_ansible.plan import ports
 from vllm_ansible.weights import spread
 
 

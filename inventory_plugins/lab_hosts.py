@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.inventory import BaseInventoryPlugin
 
 from vllm_ansible.inventory.provider import refuse
-from vllm_ansible.planner.problem import Problem
+from vllm_ansible.problem import Problem
 
 
 class InventoryModule(BaseInventoryPlugin):

@@ -37,7 +37,7 @@ from ansible.template import trust_as_template
 
 from vllm_ansible.inventory.provider import refuse, touches_machines, variables
 from vllm_ansible.inventory.site_host import unprivileged_run_dir
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.problem import PlanError, Problem
 from vllm_ansible.slurm.commands import Silent, Slurm
 from vllm_ansible.slurm.inventory import hosts, shared
 from vllm_ansible.slurm.job import Job, own

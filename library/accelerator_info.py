@@ -30,7 +30,7 @@ accelerators:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.accelerator import accelerators
+from ansible.module_utils.vllm_ansible.node.accelerators.accelerator import accelerators
 
 
 def main() -> None:

@@ -52,8 +52,8 @@ probe:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.cuda_driver import CudaError
-from ansible.module_utils.vllm_ansible.node.cuda_probe import probe, refusal
+from ansible.module_utils.vllm_ansible.node.accelerators.cuda_driver import CudaError
+from ansible.module_utils.vllm_ansible.node.accelerators.cuda_probe import probe, refusal
 
 
 def main() -> None:

@@ -91,8 +91,8 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.background import Command, names, start, stop
-from ansible.module_utils.vllm_ansible.node.process import ProcessError
+from ansible.module_utils.vllm_ansible.node.process.background import Command, names, start, stop
+from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
 
 PART_OF_DIGEST = ("argv", "environment", "secret_environment", "chdir", "umask", "user", "digest")
 

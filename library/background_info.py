@@ -48,9 +48,9 @@ tasks:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.background import look, names
-from ansible.module_utils.vllm_ansible.node.family import until
-from ansible.module_utils.vllm_ansible.node.process import ProcessError
+from ansible.module_utils.vllm_ansible.node.process.background import look, names
+from ansible.module_utils.vllm_ansible.node.process.family import until
+from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
 
 
 def main() -> None:

@@ -69,7 +69,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import lock
+from ansible.module_utils.vllm_ansible.node.cluster import lock
 
 
 def stored_plan(cluster_dir: Path) -> dict[str, Any]:

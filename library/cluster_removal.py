@@ -45,7 +45,8 @@ import os
 import shutil
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import build_command, image_mount
+from ansible.module_utils.vllm_ansible.node import build_command
+from ansible.module_utils.vllm_ansible.node.environment import image_mount
 
 # What role host makes in every cluster's directory.
 MARKS = ("processes", "logs", "tasks")

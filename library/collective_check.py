@@ -97,11 +97,12 @@ task:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import background, verify_links
-from ansible.module_utils.vllm_ansible.node.cluster_key import secret
-from ansible.module_utils.vllm_ansible.node.collectives import Wishes
+from ansible.module_utils.vllm_ansible.node.cluster.key import secret
+from ansible.module_utils.vllm_ansible.node.collectives import links as verify_links
+from ansible.module_utils.vllm_ansible.node.collectives.operations import Wishes
 from ansible.module_utils.vllm_ansible.node.failure import Failure
-from ansible.module_utils.vllm_ansible.node.process import ProcessError
+from ansible.module_utils.vllm_ansible.node.process import background
+from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
 
 TASK = "collective-check"
 

@@ -99,8 +99,8 @@ task:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import background
-from ansible.module_utils.vllm_ansible.node.process import ProcessError
+from ansible.module_utils.vllm_ansible.node.process import background
+from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
 
 TASK = "collective-ranks"
 # What ranks are told as they are asked for.

@@ -103,7 +103,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.completion import (
+from ansible.module_utils.vllm_ansible.node.engine.completion import (
     LONGER,
     Unanswered,
     ask,

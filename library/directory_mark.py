@@ -33,9 +33,9 @@ mark:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import directory_mark
+from ansible.module_utils.vllm_ansible.node.cluster import directory_mark
 from ansible.module_utils.vllm_ansible.node.failure import Failure
-from ansible.module_utils.vllm_ansible.node.store.disk_failure import disk_failure
+from ansible.module_utils.vllm_ansible.node.weights.store.disk_failure import disk_failure
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ driver:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.enflame_driver import look
+from ansible.module_utils.vllm_ansible.node.drivers.enflame_driver import look
 
 
 def main() -> None:

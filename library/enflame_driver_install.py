@@ -67,7 +67,12 @@ commands:
 import platform
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.enflame_install import InstallError, bring, prove, steps
+from ansible.module_utils.vllm_ansible.node.drivers.enflame_install import (
+    InstallError,
+    bring,
+    prove,
+    steps,
+)
 
 
 def main() -> None:

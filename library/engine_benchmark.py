@@ -90,9 +90,9 @@ from dataclasses import fields
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import benchmark
-from ansible.module_utils.vllm_ansible.node.process import ProcessError
-from ansible.module_utils.vllm_ansible.node.processes import looks
+from ansible.module_utils.vllm_ansible.node.engine import benchmark
+from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
+from ansible.module_utils.vllm_ansible.node.process.processes import looks
 
 
 def look(module: AnsibleModule, engines: list[benchmark.Served]) -> dict[str, Any]:

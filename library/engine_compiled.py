@@ -58,7 +58,7 @@ import os
 import tarfile
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import compiled
+from ansible.module_utils.vllm_ansible.node.engine import compiled
 
 
 def main() -> None:

@@ -159,13 +159,17 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import (
-    background,
-    build_command,
-    environment,
-    environment_work,
+from ansible.module_utils.vllm_ansible.node import build_command
+from ansible.module_utils.vllm_ansible.node.environment import (
+    build as environment,
+)
+from ansible.module_utils.vllm_ansible.node.environment import (
     old_environments,
 )
+from ansible.module_utils.vllm_ansible.node.environment import (
+    work as environment_work,
+)
+from ansible.module_utils.vllm_ansible.node.process import background
 
 TASK = "environment"
 

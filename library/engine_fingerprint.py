@@ -88,10 +88,10 @@ refused:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.completion import Unanswered, kept_stepping
-from ansible.module_utils.vllm_ansible.node.fingerprint import fingerprint
-from ansible.module_utils.vllm_ansible.node.process import ProcessError
-from ansible.module_utils.vllm_ansible.node.processes import looks
+from ansible.module_utils.vllm_ansible.node.engine.completion import Unanswered, kept_stepping
+from ansible.module_utils.vllm_ansible.node.engine.fingerprint import fingerprint
+from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
+from ansible.module_utils.vllm_ansible.node.process.processes import looks
 
 
 def main() -> None:

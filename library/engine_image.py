@@ -142,9 +142,10 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import background, environment
+from ansible.module_utils.vllm_ansible.node.environment import build as environment
 from ansible.module_utils.vllm_ansible.node.failure import Failure
 from ansible.module_utils.vllm_ansible.node.image import archive, install, recipe, tool
+from ansible.module_utils.vllm_ansible.node.process import background
 
 TASK = "image"
 

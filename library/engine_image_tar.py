@@ -76,15 +76,16 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import background, forked, launcher
-from ansible.module_utils.vllm_ansible.node.cluster_key import derived
+from ansible.module_utils.vllm_ansible.node import forked, launcher
+from ansible.module_utils.vllm_ansible.node.cluster.key import derived
 from ansible.module_utils.vllm_ansible.node.failure import Failure
-from ansible.module_utils.vllm_ansible.node.store.disk_failure import Kept
-from ansible.module_utils.vllm_ansible.node.store.gathering import Gathering, Part
-from ansible.module_utils.vllm_ansible.node.store.manifest import parse
-from ansible.module_utils.vllm_ansible.node.store.receiver import Peer, way_of
-from ansible.module_utils.vllm_ansible.node.store.shelf import Shelf
-from ansible.module_utils.vllm_ansible.node.store.signing import DOMAIN
+from ansible.module_utils.vllm_ansible.node.process import background
+from ansible.module_utils.vllm_ansible.node.weights.store.disk_failure import Kept
+from ansible.module_utils.vllm_ansible.node.weights.store.gathering import Gathering, Part
+from ansible.module_utils.vllm_ansible.node.weights.store.manifest import parse
+from ansible.module_utils.vllm_ansible.node.weights.store.receiver import Peer, way_of
+from ansible.module_utils.vllm_ansible.node.weights.store.shelf import Shelf
+from ansible.module_utils.vllm_ansible.node.weights.store.signing import DOMAIN
 
 TASK = "image-tar"
 KEPT = Kept(

@@ -131,8 +131,8 @@ read_steps:
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.completion import status_of
-from ansible.module_utils.vllm_ansible.node.engine_log import (
+from ansible.module_utils.vllm_ansible.node.engine.completion import status_of
+from ansible.module_utils.vllm_ansible.node.engine.log import (
     attention,
     figures,
     last_phase,
@@ -140,12 +140,12 @@ from ansible.module_utils.vllm_ansible.node.engine_log import (
     spans,
     tail,
 )
-from ansible.module_utils.vllm_ansible.node.loading import moved
 from ansible.module_utils.vllm_ansible.node.log_file import end_of
-from ansible.module_utils.vllm_ansible.node.process import ProcessError
-from ansible.module_utils.vllm_ansible.node.processes import looks, others_ended
+from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
+from ansible.module_utils.vllm_ansible.node.process.processes import looks, others_ended
 from ansible.module_utils.vllm_ansible.node.watchdog.compiling import compilers
 from ansible.module_utils.vllm_ansible.node.watchdog.snapshot import Snapshots
+from ansible.module_utils.vllm_ansible.node.weights.loading import moved
 
 
 def main() -> None:

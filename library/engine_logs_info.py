@@ -58,9 +58,9 @@ of_engine:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import evidence
-from ansible.module_utils.vllm_ansible.node.process import ProcessError
-from ansible.module_utils.vllm_ansible.node.processes import looks
+from ansible.module_utils.vllm_ansible.node.engine import evidence
+from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
+from ansible.module_utils.vllm_ansible.node.process.processes import looks
 
 
 def main() -> None:

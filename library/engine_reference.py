@@ -80,8 +80,8 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import reference
-from ansible.module_utils.vllm_ansible.node.process import ProcessError
+from ansible.module_utils.vllm_ansible.node.engine import reference
+from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
 
 
 def answer(

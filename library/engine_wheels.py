@@ -89,7 +89,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import background, built_wheels, wheel_build
+from ansible.module_utils.vllm_ansible.node.environment import built_wheels, wheel_build
+from ansible.module_utils.vllm_ansible.node.process import background
 
 TASK = "wheels"
 

@@ -60,7 +60,7 @@ action:
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import haproxy_door as door
+from ansible.module_utils.vllm_ansible.node.engine import haproxy_door as door
 from ansible.module_utils.vllm_ansible.node.failure import Failure
 
 # A worker that was started just now has not opened its socket yet.

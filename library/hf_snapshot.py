@@ -83,8 +83,8 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import hub_manifest, models
 from ansible.module_utils.vllm_ansible.node.failure import Failure
+from ansible.module_utils.vllm_ansible.node.weights import hub_manifest, models
 
 UNRECORDED = (
     "nobody recorded digests of {0} bytes of {1}: they were read once more to hash them, and what "

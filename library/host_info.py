@@ -39,7 +39,7 @@ host:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.host import look
+from ansible.module_utils.vllm_ansible.node.system.host import look
 
 
 def main() -> None:

@@ -58,7 +58,8 @@ import shlex
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.instance_store import (
+from ansible.module_utils.vllm_ansible.node.nfs.mounts import mounted_at
+from ansible.module_utils.vllm_ansible.node.system.instance_store import (
     LIST,
     MODEL,
     commands,
@@ -67,7 +68,6 @@ from ansible.module_utils.vllm_ansible.node.instance_store import (
     ours,
     used,
 )
-from ansible.module_utils.vllm_ansible.node.nfs.mounts import mounted_at
 
 
 def do(module: AnsibleModule, *argv: str) -> str:

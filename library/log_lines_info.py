@@ -53,10 +53,10 @@ logs:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.engine_log import lines as split
+from ansible.module_utils.vllm_ansible.node.engine.log import lines as split
 from ansible.module_utils.vllm_ansible.node.log_file import end_of
-from ansible.module_utils.vllm_ansible.node.process import ProcessError
-from ansible.module_utils.vllm_ansible.node.processes import looks
+from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
+from ansible.module_utils.vllm_ansible.node.process.processes import looks
 
 
 def read(path: str, offset: int | None, lines: int, most: int) -> dict[str, Any]:

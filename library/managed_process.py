@@ -156,10 +156,10 @@ log_offset:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.manage import manage
-from ansible.module_utils.vllm_ansible.node.process import NAME, Files, ProcessError, spec
-from ansible.module_utils.vllm_ansible.node.supervisord import Supervisord
-from ansible.module_utils.vllm_ansible.node.systemd import Systemd
+from ansible.module_utils.vllm_ansible.node.process.manage import manage
+from ansible.module_utils.vllm_ansible.node.process.process import NAME, Files, ProcessError, spec
+from ansible.module_utils.vllm_ansible.node.process.supervisord import Supervisord
+from ansible.module_utils.vllm_ansible.node.process.systemd import Systemd
 
 ARGUMENTS = {
     "cluster": {"type": "str", "required": True},

@@ -41,7 +41,7 @@ configs:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import model_files, models
+from ansible.module_utils.vllm_ansible.node.weights import model_files, models
 
 
 def main() -> None:

@@ -57,8 +57,8 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import unused_models
-from ansible.module_utils.vllm_ansible.node.safetensors import WeightsError
+from ansible.module_utils.vllm_ansible.node.weights import unused_models
+from ansible.module_utils.vllm_ansible.node.weights.safetensors import WeightsError
 
 
 def refusal(wanted: dict[str, Any], found: list[unused_models.Kept]) -> dict[str, str]:

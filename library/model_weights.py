@@ -127,8 +127,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import background, models, named_models, weights
 from ansible.module_utils.vllm_ansible.node.failure import Failure
+from ansible.module_utils.vllm_ansible.node.process import background
+from ansible.module_utils.vllm_ansible.node.weights import fetch as weights
+from ansible.module_utils.vllm_ansible.node.weights import models, named_models
 
 TASK, WHOLE = "weights", "weights-whole"
 

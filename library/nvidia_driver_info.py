@@ -40,7 +40,7 @@ driver:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.driver_look import look
+from ansible.module_utils.vllm_ansible.node.drivers.look import look
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import fetch_url
-from ansible.module_utils.vllm_ansible.node.driver_key import KeyFileError, fingerprints
+from ansible.module_utils.vllm_ansible.node.drivers.key import KeyFileError, fingerprints
 
 
 def main() -> None:

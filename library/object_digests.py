@@ -80,7 +80,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import background, hub_manifest, models
+from ansible.module_utils.vllm_ansible.node.process import background
+from ansible.module_utils.vllm_ansible.node.weights import hub_manifest, models
 
 TASK = "digests"
 PART_OF_DIGEST = ("models_dir", "include", "exclude", "credentials_path")

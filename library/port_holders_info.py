@@ -32,7 +32,7 @@ held:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.port_holders import holders
+from ansible.module_utils.vllm_ansible.node.process.port_holders import holders
 
 
 def main() -> None:

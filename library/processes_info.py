@@ -40,8 +40,8 @@ processes:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.process import ProcessError, empty_records
-from ansible.module_utils.vllm_ansible.node.processes import looks
+from ansible.module_utils.vllm_ansible.node.process.process import ProcessError, empty_records
+from ansible.module_utils.vllm_ansible.node.process.processes import looks
 
 
 def main() -> None:

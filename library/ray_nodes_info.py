@@ -42,7 +42,7 @@ error:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.ray import ask_nodes
+from ansible.module_utils.vllm_ansible.node.engine.ray import ask_nodes
 
 
 def main() -> None:

@@ -55,8 +55,8 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.failure import Failure
-from ansible.module_utils.vllm_ansible.node.reach_probe import probe
-from ansible.module_utils.vllm_ansible.node.reach_wire import key_from
+from ansible.module_utils.vllm_ansible.node.reach.probe import probe
+from ansible.module_utils.vllm_ansible.node.reach.wire import key_from
 
 
 def main() -> None:

@@ -90,13 +90,13 @@ from contextlib import suppress
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import background
 from ansible.module_utils.vllm_ansible.node.failure import Failure
-from ansible.module_utils.vllm_ansible.node.family import until
-from ansible.module_utils.vllm_ansible.node.process import ProcessError
-from ansible.module_utils.vllm_ansible.node.reach_ports import fold, of_the_kernel, sort_out
-from ansible.module_utils.vllm_ansible.node.reach_responder import work
-from ansible.module_utils.vllm_ansible.node.reach_wire import key_from
+from ansible.module_utils.vllm_ansible.node.process import background
+from ansible.module_utils.vllm_ansible.node.process.family import until
+from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
+from ansible.module_utils.vllm_ansible.node.reach.ports import fold, of_the_kernel, sort_out
+from ansible.module_utils.vllm_ansible.node.reach.responder import work
+from ansible.module_utils.vllm_ansible.node.reach.wire import key_from
 
 NAME = "reach"
 START_SECONDS = 20.0

@@ -45,7 +45,7 @@ ranks:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import router
+from ansible.module_utils.vllm_ansible.node.engine import router
 from ansible.module_utils.vllm_ansible.node.failure import Failure
 
 

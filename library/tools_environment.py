@@ -52,7 +52,7 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import tools
+from ansible.module_utils.vllm_ansible.node.environment import tools
 
 
 def main() -> None:

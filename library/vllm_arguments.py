@@ -67,7 +67,7 @@ asked:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import arguments
+from ansible.module_utils.vllm_ansible.node.engine import arguments
 from ansible.module_utils.vllm_ansible.node.failure import Failure
 
 

@@ -39,7 +39,7 @@ error:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.watchdog_state import kept
+from ansible.module_utils.vllm_ansible.node.engine.watchdog_state import kept
 
 
 def main() -> None:

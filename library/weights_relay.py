@@ -73,13 +73,13 @@ import json
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import background, port_holders
 from ansible.module_utils.vllm_ansible.node.failure import Failure
-from ansible.module_utils.vllm_ansible.node.family import until
-from ansible.module_utils.vllm_ansible.node.process import ProcessError
-from ansible.module_utils.vllm_ansible.node.store import sender
-from ansible.module_utils.vllm_ansible.node.store.manifest import Manifest, parse
-from ansible.module_utils.vllm_ansible.node.store.shelf import Shelf
+from ansible.module_utils.vllm_ansible.node.process import background, port_holders
+from ansible.module_utils.vllm_ansible.node.process.family import until
+from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
+from ansible.module_utils.vllm_ansible.node.weights.store import sender
+from ansible.module_utils.vllm_ansible.node.weights.store.manifest import Manifest, parse
+from ansible.module_utils.vllm_ansible.node.weights.store.shelf import Shelf
 
 START_SECONDS = 20.0
 

@@ -68,9 +68,9 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import in_use
 from ansible.module_utils.vllm_ansible.node.failure import Failure
-from ansible.module_utils.vllm_ansible.node.loading import rate, storage, way
+from ansible.module_utils.vllm_ansible.node.process import in_use
+from ansible.module_utils.vllm_ansible.node.weights.loading import rate, storage, way
 
 KEPT = "weights-rates.json"
 

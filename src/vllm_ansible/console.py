@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 
-from vllm_ansible.output import outlive_readers
+from vllm_ansible.cli.output import outlive_readers
 
 
 def main() -> int:
@@ -25,14 +25,14 @@ def _main() -> int:
     if sys.argv[1:2] == ["plan"]:
         # A plan makes thousands of small objects and ends: looking for cycles is a fifth of it.
         gc.disable()
-        from vllm_ansible.layouts.command import main as plan
+        from vllm_ansible.plan.estimate.layouts.command import main as plan
 
         return plan(sys.argv[2:])
     if sys.argv[1:2] == ["send"]:
         from vllm_ansible.batch.command import main as send
 
         return send(sys.argv[2:])
-    from vllm_ansible.cli import main as everything_else
+    from vllm_ansible.cli.main import main as everything_else
 
     return everything_else()
 

@@ -18,10 +18,10 @@ import zipfile
 from io import BytesIO
 from pathlib import Path
 
-from vllm_ansible.environment_request import read_package
+from vllm_ansible.environment.request import read_package
 from vllm_ansible.lab.commands import podman
-from vllm_ansible.node import uv_command
-from vllm_ansible.node.wheel import wheel_bytes
+from vllm_ansible.node.environment import uv_command
+from vllm_ansible.node.environment.wheel import wheel_bytes
 
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.environment_request import environment_request
-from vllm_ansible.node import environment, models, weights
+from vllm_ansible.environment.request import environment_request
+from vllm_ansible.node.environment import build as environment
+from vllm_ansible.node.weights import fetch as weights
+from vllm_ansible.node.weights import models
 
 ROOT = Path(__file__).parents[2]
 # Another place for it, where one is at hand already.

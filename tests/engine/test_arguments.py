@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import arguments
+from vllm_ansible.node.engine import arguments
 
 LINES = {
     "good": ["/m", "--max-model-len", "2k", "--enforce-eager", "--tensor_parallel_size=2"],

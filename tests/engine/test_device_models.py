@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from vllm_ansible.node import weights
-from vllm_ansible.node.models import Model
+from vllm_ansible.node.weights import fetch as weights
+from vllm_ansible.node.weights.models import Model
 
 ROOT = Path(__file__).parents[2]
 COMPARE = """

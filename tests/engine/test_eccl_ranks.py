@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from tests.ports import free_port
-from vllm_ansible.node import verify_links
-from vllm_ansible.node.collectives import FACTORS, Wishes
-from vllm_ansible.node.coordinator import CollectiveError
+from vllm_ansible.node.collectives import links as verify_links
+from vllm_ansible.node.collectives.coordinator import CollectiveError
+from vllm_ansible.node.collectives.operations import FACTORS, Wishes
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "roles/collectives/files"
-CHANNEL = ROOT / "src/vllm_ansible/node/channel.py"
+CHANNEL = ROOT / "src/vllm_ansible/node/collectives/channel.py"
 EXTENSION = ROOT / "tests/emulators/torch_gcu"
 Measure = Callable[..., dict[str, Any]]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from vllm_ansible.environment_request import environment_request
-from vllm_ansible.node import environment
+from vllm_ansible.environment.request import environment_request
+from vllm_ansible.node.environment import build as environment
 
 ROOT = Path(__file__).parents[2]
 

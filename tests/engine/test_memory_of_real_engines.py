@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.memory.blocks import capacity
-from vllm_ansible.memory.budget import default_block_size
-from vllm_ansible.memory.group import Request
-from vllm_ansible.memory.split import Split
-from vllm_ansible.memory.weights import parameters
-from vllm_ansible.models.source import load
+from vllm_ansible.plan.estimate.architectures.source import load
+from vllm_ansible.plan.estimate.memory.blocks import capacity
+from vllm_ansible.plan.estimate.memory.budget import default_block_size
+from vllm_ansible.plan.estimate.memory.group import Request
+from vllm_ansible.plan.estimate.memory.split import Split
+from vllm_ansible.plan.estimate.memory.weights import parameters
 
 pytestmark = pytest.mark.engine
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.environment_request import environment_request
-from vllm_ansible.node import environment_work, image_mount
+from vllm_ansible.environment.request import environment_request
+from vllm_ansible.node.environment import image_mount
+from vllm_ansible.node.environment import work as environment_work
 
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "requirements/engine-cpu.txt"

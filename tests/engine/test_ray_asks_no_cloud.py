@@ -1,7 +1,7 @@
 """Ray's head asks metadata services of clouds where it runs, and reports that it reports nothing.
 
 When the case without either of our means asks less, remove the one that is not needed any more:
-RAY_CLUSTER_FILE in planner/views.py, or RAY_REPORTS_NOWHERE in planner/environment.py.
+RAY_CLUSTER_FILE in plan/views.py, or RAY_REPORTS_NOWHERE in plan/environment.py.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_ansible.planner.environment import RAY_REPORTS_NOWHERE
-from vllm_ansible.planner.views import RAY_CLUSTER_FILE
+from vllm_ansible.plan.environment import RAY_REPORTS_NOWHERE
+from vllm_ansible.plan.views import RAY_CLUSTER_FILE
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 # What the head's part for usage statistics does, up to where bytes would leave.

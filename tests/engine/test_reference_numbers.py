@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from vllm_ansible.computation.distance import distance
-from vllm_ansible.node import environment, reference, weights
-from vllm_ansible.node.models import Model
+from vllm_ansible.node.engine import reference
+from vllm_ansible.node.environment import build as environment
+from vllm_ansible.node.weights import fetch as weights
+from vllm_ansible.node.weights.models import Model
 
 ROOT = Path(__file__).parents[2]
 RECORDED: dict[str, Any] = json.loads((ROOT / "tests/data/smollm2-computation.json").read_text())

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vllm_ansible.node import models, weights
-from vllm_ansible.node.models import Model
+from vllm_ansible.node.weights import fetch as weights
+from vllm_ansible.node.weights import models
+from vllm_ansible.node.weights.models import Model
 
 
 def silent(*_: Any, **__: Any) -> None:

@@ -14,7 +14,7 @@ from tests.slurm.lab import USERS, SlurmLab, slurm_lab
 from tests.slurm.person import ENGINE, Person
 from tests.slurm.script import Script
 from tests.slurm.settings import GPUS
-from vllm_ansible.planner.ports import MOVED_API
+from vllm_ansible.plan.ports import MOVED_API
 from vllm_ansible.slurm.inventory import port_base
 
 from .clone import MINUTE, Ran, wait_until

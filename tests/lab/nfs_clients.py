@@ -16,11 +16,11 @@ from concurrent.futures import ProcessPoolExecutor
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "src"))
 
-from vllm_ansible.node import directory_mark
+from vllm_ansible.node.cluster import directory_mark
 from vllm_ansible.node.failure import Failure
-from vllm_ansible.node.store.disk_failure import disk_errors_told
-from vllm_ansible.node.store.manifest import File
-from vllm_ansible.node.store.shelf import Shelf
+from vllm_ansible.node.weights.store.disk_failure import disk_errors_told
+from vllm_ansible.node.weights.store.manifest import File
+from vllm_ansible.node.weights.store.shelf import Shelf
 
 EXPORTS = (("open", "no_root_squash", 1), ("squashed", "root_squash", 2))
 LINE = "/srv/{} 10.9.0.0/16(rw,{},no_subtree_check,fsid={})\n"

@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "src"))
 
-from vllm_ansible.node.loading import rate, storage, way
+from vllm_ansible.node.weights.loading import rate, storage, way
 
 PLACE = "/mnt/1/models/org--model"
 # 2.5 MB/s: far below what emulated processors can do.

@@ -9,10 +9,10 @@ import pytest
 
 from vllm_ansible.lab import Lab, LabError
 from vllm_ansible.lab.ranks import RATE, Ranks
-from vllm_ansible.node.coordinator import CollectiveError
-from vllm_ansible.verification.bandwidths import Cluster
-from vllm_ansible.verification.links import judge
-from vllm_ansible.verification.row import FAIL, PASS, WARN, Row
+from vllm_ansible.node.collectives.coordinator import CollectiveError
+from vllm_ansible.verify.bandwidths import Cluster
+from vllm_ansible.verify.links import judge
+from vllm_ansible.verify.row import FAIL, PASS, WARN, Row
 
 pytestmark = pytest.mark.lab
 

@@ -12,10 +12,10 @@ import pytest
 
 from vllm_ansible.lab import Lab
 from vllm_ansible.lab.ranks import Ranks
-from vllm_ansible.node.collectives import Wishes
-from vllm_ansible.verification.bandwidths import Cluster
-from vllm_ansible.verification.links import judge
-from vllm_ansible.verification.row import FAIL
+from vllm_ansible.node.collectives.operations import Wishes
+from vllm_ansible.verify.bandwidths import Cluster
+from vllm_ansible.verify.links import judge
+from vllm_ansible.verify.row import FAIL
 
 pytestmark = [pytest.mark.lab, pytest.mark.soak]
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from vllm_ansible.lab import Lab
-from vllm_ansible.preflight.request import request
+from vllm_ansible.verify.preflight.request import request
 
 pytestmark = pytest.mark.lab
 

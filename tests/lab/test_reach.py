@@ -1,6 +1,7 @@
 """Every fault between three real hosts is named by the role reach, and health is no fault.
 
-Each takes half a minute: one of each kind, the others in make soak; tests/unit/reach has them all.
+Each takes half a minute: one of each kind, the others in make soak; tests/unit/verify/reach has
+them all.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ import pytest
 from tests.ports import free_port
 from vllm_ansible.lab.commands import missing_tools
 from vllm_ansible.lab.vm import TOOLS, Machine
-from vllm_ansible.node import reach_wire as wire
-from vllm_ansible.node.reach_exchange import NoAnswer, Session, measure, meet
-from vllm_ansible.reach import clocks
+from vllm_ansible.node.reach import wire
+from vllm_ansible.node.reach.exchange import NoAnswer, Session, measure, meet
+from vllm_ansible.verify.reach import clocks
 
 pytestmark = [pytest.mark.vm, pytest.mark.soak]
 

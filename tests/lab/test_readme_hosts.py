@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tests.flows.clone import Clone, Ran
-from tests.unit.planner.test_readme_inventory import LLAMA_70B, readme, weights
+from tests.unit.plan.test_readme_inventory import LLAMA_70B, readme, weights
 from vllm_ansible.lab import Lab
 from vllm_ansible.lab.commands import podman
 

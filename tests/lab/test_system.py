@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.concerns.limit_files import LOGINS, UNITS
-from vllm_ansible.concerns.wants import CONCERNS
 from vllm_ansible.lab import Lab
+from vllm_ansible.system.limit_files import LOGINS, UNITS
+from vllm_ansible.system.wants import CONCERNS
 
 pytestmark = pytest.mark.lab
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.concerns.judge import Judgement, judge
-from vllm_ansible.concerns.script import render
-from vllm_ansible.concerns.wants import CONCERNS, Wants
 from vllm_ansible.lab.commands import missing_tools
 from vllm_ansible.lab.vm import TOOLS, Machine
+from vllm_ansible.system.judge import Judgement, judge
+from vllm_ansible.system.script import render
+from vllm_ansible.system.wants import CONCERNS, Wants
 
 pytestmark = [pytest.mark.vm, pytest.mark.soak]
 

@@ -2,8 +2,8 @@
 
 Started once on each host, it starts the host's ranks, each in a process of its own; they live
 through all rounds and end when the coordinator hangs up. Needs the engine's PyTorch, so that what
-is measured is the library that will serve. The other files here and node/channel.py must lie
-beside it.
+is measured is the library that will serve. The other files here and node/collectives/channel.py
+must lie beside it.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from vllm_ansible.planner.frozen import frozen
-from vllm_ansible.planner.problem import PlanError, Problem, close_match
+from vllm_ansible.frozen import frozen
+from vllm_ansible.problem import PlanError, Problem, close_match
 
 DATA = Path(__file__).with_name("instance_types.json")
 EFA = "efa"

@@ -13,8 +13,8 @@ from vllm_ansible.accelerators.instances import (
     instance_type,
     is_instance_type,
 )
-from vllm_ansible.planner.frozen import frozen
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.frozen import frozen
+from vllm_ansible.problem import PlanError, Problem
 
 EXAMPLE = "4x8 H100-80, or 4x8 H100-80 @ 8x400Gb, or 2x8 H100-80 + 1x8 H200, or 2x p5.48xlarge"
 GROUP = re.compile(r"(-?\d+)\s*x\s*(-?\d+)\s+(.+)")

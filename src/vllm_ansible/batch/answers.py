@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vllm_ansible.planner.frozen import frozen
+from vllm_ansible.frozen import frozen
 
 # Older servers say the second.
 REASONING = ("reasoning", "reasoning_content")

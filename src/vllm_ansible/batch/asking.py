@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.problem import PlanError, Problem
 from vllm_ansible.record.redact import redact_text, visible
 
 from .answers import Answer

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from vllm_ansible.planner.frozen import frozen
+from vllm_ansible.frozen import frozen
 from vllm_ansible.record.shapes import HIDDEN
 
 from .answers import Answer, NoAnswer, Stream, whole, words_of

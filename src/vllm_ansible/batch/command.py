@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from vllm_ansible.planner.problem import PlanError, Problem
-from vllm_ansible.record import console
+from vllm_ansible import terminal as console
+from vllm_ansible.problem import PlanError, Problem
 from vllm_ansible.record.redact import redact_text, visible
 
 from .client import Hopeless, Limits

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vllm_ansible.planner.frozen import frozen
-from vllm_ansible.planner.problem import PlanError, Problem, close_match
+from vllm_ansible.frozen import frozen
+from vllm_ansible.problem import PlanError, Problem, close_match
 
 from . import documents
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from vllm_ansible.planner.frozen import frozen
+from vllm_ansible.frozen import frozen
 
 from .answers import Answer
 from .client import Client, Hopeless, Limits, Passing, Refused, Target, Unsent

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from vllm_ansible.planner.frozen import frozen
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.frozen import frozen
+from vllm_ansible.problem import PlanError, Problem
 from vllm_ansible.record import events
 from vllm_ansible.record.redact import learn
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from vllm_ansible.record import console
+from vllm_ansible import terminal as console
 
 from .sender import Tally
 

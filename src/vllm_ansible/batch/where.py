@@ -7,8 +7,8 @@ import json
 import ssl
 import sys
 
-from vllm_ansible.planner.problem import PlanError, Problem
-from vllm_ansible.record import console
+from vllm_ansible import terminal as console
+from vllm_ansible.problem import PlanError, Problem
 from vllm_ansible.record.run_directory import runs_directory
 
 from .client import Target

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vllm_ansible.planner.plan import digest
-from vllm_ansible.planner.routers import router_of, url_of
-from vllm_ansible.planner.servers import servers
+from vllm_ansible.plan.plan import digest
+from vllm_ansible.plan.routers import router_of, url_of
+from vllm_ansible.plan.servers import servers
 
 LOAD = ("concurrency", "input_tokens", "output_tokens")
 # Seconds that a measurement is expected to take at most.

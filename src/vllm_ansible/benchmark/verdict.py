@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm_ansible.benchmark.served import LOAD
-from vllm_ansible.planner.servers import servers
+from vllm_ansible.plan.servers import servers
 
 Looks = Mapping[str, Mapping[str, Any]]
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vllm_ansible.planner.problem import Problem
+from vllm_ansible.problem import Problem
 
 from . import start, wanted
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from vllm_ansible import __file__ as package
-from vllm_ansible.environment_lock import unserved
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.environment.lock import unserved
+from vllm_ansible.problem import PlanError, Problem
 
 from . import archive, start, wanted
 from .wheels import Target, Wheelhouse, locked

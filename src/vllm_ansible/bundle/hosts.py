@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vllm_ansible.environment_lock import lock_of
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.environment.lock import lock_of
+from vllm_ansible.problem import PlanError
 
 from .start import offline
 

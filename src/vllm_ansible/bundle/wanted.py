@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vllm_ansible.node.models import PACKAGES
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.node.weights.models import PACKAGES
+from vllm_ansible.problem import PlanError, Problem
 
 CONTROLLER, TOOLS = ("uv", "controller"), ("tools",)
 DEFAULT_PYTHON = "3.11"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vllm_ansible.node.fingerprint import PROMPTS
+from vllm_ansible.node.engine.fingerprint import PROMPTS
 
 # Arguments of vLLM 0.32 that a right engine computes the same with: sizes and places of a layout,
 # memory, queues, logs, the API, images. What is not listed counts as a reason for other numbers: an

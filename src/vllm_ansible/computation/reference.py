@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vllm_ansible.computation.conditions import options
-from vllm_ansible.planner.servers import pinned, random_weights, unasked
+from vllm_ansible.plan.servers import pinned, random_weights, unasked
 
 GIB = 1 << 30
 # With one of them transformers, which is given none, would compute something else.

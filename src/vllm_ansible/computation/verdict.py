@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vllm_ansible.computation.distance import Distance, Prompts, distance
-from vllm_ansible.node.fingerprint import broken
+from vllm_ansible.node.engine.fingerprint import broken
 
 
 @dataclass(frozen=True)

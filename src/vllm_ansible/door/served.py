@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from vllm_ansible.planner.problem import PlanError, Problem
-from vllm_ansible.planner.routers import ROUTER, router_of
-from vllm_ansible.planner.servers import servers
+from vllm_ansible.plan.routers import ROUTER, router_of
+from vllm_ansible.plan.servers import servers
+from vllm_ansible.problem import PlanError, Problem
 
 
 def models(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vllm_ansible.drivers.difference import Difference, Look, Wanted
 from vllm_ansible.drivers.mend import Mend, together
 from vllm_ansible.drivers.state import foreign, version
-from vllm_ansible.planner.problem import Problem
+from vllm_ansible.problem import Problem
 
 REBOOT = "sudo systemctl reboot"
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.problem import PlanError, Problem
 
 VENDOR = "https://developer.download.nvidia.com/compute/cuda/repos"
 # Distribution and release to the vendor's name of the repository and the file of its key.

@@ -9,11 +9,11 @@ from typing import Any
 from vllm_ansible.inventory import cluster, image, variables
 from vllm_ansible.inventory.secret_files import missing_secrets
 from vllm_ansible.inventory.specs import Option
-from vllm_ansible.planner.engines import Engine
-from vllm_ansible.planner.idle import idle_line, idle_warnings
-from vllm_ansible.planner.plan import Plan
-from vllm_ansible.planner.ports import INTERNAL_BASE
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.plan.engines import Engine
+from vllm_ansible.plan.idle import idle_line, idle_warnings
+from vllm_ansible.plan.plan import Plan
+from vllm_ansible.plan.ports import INTERNAL_BASE
+from vllm_ansible.problem import PlanError, Problem
 from vllm_ansible.wheels.builds import parse_builds
 
 

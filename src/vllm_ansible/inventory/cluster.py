@@ -9,15 +9,15 @@ from typing import Any
 from vllm_ansible.accelerators.accelerator import Accelerator, accelerator
 from vllm_ansible.inventory.readable import Readings
 from vllm_ansible.inventory.variables import Unresolved, Where
-from vllm_ansible.node.models import PACKAGES, RANDOM, model_of
-from vllm_ansible.node.safetensors import WeightsError
-from vllm_ansible.planner.advice import Terms
-from vllm_ansible.planner.engines import Engine, parse_engines
-from vllm_ansible.planner.idle import idle_devices
-from vllm_ansible.planner.layout import Capacity
-from vllm_ansible.planner.plan import Plan, make_plan
-from vllm_ansible.planner.ports import INTERNAL_BASE
-from vllm_ansible.planner.problem import PlanError, Problem, close_match
+from vllm_ansible.node.weights.models import PACKAGES, RANDOM, model_of
+from vllm_ansible.node.weights.safetensors import WeightsError
+from vllm_ansible.plan.advice import Terms
+from vllm_ansible.plan.engines import Engine, parse_engines
+from vllm_ansible.plan.idle import idle_devices
+from vllm_ansible.plan.layout import Capacity
+from vllm_ansible.plan.plan import Plan, make_plan
+from vllm_ansible.plan.ports import INTERNAL_BASE
+from vllm_ansible.problem import PlanError, Problem, close_match
 
 # One cluster, one value: two would make two half clusters.
 EQUAL = (

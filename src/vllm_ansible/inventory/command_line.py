@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from vllm_ansible.inventory.sources import LOADER
-from vllm_ansible.planner.problem import Problem, close_match
+from vllm_ansible.problem import Problem, close_match
 
 # What Ansible itself reads as a tag.
 SPECIAL = ("all", "always", "never", "tagged", "untagged")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network
 
 from vllm_ansible.inventory.look import Address, HostLook
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.problem import PlanError, Problem
 
 
 def choose_addresses(

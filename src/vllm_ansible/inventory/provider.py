@@ -11,10 +11,10 @@ from ansible import constants, context
 from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
+from vllm_ansible import terminal as console
 from vllm_ansible.inventory.specs import load_options
 from vllm_ansible.inventory.typed import as_given, differing
-from vllm_ansible.planner.problem import Problem
-from vllm_ansible.record import console
+from vllm_ansible.problem import Problem
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 # What reads the inventory alone, as the stage validate does.

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vllm_ansible.layouts.hub import model_of
-from vllm_ansible.models.carried import CONFIGS
-from vllm_ansible.models.config import Settings
-from vllm_ansible.models.model import Model
-from vllm_ansible.models.source import from_host
-from vllm_ansible.models.understand import understand
-from vllm_ansible.planner.engines import Engine
-from vllm_ansible.planner.model_arguments import model_options
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.plan.engines import Engine
+from vllm_ansible.plan.estimate.architectures.carried import CONFIGS
+from vllm_ansible.plan.estimate.architectures.config import Settings
+from vllm_ansible.plan.estimate.architectures.model import Model
+from vllm_ansible.plan.estimate.architectures.source import from_host
+from vllm_ansible.plan.estimate.architectures.understand import understand
+from vllm_ansible.plan.estimate.layouts.hub import model_of
+from vllm_ansible.plan.model_arguments import model_options
+from vllm_ansible.problem import PlanError
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from vllm_ansible.inventory.provider import (
     variables,
     warn,
 )
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 from vllm_ansible.provision.host_keys import HostKeys
 from vllm_ansible.provision.provider import provider
 from vllm_ansible.provision.slots import hosts, shared

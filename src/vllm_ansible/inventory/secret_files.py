@@ -12,7 +12,7 @@ import yaml
 
 from vllm_ansible.door import clients
 from vllm_ansible.inventory.variables import Where
-from vllm_ansible.planner.problem import Problem
+from vllm_ansible.problem import Problem
 
 
 def missing_secrets(variables: Mapping[str, Any], where: Where) -> list[Problem]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from vllm_ansible.inventory.data_plane import choose_addresses
 from vllm_ansible.inventory.look import Address, HostLook
-from vllm_ansible.node.host import PLACES
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.node.system.host import PLACES
+from vllm_ansible.problem import PlanError, Problem
 
 SUPPORTED = {
     "ubuntu": ("22.04", "24.04"),

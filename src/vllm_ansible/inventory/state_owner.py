@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_ansible.inventory.play_variables import gpu_hosts
-from vllm_ansible.planner.problem import Problem
+from vllm_ansible.problem import Problem
 
 FILE = "inventory.json"
 GIVERS = {

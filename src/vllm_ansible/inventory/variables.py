@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vllm_ansible.inventory.specs import Option
-from vllm_ansible.planner.problem import Problem, close_match
+from vllm_ansible.problem import Problem, close_match
 
 # Ansible's own, what the roles leave behind, and what molecule adds to the inventory it makes.
 FREE_PREFIXES = ("my_", "__", "molecule_")

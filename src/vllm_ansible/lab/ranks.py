@@ -18,10 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from vllm_ansible.node import channel
-from vllm_ansible.node.collectives import Wishes
-from vllm_ansible.node.coordinator import Coordinator
-from vllm_ansible.node.verify_links import join, measure
+from vllm_ansible.node.collectives import channel
+from vllm_ansible.node.collectives.coordinator import Coordinator
+from vllm_ansible.node.collectives.links import join, measure
+from vllm_ansible.node.collectives.operations import Wishes
 
 from .cache import MOUNT
 from .commands import LabError, run

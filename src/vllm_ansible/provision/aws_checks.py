@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vllm_ansible.planner.problem import PlanError, Problem, close_match
+from vllm_ansible.problem import PlanError, Problem, close_match
 
 from .aws_api import AwsApi, AwsError, named, seconds
 from .aws_settings import AUTO, NONE, RESERVATION, Settings

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vllm_ansible.planner.problem import PlanError, Problem, close_match
+from vllm_ansible.problem import PlanError, Problem, close_match
 
 from .aws_settings import AUTO, BLOCK, MARKETS, NONE, RESERVATION, Settings
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.problem import PlanError, Problem
 
 from .aws_api import AwsApi, AwsError, named, tag_list
 from .aws_checks import Checked, check

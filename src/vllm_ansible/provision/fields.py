@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from vllm_ansible.planner.problem import PlanError, Problem, close_match
+from vllm_ansible.problem import PlanError, Problem, close_match
 
 # Variable, field, type and whether it has to be there.
 Field = tuple[str, str, "type | tuple[type, ...]", bool]

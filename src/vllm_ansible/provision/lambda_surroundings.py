@@ -11,7 +11,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vllm_ansible.planner.problem import PlanError, Problem, close_match
+from vllm_ansible.problem import PlanError, Problem, close_match
 
 from .lambda_api import LambdaApi
 from .lambda_settings import Settings

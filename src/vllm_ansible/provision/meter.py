@@ -26,7 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 
 from . import files, watcher
 from .cluster import Cluster

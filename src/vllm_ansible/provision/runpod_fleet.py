@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.problem import PlanError, Problem
 
 from .fleet import GONE, Machine, NoCapacity, NotEnded, Offer, Pending, ReplyLost
 from .rented_fleet import RentedFleet

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vllm_ansible.accelerators.accelerator import accelerator
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.problem import PlanError, Problem
 from vllm_ansible.provision import fields
 from vllm_ansible.provision.cluster import owner
 from vllm_ansible.provision.transport import is_safe

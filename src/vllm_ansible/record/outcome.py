@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..diagnosis.match import Signature, match
 from ..provision.fleet import NOWHERE
+from .diagnosis.match import Signature, match
 
 # The fields of a failing result that are for people, in the order in which they are shown.
 FIELDS = (

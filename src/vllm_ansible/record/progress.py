@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from . import console, events
+from .. import terminal as console
+from . import events
 
 # A log of CI stays readable with a line now and then; a terminal line may move.
 _PLAIN_INTERVAL_SECONDS = 15.0

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from vllm_ansible.provision.ledger import FILE, Ledger
 from vllm_ansible.slurm.endpoint import login
 
-from . import console
+from .. import terminal as console
 
 # Later ones fail for what runs on a machine.
 JUDGING = ("prepare", "verify")

@@ -10,12 +10,12 @@ from typing import Any
 from jinja2 import ChainableUndefined, Environment, PackageLoader
 from markupsafe import Markup, escape
 
-from vllm_ansible.engine_start import CAUSES, FIRST_ANSWER
-from vllm_ansible.layouts.picture import of_plan
+from vllm_ansible.plan.estimate.layouts.picture import of_plan
+from vllm_ansible.record.engine_start import CAUSES, FIRST_ANSWER
 from vllm_ansible.sweep.figure import figure as sweep_figure
 from vllm_ansible.sweep.table import rows as sweep_rows
 
-from . import console
+from .. import terminal as console
 from .heat_map import heat_map
 from .redact import redact, visible
 from .summary import Summary, summarise

@@ -17,7 +17,7 @@ from typing import Any
 
 import ansible_runner
 
-from ..record import console
+from .. import terminal as console
 from .request import Request
 
 # An interrupted ansible-playbook ends its workers and connections in well under a second.

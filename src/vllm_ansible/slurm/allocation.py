@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.problem import PlanError, Problem
 from vllm_ansible.slurm.commands import Lost, Silent
 from vllm_ansible.slurm.job import ENDING, WAITING, Job, last, own
 from vllm_ansible.slurm.kept import Notes

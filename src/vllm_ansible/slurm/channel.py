@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vllm_ansible.node.slurm_agent import (
+from vllm_ansible.node.slurm.agent import (
     COUNT,
     END,
     ERRORS,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from vllm_ansible.inventory.site_host import unprivileged_run_dir
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.problem import PlanError, Problem
 from vllm_ansible.slurm.channel import Node, StepEnded, run
 from vllm_ansible.slurm.job import FORMAT, TIMES, Job, jobs
 from vllm_ansible.slurm.script import script, submit_command

@@ -23,7 +23,7 @@ def drains_at(job: Job, wanted: Settings) -> int:
 
 
 def drains(wanted: Settings, job: str, restarts: int) -> bool:
-    """Tell whether a job drains now; see node/slurm_drain.py for why its directory is listed."""
+    """Tell whether a job drains now; see node/slurm/drain.py for why its directory is listed."""
     try:
         return f"{MARK}-{job}-{restarts}" in os.listdir(wanted.directory)
     except OSError:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from vllm_ansible.planner.servers import servers
+from vllm_ansible.plan.servers import servers
 
 FILE = "endpoint.json"
 

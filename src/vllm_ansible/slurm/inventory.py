@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vllm_ansible.accelerators.accelerator import accelerator
-from vllm_ansible.planner.ports import BLOCK, EPHEMERAL_FIRST, INTERNAL_BASE
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.plan.ports import BLOCK, EPHEMERAL_FIRST, INTERNAL_BASE
+from vllm_ansible.problem import PlanError
 from vllm_ansible.provision.fleet import NOWHERE
 from vllm_ansible.slurm.draining import drains_at
 from vllm_ansible.slurm.job import Job

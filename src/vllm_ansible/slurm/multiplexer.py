@@ -21,8 +21,8 @@ import threading
 import time
 from typing import Any
 
-from vllm_ansible.node.slurm_agent import CLOSE, frames, is_ours, pack
-from vllm_ansible.node.slurm_relay import BEGIN
+from vllm_ansible.node.slurm.agent import CLOSE, frames, is_ours, pack
+from vllm_ansible.node.slurm.relay import BEGIN
 from vllm_ansible.slurm.step import relay_command, without_wishes
 
 # The last words of a step are kept for whoever asks why it ended.

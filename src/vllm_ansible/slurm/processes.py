@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vllm_ansible.planner.planned_engine import PlannedEngine
-from vllm_ansible.planner.problem import PlanError, Problem
-from vllm_ansible.planner.processes import ORDER, SERVE, ProcessSpec, wanted_processes
+from vllm_ansible.plan.planned_engine import PlannedEngine
+from vllm_ansible.plan.processes import ORDER, SERVE, ProcessSpec, wanted_processes
+from vllm_ansible.problem import PlanError, Problem
 from vllm_ansible.slurm.shell import is_marked, renamed, variable
 from vllm_ansible.slurm.wanted import Wanted
 

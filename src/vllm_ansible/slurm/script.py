@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from vllm_ansible.node.site_environment import SITE
+from vllm_ansible.node.slurm.site_environment import SITE
 from vllm_ansible.slurm.draining import MARK
 from vllm_ansible.slurm.endpoint import FILE
 from vllm_ansible.slurm.job import comment
 from vllm_ansible.slurm.settings import REQUEUE, Settings
 
 NODE = Path(__file__).resolve().parents[1] / "node"
-PARTS = (NODE / "slurm_drain.py", NODE / "slurm_agent.py")
+PARTS = (NODE / "slurm/drain.py", NODE / "slurm/agent.py")
 OWN_IMPORT = re.compile(r"^from (__future__|\.\w+) import .*\n", re.MULTILINE)
 END_OF_PROGRAM = "VLLM_ANSIBLE_AGENT"
 # From the last look at what is left to the last file removed.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vllm_ansible.planner.problem import PlanError, Problem, close_match
+from vllm_ansible.problem import PlanError, Problem, close_match
 
 CLUSTER = re.compile(r"[a-z][a-z0-9-]{0,15}")
 # Minutes, minutes:seconds, hours:minutes:seconds, days-hours and longer: what sbatch takes.

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import jinja2
 
-from vllm_ansible.node.image_program import program
-from vllm_ansible.planner.environment import KEPT_ON_THEIR_HOST
-from vllm_ansible.planner.processes import HEAD, LIMITS, SERVE, WORKER
+from vllm_ansible.node.environment.image_program import program
+from vllm_ansible.plan.environment import KEPT_ON_THEIR_HOST
+from vllm_ansible.plan.processes import HEAD, LIMITS, SERVE, WORKER
 from vllm_ansible.slurm.endpoint import FILE, published
 from vllm_ansible.slurm.processes import engine_starts
 from vllm_ansible.slurm.script import asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from vllm_ansible.node.slurm_agent import address
+from vllm_ansible.node.slurm.agent import address
 
 NODE_CODE = Path(__file__).resolve().parents[1] / "node"
 
@@ -37,5 +37,5 @@ def relay_command(job: str, node: str, python: str) -> list[str]:
     step += ["--job-name=vllm-relay", "--overlap", "--mem=0", "--gres=none", "--mpi=none"]
     # Else it waits without a word where the node is not ready for steps.
     step += ["--quiet", f"--immediate={READY_SECONDS}"]
-    program = (NODE_CODE / "slurm_relay.py").read_text()
+    program = (NODE_CODE / "slurm/relay.py").read_text()
     return [*step, python, "-I", "-c", program, address(job).removeprefix("\0")]

@@ -10,13 +10,13 @@ from typing import Any
 
 from vllm_ansible.accelerators.accelerator import accelerator
 from vllm_ansible.inventory import cluster
-from vllm_ansible.node.given_image import is_image
-from vllm_ansible.node.model_config import facts
-from vllm_ansible.node.models import model_of
-from vllm_ansible.planner.plan import Plan
-from vllm_ansible.planner.planned_engine import PlannedEngine
-from vllm_ansible.planner.ports import INTERNAL_BASE
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.node.environment.given_image import is_image
+from vllm_ansible.node.weights.model_config import facts
+from vllm_ansible.node.weights.models import model_of
+from vllm_ansible.plan.plan import Plan
+from vllm_ansible.plan.planned_engine import PlannedEngine
+from vllm_ansible.plan.ports import INTERNAL_BASE
+from vllm_ansible.problem import PlanError, Problem
 from vllm_ansible.slurm.settings import READ, Settings, settings
 
 WHERE = "the inventory"

@@ -6,7 +6,7 @@ import re
 import time
 from dataclasses import dataclass
 
-from vllm_ansible.planner.problem import Problem
+from vllm_ansible.problem import Problem
 from vllm_ansible.slurm.job import Job
 from vllm_ansible.slurm.settings import Settings
 

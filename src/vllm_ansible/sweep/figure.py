@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from vllm_ansible.layouts.picture import COLOURS, DIM, INK, LINE
+from vllm_ansible.plan.estimate.layouts.picture import COLOURS, DIM, INK, LINE
 
 from .table import predicted_for
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from vllm_ansible.planner.arguments import option, whole_number
-from vllm_ansible.planner.frozen import frozen
-from vllm_ansible.planner.plan import digest
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.frozen import frozen
+from vllm_ansible.plan.arguments import option, whole_number
+from vllm_ansible.plan.plan import digest
+from vllm_ansible.problem import PlanError, Problem
 
 AXES = ("max_num_seqs", "max_num_batched_tokens")
 LENGTHS = ("input_tokens", "output_tokens")

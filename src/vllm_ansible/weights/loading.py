@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vllm_ansible.memory.release import release
-from vllm_ansible.memory.split import Split, stages
-from vllm_ansible.node.loading.way import (
+from vllm_ansible.node.weights.loading.way import (
     AHEAD,
     AHEAD_ON,
     FITS,
@@ -19,8 +17,10 @@ from vllm_ansible.node.loading.way import (
     fits,
     given,
 )
-from vllm_ansible.planner.problem import PlanError
-from vllm_ansible.record.console import amount, duration
+from vllm_ansible.plan.estimate.memory.release import release
+from vllm_ansible.plan.estimate.memory.split import Split, stages
+from vllm_ansible.problem import PlanError
+from vllm_ansible.terminal import amount, duration
 
 Planned = Mapping[str, Any]
 Look = Mapping[str, Any]

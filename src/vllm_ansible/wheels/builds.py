@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from vllm_ansible.planner.frozen import frozen
-from vllm_ansible.planner.problem import PlanError, Problem, close_match
+from vllm_ansible.frozen import frozen
+from vllm_ansible.problem import PlanError, Problem, close_match
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 # A branch or a tag may mean something else tomorrow, and a key must not.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vllm_ansible.planner.problem import Problem
+from vllm_ansible.problem import Problem
 
 # By host, what the module engine_wheels returned.
 Looks = Mapping[str, Mapping[str, Any]]

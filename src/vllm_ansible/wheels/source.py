@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.problem import PlanError, Problem
 
 # A server that sends less for a minute is given up.
 STALLED = ("http.lowSpeedLimit=1000", "http.lowSpeedTime=60")

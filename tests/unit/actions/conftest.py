@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import process, supervisord
+from vllm_ansible.node.process import process, supervisord
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from vllm_ansible.planner.engines import parse_engines
-from vllm_ansible.planner.layout import Capacity
-from vllm_ansible.planner.plan import make_plan
+from vllm_ansible.plan.engines import parse_engines
+from vllm_ansible.plan.layout import Capacity
+from vllm_ansible.plan.plan import make_plan
 
 HOSTS: dict[str, dict[str, Any]] = {name: {"accelerator": "cpu"} for name in ("n1", "n2", "n3")}
 TWO = {"name": "a", "model": "o/m", "layout": {"pipeline": 2}}

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import launcher, lock
+from vllm_ansible.node import launcher
+from vllm_ansible.node.cluster import lock
 
 
 def holder(**more: Any) -> dict[str, Any]:

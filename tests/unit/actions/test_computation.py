@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_ansible.node import launcher
-from vllm_ansible.node.fingerprint import PROMPTS
+from vllm_ansible.node.engine.fingerprint import PROMPTS
 
 ROOT = Path(__file__).parents[3]
 RECORDED = json.loads((ROOT / "tests/data/smollm2-computation.json").read_text())

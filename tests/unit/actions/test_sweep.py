@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 
 LOAD = {"rounds": 4, "least_requests": 16, "input_tokens": 64, "output_tokens": 32}
 ENGINES = [{"name": name, "model": "m", "layout": "auto"} for name in ("chat", "code")]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vllm_ansible.batch.prompts import PromptFile
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 
 
 def written(directory: Path, content: Any, name: str = "prompts.json") -> Path:

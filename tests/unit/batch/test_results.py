@@ -17,7 +17,7 @@ import pytest
 
 from vllm_ansible.batch import results
 from vllm_ansible.batch.results import Results, Unnoted
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 
 DIGESTS = {"a": "1", "b": "2"}
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from vllm_ansible.batch import asking
-from vllm_ansible.live_view import LiveView
+from vllm_ansible.cli.live_view import LiveView
 
 HOSTILE = "a\x1b]0;owned\x07b"
 

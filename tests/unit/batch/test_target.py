@@ -10,7 +10,7 @@ import pytest
 
 from vllm_ansible.batch import command
 from vllm_ansible.batch.target import api, parameters, read_key, recorded
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 
 CHAT = {
     "name": "chat",

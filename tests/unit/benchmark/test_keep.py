@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import benchmark
-from vllm_ansible.node.process import ProcessError
+from vllm_ansible.node.engine import benchmark
+from vllm_ansible.node.process.process import ProcessError
 
 DATA = Path(__file__).with_name("data")
 ENGINE = benchmark.Served("chat", "m", "http://127.0.0.1:18999", "plan1")

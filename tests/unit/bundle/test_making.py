@@ -10,7 +10,7 @@ import pytest
 
 from vllm_ansible.bundle import command
 from vllm_ansible.bundle.wheels import Locked, Target, Wheelhouse, best, locked
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 
 from .conftest import Project, wheel
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import yaml
 
 from tests.flows.clone import Clone
-from vllm_ansible.node import background, reference
-from vllm_ansible.node.family import until
+from vllm_ansible.node.engine import reference
+from vllm_ansible.node.process import background
+from vllm_ansible.node.process.family import until
 
 ONE = {"engine": "chat", "weights": "0123456789abcdef", "place": "/models/chat", "skipped": ""}
 

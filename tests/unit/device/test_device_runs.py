@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from vllm_ansible.node import launcher, safetensors
-from vllm_ansible.planner.engines import parse_engines
+from vllm_ansible.node import launcher
+from vllm_ansible.node.weights import safetensors
+from vllm_ansible.plan.engines import parse_engines
 from vllm_ansible.runner import Evidence, RunFailure, StageEnded, Warned
 
 ROOT = Path(__file__).parents[3]

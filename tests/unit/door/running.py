@@ -24,7 +24,7 @@ from tests.emulators.metered_engine import KEY, MeteredEngine
 from tests.ports import free_port
 from vllm_ansible.door.clients import Client, map_lines
 from vllm_ansible.door.served import models_text
-from vllm_ansible.node import haproxy_door
+from vllm_ansible.node.engine import haproxy_door
 
 ROOT = Path(__file__).parents[3]
 ROLE = ROOT / "roles/door"

@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.emulators.metered_engine import KEY, MeteredEngine
 from vllm_ansible.door.clients import map_lines
-from vllm_ansible.node import haproxy_door as control
-from vllm_ansible.node import router
+from vllm_ansible.node.engine import haproxy_door as control
+from vllm_ansible.node.engine import router
 
 from .running import ALICE, Running, client, wait_until
 

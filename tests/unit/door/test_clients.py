@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vllm_ansible.cli import main
+from vllm_ansible.cli.main import main
 from vllm_ansible.door.clients import Client, fault, map_lines, parse, written
 from vllm_ansible.inventory.secret_files import missing_secrets
 

@@ -18,7 +18,7 @@ import pytest
 from tests.emulators.metered_engine import MeteredEngine
 from tests.ports import free_port
 from tests.unit.router.site import KEY, Site
-from vllm_ansible.cli import main
+from vllm_ansible.cli.main import main
 
 from .running import HAPROXY, ROOT, wait_until
 

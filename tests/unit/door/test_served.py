@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vllm_ansible.door import served
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 
 HOSTS = [{"name": "h1", "address": "10.0.0.1"}, {"name": "h2", "address": "10.0.0.2"}]
 

@@ -11,7 +11,7 @@ from vllm_ansible.drivers.enflame.difference import Wanted
 from vllm_ansible.drivers.enflame.differences import differences
 from vllm_ansible.drivers.enflame.installer import arguments, known, version_of
 from vllm_ansible.drivers.enflame.refusal import refusals
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 
 KERNEL, VERSION = "5.15.0-105-generic", "1.7.2.14"
 SUM = "ab" * 32

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import enflame, enflame_driver
+from vllm_ansible.node.accelerators import enflame
+from vllm_ansible.node.drivers import enflame_driver
 
 KERNEL = platform.release()
 VERSION = "1.7.2.14"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_ansible.node.driver_key import KeyFileError, fingerprints
+from vllm_ansible.node.drivers.key import KeyFileError, fingerprints
 
 GPG = ("gpg", "--batch", "--yes", "--pinentry-mode", "loopback")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vllm_ansible.node import driver_kernel as kernel
-from vllm_ansible.node.driver_look import look, parse_services
-from vllm_ansible.node.driver_packages import packages, parse
+from vllm_ansible.node.drivers import kernel
+from vllm_ansible.node.drivers.look import look, parse_services
+from vllm_ansible.node.drivers.packages import packages, parse
 
 NEW = "580.159.04"
 SHOWN = {

@@ -9,7 +9,7 @@ import pytest
 
 from vllm_ansible.drivers.repository import FINGERPRINTS, NAMES, repository
 from vllm_ansible.inventory.site_host import ARCHITECTURES, SUPPORTED
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 
 
 def host(distribution: str, version: str, architecture: str = "x86_64") -> dict[str, Any]:

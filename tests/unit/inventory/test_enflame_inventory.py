@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from vllm_ansible.accelerators.accelerator import accelerator
-from vllm_ansible.planner.engines import parse_engines
-from vllm_ansible.planner.layout import Capacity
-from vllm_ansible.planner.plan import make_plan
-from vllm_ansible.planner.servers import servers
+from vllm_ansible.plan.engines import parse_engines
+from vllm_ansible.plan.layout import Capacity
+from vllm_ansible.plan.plan import make_plan
+from vllm_ansible.plan.servers import servers
 
 ROOT = Path(__file__).parents[3]
 INVENTORY = ROOT / "inventories/enflame"

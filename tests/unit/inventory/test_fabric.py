@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.inventory.fabric import fabric_environment, host_environment
-from vllm_ansible.planner.engines import parse_engines
-from vllm_ansible.planner.environment import Room, node_environment
-from vllm_ansible.planner.layout import Capacity
-from vllm_ansible.planner.plan import make_plan
+from vllm_ansible.plan.engines import parse_engines
+from vllm_ansible.plan.environment import Room, node_environment
+from vllm_ansible.plan.fabric import fabric_environment, host_environment
+from vllm_ansible.plan.layout import Capacity
+from vllm_ansible.plan.plan import make_plan
 
 EFA = {
     **{"machine": "p5.48xlarge", "cards": 32, "on_the_bus": 32, "installer": "1.51.0"},

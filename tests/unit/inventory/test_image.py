@@ -8,9 +8,9 @@ import pytest
 
 from vllm_ansible.inventory.image import wrong
 from vllm_ansible.inventory.variables import Unresolved
-from vllm_ansible.planner.engines import parse_engines
-from vllm_ansible.planner.layout import Capacity
-from vllm_ansible.planner.plan import make_plan
+from vllm_ansible.plan.engines import parse_engines
+from vllm_ansible.plan.layout import Capacity
+from vllm_ansible.plan.plan import make_plan
 
 SHA = "a" * 64
 TAR = {"engine_source": "image", "engine_image_file": "/d/e.tar", "engine_image_sha256": SHA}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, hosts_that_answer, of_each_host
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 
 GROUPS = {"gpu": ["n1", "n2", "n3"], "all": ["n1", "n2", "n3", "bastion"]}
 

@@ -9,7 +9,7 @@ import yaml
 
 from vllm_ansible.inventory.look import HostLook
 from vllm_ansible.inventory.site_host import RUN_DIR_BYTES, Wishes, resolve_hosts
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 
 
 def address(text: str, interface: str = "eth0", kind: str = "physical") -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import image_mount
 from vllm_ansible.node.build_command import BuildError
+from vllm_ansible.node.environment import image_mount
 
 Module = Callable[..., dict[str, Any]]
 KEEP = ["environments", "models", "tasks"]

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vllm_ansible.node import environment, packed_environment
+from vllm_ansible.node.environment import build as environment
+from vllm_ansible.node.environment import packed_environment
 
 DIGEST = "d" * 64
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import background
+from vllm_ansible.node.process import background
 
 Run = Callable[..., int]
 PROXY = "http://ann:{}@proxy:3128"

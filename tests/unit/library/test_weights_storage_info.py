@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node.preflight.storage import mount_of, mounts
+from vllm_ansible.node.system.storage import mount_of, mounts
 
 Module = Callable[..., dict[str, Any]]
 SIZE = 20 << 20

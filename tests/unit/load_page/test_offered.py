@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible import load_page
-from vllm_ansible.load_page import Backend
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.load_page import offer as load_page
+from vllm_ansible.load_page.offer import Backend
+from vllm_ansible.problem import PlanError
 
 HOSTS = [{"name": "gpu1", "address": "10.0.0.1"}, {"name": "gpu2", "address": "10.0.0.2"}]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node.supervisord_daemon import Daemon
+from vllm_ansible.node.process.supervisord_daemon import Daemon
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[2] / "src"

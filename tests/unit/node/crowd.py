@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from vllm_ansible.node import launcher
-from vllm_ansible.node.door import allow_descriptors
+from vllm_ansible.node.cluster.door import allow_descriptors
 
 WORDS = (
     b"GET /model/weights?piece=0 HTTP/1.1\r\nAuthorization: VLLM-Ansible 1 2 \xff\r\n\r\n",

@@ -3,7 +3,7 @@
 import json
 import sys
 
-from vllm_ansible.node import background, manage, process, processes, supervisord
+from vllm_ansible.node.process import background, manage, process, processes, supervisord
 
 request = json.load(sys.stdin)
 kind = request.pop("kind")

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import environment_work, image_mount
 from vllm_ansible.node.build_command import BuildError
+from vllm_ansible.node.environment import image_mount
+from vllm_ansible.node.environment import work as environment_work
 
 from ..fake_uv import silent
 

@@ -19,9 +19,11 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import benchmark, evidence, launcher, process, safely
+from vllm_ansible.node import launcher, safely
+from vllm_ansible.node.engine import benchmark, evidence
 from vllm_ansible.node.log_file import end_of
-from vllm_ansible.node.process import ProcessError
+from vllm_ansible.node.process import process
+from vllm_ansible.node.process.process import ProcessError
 
 from .service import NOBODY, Roots, acting, everything, swaps
 

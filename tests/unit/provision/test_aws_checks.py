@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.emulators.ec2_parts import AMI, SUBNET
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 from vllm_ansible.provision.aws_api import AwsApi, AwsError, Unreachable
 from vllm_ansible.provision.aws_words import words
 

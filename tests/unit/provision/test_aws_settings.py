@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 from vllm_ansible.provision.aws_reading import READ, settings
 from vllm_ansible.provision.aws_types import DEVICES, interfaces
 

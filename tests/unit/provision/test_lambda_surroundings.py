@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 from vllm_ansible.provision.lambda_surroundings import Surroundings
 
 from .world import EAST, WEST, World

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 from vllm_ansible.provision.fleet import Machine
 from vllm_ansible.provision.lambda_settings import Settings
 from vllm_ansible.provision.ledger import Ledger

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 from vllm_ansible.provision.replaced import REASON, replaced
 
 from .rental import Site, machines

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 from vllm_ansible.provision.fleet import BOOTING, READY, SETTLED_SECONDS
 from vllm_ansible.provision.host_keys import HostKeys
 from vllm_ansible.provision.runpod_api import ApiError, SpendLimit

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 from vllm_ansible.provision.fleet import NOWHERE, READY, Machine
 from vllm_ansible.provision.provider import provider
 from vllm_ansible.provision.runpod_settings import Settings, devices_of, settings

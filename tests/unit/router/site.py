@@ -15,9 +15,9 @@ from typing import Any
 import yaml
 
 from tests.ports import free_ports
-from vllm_ansible.node.process import Files, read_json
-from vllm_ansible.node.supervisord import look
-from vllm_ansible.planner.routers import WATCH_PORT
+from vllm_ansible.node.process.process import Files, read_json
+from vllm_ansible.node.process.supervisord import look
+from vllm_ansible.plan.routers import WATCH_PORT
 
 from .client import ask, listens
 from .running import EMULATOR, HAPROXY, ROOT, wait_until

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from vllm_ansible.planner.routers import measurements
+from vllm_ansible.plan.routers import measurements
 
 from .running import Running, wait_until
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import router
-from vllm_ansible.planner.ports import ports_for
+from vllm_ansible.node.engine import router
+from vllm_ansible.plan.ports import ports_for
 
 from .client import ask, listens
 from .running import EMULATOR, HAPROXY, ROOT, wait_until

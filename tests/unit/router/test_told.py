@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import router
+from vllm_ansible.node.engine import router
 
 TITLES = "# pxname,svname,scur,status,check_status,agent_status,last_chk,last_agt,"
 

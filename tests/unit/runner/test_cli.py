@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_ansible.cli import main
+from vllm_ansible.cli.main import main
 
 
 @pytest.fixture(autouse=True)
@@ -106,14 +106,23 @@ def test_json_is_one_document_for_every_end(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_logs_are_what_their_playbook_prints() -> None:
-    command = [sys.executable, "-m", "vllm_ansible.cli", "logs", "-i", "two", "-e", "word=loading"]
+    command = [
+        sys.executable,
+        "-m",
+        "vllm_ansible.cli.main",
+        "logs",
+        "-i",
+        "two",
+        "-e",
+        "word=loading",
+    ]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=_environment())
     assert "rank 0 of gh-02: loading" in done.stdout
 
 
 def test_ctrl_c_ends_an_up_in_order(checkout: Path) -> None:
     (checkout / "site.yml").write_text((checkout / "playbooks" / "waiting.yml").read_text())
-    command = [sys.executable, "-m", "vllm_ansible.cli", "up", "-i", "two"]
+    command = [sys.executable, "-m", "vllm_ansible.cli.main", "up", "-i", "two"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_environment()) as up:
         assert up.stdout
         assert up.stdout.readline().startswith(" run ")
@@ -126,7 +135,16 @@ def test_ctrl_c_ends_an_up_in_order(checkout: Path) -> None:
 
 def test_status_on_a_terminal_goes_on_until_it_is_stopped() -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "vllm_ansible.cli", "status", "-i", "two", "--interval", "0.1"]
+    command = [
+        sys.executable,
+        "-m",
+        "vllm_ansible.cli.main",
+        "status",
+        "-i",
+        "two",
+        "--interval",
+        "0.1",
+    ]
     with subprocess.Popen(command, stdout=theirs, env=_environment()) as status:
         os.close(theirs)
         text = b""

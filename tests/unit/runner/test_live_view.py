@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_ansible.live_view import LiveView
+from vllm_ansible.cli.live_view import LiveView
 from vllm_ansible.runner import (
     AnyEvent,
     Endpoint,

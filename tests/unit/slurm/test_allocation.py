@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.problem import PlanError, Problem
 from vllm_ansible.slurm.allocation import (
     SETTLE_SECONDS,
     SILENT_SECONDS,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 from vllm_ansible.slurm.commands import Lost, Silent, Slurm
 from vllm_ansible.slurm.job import jobs
 from vllm_ansible.slurm.settings import Settings

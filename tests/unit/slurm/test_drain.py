@@ -16,7 +16,9 @@ import pytest
 
 from tests.flows.clone import wait_until
 from tests.ports import free_port
-from vllm_ansible.node import launcher, process, slurm_drain
+from vllm_ansible.node import launcher
+from vllm_ansible.node.process import process
+from vllm_ansible.node.slurm import drain as slurm_drain
 from vllm_ansible.slurm.channel import run
 
 from .conftest import Held

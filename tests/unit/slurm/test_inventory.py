@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from vllm_ansible.planner.ports import EPHEMERAL_FIRST, INTERNAL_BASE, Ports, ports_for
+from vllm_ansible.plan.ports import EPHEMERAL_FIRST, INTERNAL_BASE, Ports, ports_for
 from vllm_ansible.provision.fleet import NOWHERE
 from vllm_ansible.slurm.inventory import port_base, shared
 from vllm_ansible.slurm.settings import Settings

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node.site_environment import SITE, site_environment
+from vllm_ansible.node.slurm.site_environment import SITE, site_environment
 from vllm_ansible.slurm.script import program, script, submit_command
 from vllm_ansible.slurm.settings import REQUEUE, Settings
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 from vllm_ansible.slurm.settings import Settings, seconds, settings
 
 GIVEN: dict[str, Any] = {

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.unit.layouts.conftest import R1
+from tests.unit.plan.estimate.layouts.conftest import R1
 from vllm_ansible.inventory.readable import readable
-from vllm_ansible.planner.environment import KEPT_ON_THEIR_HOST
-from vllm_ansible.planner.processes import wanted_processes
+from vllm_ansible.plan.environment import KEPT_ON_THEIR_HOST
+from vllm_ansible.plan.processes import wanted_processes
 from vllm_ansible.slurm.endpoint import published
 from vllm_ansible.slurm.script import submit_command
 from vllm_ansible.slurm.standalone import directives, standalone

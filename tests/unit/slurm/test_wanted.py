@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 from vllm_ansible.slurm.processes import engine_starts
 from vllm_ansible.slurm.wanted import wanted
 

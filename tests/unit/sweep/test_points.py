@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 from vllm_ansible.sweep.points import (
     Load,
     Point,

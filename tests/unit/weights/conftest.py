@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node.programs import write
+from vllm_ansible.node.weights.programs import write
 
 from ...emulators.object_storage import ObjectStorage
 from .objects import BUCKET, PREFIX, SECRET, sums

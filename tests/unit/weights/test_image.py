@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 from vllm_ansible.weights.image import GIB, TAR, expect_room, manifest, way
 
 FILE = "/data/engine.tar"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from vllm_ansible.node.programs import write
+from vllm_ansible.node.weights.programs import write
 
 from ...emulators.object_storage import ObjectStorage
 from .conftest import Program

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_ansible.node import background
+from vllm_ansible.node.process import background
 
 from ..conftest import ROOT, Playbook
 

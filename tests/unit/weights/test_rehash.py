@@ -6,8 +6,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from vllm_ansible.node import models
-from vllm_ansible.node.models import Model
+from vllm_ansible.node.weights import models
+from vllm_ansible.node.weights.models import Model
 
 ROOT = Path(__file__).parents[3]
 RAW = b'{"a": {"dtype": "U8", "shape": [SIZE], "data_offsets": [0, SIZE]}}'

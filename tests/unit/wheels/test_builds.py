@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.planner.problem import PlanError
+from vllm_ansible.problem import PlanError
 from vllm_ansible.wheels.builds import parse_builds, wanted_wheels
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"

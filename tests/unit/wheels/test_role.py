@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import background, own_wheels, uv_command
+from vllm_ansible.node.environment import own_wheels, uv_command
+from vllm_ansible.node.process import background
 
 from .project import make
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from vllm_ansible.drivers.enflame.difference import Difference, Look, Wanted, modules, together
 from vllm_ansible.drivers.enflame.differences import differences
-from vllm_ansible.node.enflame_driver import MARK
+from vllm_ansible.node.drivers.enflame_driver import MARK
 
 
 def decide(name: str, look: Look, wanted: Wanted) -> dict[str, Any]:

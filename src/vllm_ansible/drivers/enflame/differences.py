@@ -13,7 +13,7 @@ from vllm_ansible.drivers.enflame.difference import (
     Mend,
     Wanted,
 )
-from vllm_ansible.preflight.check import release
+from vllm_ansible.verify.preflight.check import release
 
 
 def differences(look: Look, wanted: Wanted) -> list[Difference]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from vllm_ansible.planner.problem import PlanError, Problem
+from vllm_ansible.problem import PlanError, Problem
 
 DRIVER_ALONE = re.compile(r"enflame-x86_64-gcc-(\d+(?:\.\d+)+)-\d+\.run")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vllm_ansible.drivers.enflame.difference import PEER_MODULE, Difference, Look, Wanted, together
-from vllm_ansible.planner.problem import Problem
+from vllm_ansible.problem import Problem
 
 
 def refusals(

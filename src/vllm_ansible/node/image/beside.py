@@ -8,8 +8,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from ..environment import python
-from ..wheel import wheel_bytes
+from ..environment.build import python
+from ..environment.wheel import wheel_bytes
 
 
 def write_packages(place: Path, packages: list[dict[str, Any]]) -> None:

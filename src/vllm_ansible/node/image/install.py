@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from .. import environment
 from ..build_command import (
     BuildError,
     Report,
@@ -23,6 +22,7 @@ from ..build_command import (
     watch,
     working,
 )
+from ..environment import build as environment
 from . import archive, recipe
 from .beside import write_packages, write_python
 from .command import TEMPORARY, Inside, client_environment, run_command

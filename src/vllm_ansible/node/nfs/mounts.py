@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Optional
 
-from ..preflight.storage import mounts
+from ..system.storage import mounts
 
 Mount = dict[str, str]
 # Flags whose absence says something, too.

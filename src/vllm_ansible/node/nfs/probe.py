@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from ..page_cache import resident_bytes
+from ..system.page_cache import resident_bytes
 from . import counters
 from .mounts import read as text_of
 

@@ -6,8 +6,8 @@ import os
 import tempfile
 from typing import Any
 
-from .. import host
-from ..preflight.storage import NETWORK, mount_of, mounts
+from ..system import host
+from ..system.storage import NETWORK, mount_of, mounts
 
 
 def look(directory: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from .. import network
 from ..kernel_files import number, text
+from ..system import network
 
 # linux/rtnetlink.h
 RTM_GETROUTE, NLM_F_REQUEST, NLMSG_ERROR = 26, 1, 2

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Optional
 
-from .. import nvml, xid
+from ..accelerators import nvml, xid
 from ..kernel_files import text
 from . import ours
 

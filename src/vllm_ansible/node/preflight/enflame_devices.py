@@ -7,9 +7,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from .. import efml, enflame
-from ..enflame_driver import PEER_MEMORY, holding
-from ..enflame_health import HOT_SECONDS, hot
+from ..accelerators import efml, enflame
+from ..accelerators.enflame_health import HOT_SECONDS, hot
+from ..drivers.enflame_driver import PEER_MEMORY, holding
 from ..kernel_files import text
 from . import ours
 

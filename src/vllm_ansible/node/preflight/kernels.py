@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import environment
+from ..environment import build as environment
 
 PARTS = ("vllm", "flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 USUAL_HOME = "/usr/local/cuda"

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import (
-    data_plane,
-    devices,
-    enflame_devices,
-    kernels,
-    limits,
-    memory,
-    ours,
-    rdma,
-    storage,
-    system,
-)
+from ..system import storage
+from . import data_plane, devices, enflame_devices, kernels, limits, memory, ours, rdma, system
 
 
 def look(asked: Mapping[str, Any], run: limits.Run) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..efa import is_card
 from ..kernel_files import names, number, text
+from ..system.efa_cards import is_card
 
 TOP = "sys/class/infiniband"
 COUNTERS = ("symbol_error", "link_downed", "port_rcv_errors")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from .. import efa
+from . import efa_cards as efa
 from .tool import Tools
 
 # AWS's health checks look three times: some machines show their last cards late after a boot.

@@ -6,8 +6,8 @@ import ctypes.util
 from pathlib import Path
 from typing import Any, Optional
 
-from .. import network
 from ..kernel_files import number, text
+from . import network
 from .pci import bridges_that_redirect
 
 SYSCTLS = ("net.core.rmem_max", "net.core.wmem_max", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.emulators.engine_image import write_root
-from vllm_ansible.environment_request import read_package
+from vllm_ansible.environment.request import read_package
 from vllm_ansible.node.image.tool import Tool, settings
 
 ROOT = Path(__file__).parents[4]

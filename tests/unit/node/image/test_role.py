@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node import background
 from vllm_ansible.node.image.tool import Tool
+from vllm_ansible.node.process import background
 
 from .conftest import KIND, containers_tool
 

@@ -20,10 +20,10 @@ from tests.ports import free_port
 from vllm_ansible.node.image import install
 from vllm_ansible.node.image.command import TEMPORARY
 from vllm_ansible.node.image.tool import Tool
-from vllm_ansible.planner.engines import parse_engines
-from vllm_ansible.planner.layout import Capacity
-from vllm_ansible.planner.plan import make_plan
-from vllm_ansible.planner.processes import ProcessSpec, wanted_processes
+from vllm_ansible.plan.engines import parse_engines
+from vllm_ansible.plan.layout import Capacity
+from vllm_ansible.plan.plan import make_plan
+from vllm_ansible.plan.processes import ProcessSpec, wanted_processes
 
 from ..conftest import Host, host, node, wait_until
 from .conftest import Report, containers, containers_tool

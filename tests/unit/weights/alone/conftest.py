@@ -12,7 +12,7 @@ import pytest
 
 from tests.emulators.hub import Hub, Repository
 from tests.emulators.object_storage import ObjectStorage
-from vllm_ansible.node import hub_manifest
+from vllm_ansible.node.weights import hub_manifest
 
 from ..passing.nodes import LOOPBACK
 from ..program import PROGRAM

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 
-from vllm_ansible.node.models import Model
+from vllm_ansible.node.weights.models import Model
 
 MODEL = Model("hub", "org/tiny")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm_ansible.node import hub_manifest, models, weights
-from vllm_ansible.node.models import model_of
+from vllm_ansible.node.weights import fetch as weights
+from vllm_ansible.node.weights import hub_manifest, models
+from vllm_ansible.node.weights.models import model_of
 
 from ..passing.nodes import silent
 

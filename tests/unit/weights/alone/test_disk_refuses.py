@@ -15,9 +15,10 @@ import pytest
 from engine_image_tar import KEPT
 
 from tests.emulators.hub import Hub
-from vllm_ansible.node import hub_manifest, models, weights
 from vllm_ansible.node.failure import Failure
-from vllm_ansible.node.store.disk_failure import disk_errors_told, disk_failure
+from vllm_ansible.node.weights import fetch as weights
+from vllm_ansible.node.weights import hub_manifest, models
+from vllm_ansible.node.weights.store.disk_failure import disk_errors_told, disk_failure
 
 from ..passing.nodes import silent
 from .model import MODEL, shard

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.emulators.hub import Hub, Repository
-from vllm_ansible.node import hub_manifest, models, weights
-from vllm_ansible.node.models import Model
-from vllm_ansible.node.safetensors import WeightsError
+from vllm_ansible.node.weights import fetch as weights
+from vllm_ansible.node.weights import hub_manifest, models
+from vllm_ansible.node.weights.models import Model
+from vllm_ansible.node.weights.safetensors import WeightsError
 
 from ..passing.nodes import silent
 from .model import MODEL, shard

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.emulators.object_storage import ObjectStorage
-from vllm_ansible.node import hub_manifest, weights
+from vllm_ansible.node.weights import fetch as weights
+from vllm_ansible.node.weights import hub_manifest
 
 from ..passing.nodes import silent
 from .objects import BUCKET, PREFIX, SHARDS, STORED, brought

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.emulators.object_storage import ObjectStorage
-from vllm_ansible.node import hub_manifest
-from vllm_ansible.node.store.hashing import Beginning
-from vllm_ansible.node.store.manifest import File
+from vllm_ansible.node.weights import hub_manifest
+from vllm_ansible.node.weights.store.hashing import Beginning
+from vllm_ansible.node.weights.store.manifest import File
 
 from .objects import BUCKET, PREFIX, SHARDS, STORED
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.emulators.object_storage import ObjectStorage
-from vllm_ansible.node import hub_manifest, models, weights
 from vllm_ansible.node.failure import Failure
-from vllm_ansible.node.safetensors import WeightsError
+from vllm_ansible.node.weights import fetch as weights
+from vllm_ansible.node.weights import hub_manifest, models
+from vllm_ansible.node.weights.safetensors import WeightsError
 
 from .objects import BUCKET, PREFIX, SECRET, SHARDS, STORED, brought
 

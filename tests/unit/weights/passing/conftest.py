@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.emulators.hub import Hub, Repository
-from vllm_ansible.node.store import receiver, sender
-from vllm_ansible.node.store.manifest import Manifest, parse
+from vllm_ansible.node.weights.store import receiver, sender
+from vllm_ansible.node.weights.store.manifest import Manifest, parse
 
 from .model import CHANCE, MODEL, SHARDS, SLUG
 from .nodes import Nodes

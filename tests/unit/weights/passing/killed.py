@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from vllm_ansible.node.store.gathering import Gathering, Part
-from vllm_ansible.node.store.hub import Hub
-from vllm_ansible.node.store.incoming import Incoming
-from vllm_ansible.node.store.manifest import parse
-from vllm_ansible.node.store.receiver import Peer
-from vllm_ansible.node.store.shelf import Shelf
+from vllm_ansible.node.weights.store.gathering import Gathering, Part
+from vllm_ansible.node.weights.store.hub import Hub
+from vllm_ansible.node.weights.store.incoming import Incoming
+from vllm_ansible.node.weights.store.manifest import parse
+from vllm_ansible.node.weights.store.receiver import Peer
+from vllm_ansible.node.weights.store.shelf import Shelf
 
 from ..program import PROGRAM
 from .nodes import LOOPBACK, silent

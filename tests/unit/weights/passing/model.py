@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from tests.emulators.hub import Hub
-from vllm_ansible.node.store.manifest import PIECE
+from vllm_ansible.node.weights.store.manifest import PIECE
 
 from .nodes import Nodes
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.emulators.hub import CHUNK, Hub
-from vllm_ansible.node.store.incoming import Incoming
-from vllm_ansible.node.store.manifest import PIECE
+from vllm_ansible.node.weights.store.incoming import Incoming
+from vllm_ansible.node.weights.store.manifest import PIECE
 
 from .model import MODEL, SLUG, whole_on
 from .nodes import Node, Nodes

@@ -13,11 +13,11 @@ import pytest
 
 from tests.emulators.hub import Hub
 from vllm_ansible.node.failure import Failure
-from vllm_ansible.node.store import receiver
-from vllm_ansible.node.store.incoming import Incoming
-from vllm_ansible.node.store.manifest import PIECE, Manifest, parse
-from vllm_ansible.node.store.shelf import Shelf
-from vllm_ansible.node.store.signing import header
+from vllm_ansible.node.weights.store import receiver
+from vllm_ansible.node.weights.store.incoming import Incoming
+from vllm_ansible.node.weights.store.manifest import PIECE, Manifest, parse
+from vllm_ansible.node.weights.store.shelf import Shelf
+from vllm_ansible.node.weights.store.signing import header
 
 from .model import MODEL, SHARDS, SLUG, sent, whole_on
 from .nodes import LOOPBACK, Nodes

@@ -1,0 +1,1 @@
+"""Which lock the engine's environment is built from, and what it must hold."""

@@ -1,0 +1,155 @@
+"""One run at a time works on a cluster: who holds it is written on the cluster's head."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from .. import launcher
+
+Lock = dict[str, Any]
+WAIT_SECONDS = 5.0
+# By these a process number means the same to two runs. A process that another user, or another
+# namespace, does not see may well run.
+SIGHT = ("host", "boot_id", "uid", "namespace")
+
+
+def holder_of(pid: int, user: str) -> dict[str, Any]:
+    """Return who holds a lock for the run of this process, and where that process can be seen."""
+    return {
+        "user": user,
+        "uid": os.geteuid(),
+        "host": socket.gethostname(),
+        "boot_id": launcher.boot_id(),
+        "namespace": _namespace(),
+        **launcher.identity(pid),
+    }
+
+
+def _namespace() -> str:
+    """Return the namespaces of process numbers and of start times; nothing where none is told."""
+    found = []
+    for kind in ("pid", "time"):
+        with suppress(OSError):
+            found.append(os.readlink(f"/proc/self/ns/{kind}"))
+    return " ".join(found)
+
+
+def run_id(name: str, holder: Mapping[str, Any], chance: str) -> str:
+    """Return what names one run alone: its name, and a mark of its process and of chance.
+
+    Two runs may have the same name, as two that are recorded nowhere, on two machines.
+    """
+    text = json.dumps([holder, chance], sort_keys=True)
+    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def over(holder: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[bool, str]:
+    """Tell whether a holder's run has ended, and if that cannot be known, why.
+
+    here: what holder_of says of the asking run.
+    """
+    reasons = {
+        "host": "it is on another machine",
+        "boot_id": "it is of another machine of this name, or of before a restart",
+        "uid": "it is another user's, whose processes may be hidden",
+        "namespace": "it is in another namespace of process numbers",
+    }
+    for name in SIGHT:
+        if not holder.get(name) and holder.get(name) != 0:
+            return False, f"it does not say its {name}"
+        if holder[name] != here[name]:
+            return False, reasons[name]
+    # A /proc of another namespace, or one that hides: who does not see itself sees nobody.
+    if not launcher.alive(here["pid"], here["start_time"]):
+        return False, "/proc does not show the processes of this run"
+    return not launcher.alive(holder.get("pid"), holder.get("start_time")), ""
+
+
+def _wait_for(descriptor: int) -> None:
+    """Lock a directory, but not for ever wait: everybody who may read it can keep it locked."""
+    end = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.05)
+        except OSError:
+            return
+        else:
+            return
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Look at a lock and change it while no other run on this head does.
+
+    Where the file system locks no directories, as NFS, nothing but the first taking is exclusive.
+    """
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:  # not made yet, or not ours to read: what follows says so
+        yield
+        return
+    try:
+        _wait_for(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def read(path: Path) -> Lock | None:
+    """Return the lock, or None when nobody holds it or what lies there is no lock."""
+    try:
+        lock = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return lock if isinstance(lock, dict) and "run" in lock else None
+
+
+def verdict(held: Lock | None, run: str, dead_runs: list[str]) -> str:
+    """Say whether `run` may take the lock: `free`, `mine`, `stale` or `held`.
+
+    dead_runs are runs that the asking controller knows to be over, since it started them itself.
+    Of a run on another controller nobody knows: a download may take hours, and silence proves
+    nothing, so that lock is a person's to break.
+    """
+    if held is None:
+        return "free"
+    if held["run"] == run:
+        return "mine"
+    return "stale" if held["run"] in dead_runs else "held"
+
+
+def write(path: Path, lock: Lock) -> None:
+    """Put the lock in place whole, so that a reader never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=str(path.parent), prefix=".lock-")
+    with os.fdopen(handle, "w") as file:
+        json.dump(lock, file)
+    os.replace(name, str(path))
+
+
+def take(path: Path, lock: Lock) -> bool:
+    """Create the lock if none exists; False when somebody was faster."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=str(path.parent), prefix=".lock-")
+    with os.fdopen(handle, "w") as file:
+        json.dump(lock, file)
+    try:
+        # A link fails when the name exists, on NFS too: exactly one of two runs gets it.
+        os.link(name, str(path))
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(name)
+    return True

@@ -1,0 +1,1 @@
+"""Collective operations between ranks: measured, and what is slow found."""

@@ -1,0 +1,1 @@
+"""Engines that run: their arguments, their servers and routers, their log, what they compute."""

@@ -1,0 +1,285 @@
+"""What `vllm bench serve` is asked on an engine's first host, what it found, what of it is kept."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any, Optional
+
+from .. import launcher
+from ..image.command import another
+from ..process import process
+from . import result_file
+from .refused_request import explain
+
+VERSION = 1
+HANDFUL = {"requests": 8, "concurrency": 2, "input_tokens": 64, "output_tokens": 32}
+# What the server was told about its tokenizer holds for the client, too.
+ABOUT_TOKENIZER = ("--tokenizer", "--tokenizer-mode")
+TRUST = "--trust-remote-code"
+# What the client needs beside the server's own variables. An image is handed each by its name.
+KEY, WITHOUT_PROXY = "OPENAI_API_KEY", ("NO_PROXY", "no_proxy")
+BESIDE = "-benchmark"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is asked of an engine."""
+
+    requests: int
+    concurrency: int
+    input_tokens: int
+    output_tokens: int
+
+    def filled(self, load: Mapping[str, int]) -> Settings:
+        """Return the settings, what is 0 from a load, else a handful of short requests."""
+        usual = {**HANDFUL, **load}
+        return Settings(**{name: given or usual[name] for name, given in asdict(self).items()})
+
+
+@dataclass(frozen=True)
+class Served:
+    """One engine whose API this host serves; digest is that of its part of the plan.
+
+    server is the process that is measured, where the engine has several, unless the process router
+    runs, which answers for all of them at router_url. load is what is asked of it where nobody says
+    otherwise.
+    """
+
+    name: str
+    served_name: str
+    url: str
+    digest: str
+    server: str = ""
+    router: str = ""
+    router_url: str = ""
+    load: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def process(self) -> str:
+        """Return the name of its serving process."""
+        return self.server or f"{self.name}-serve"
+
+
+def kept_path(cluster_dir: str, engine: str) -> str:
+    """Return the file that keeps what was measured last."""
+    return os.path.join(cluster_dir, "evidence", f"benchmark-{engine}.json")
+
+
+def result_path(cluster_dir: str, engine: str) -> str:
+    """Return the file that the measurement writes, where the engine may write in an image, too."""
+    return os.path.join(cluster_dir, "engines", engine, "cache", "benchmark.json")
+
+
+def look(
+    cluster_dir: str,
+    engine: Served,
+    found: Optional[Mapping[str, Any]],
+    settings: Settings,
+    router: Optional[Mapping[str, Any]] = None,
+) -> dict[str, Any]:
+    """Return what is kept of an engine, whether it still holds, and how to measure it again.
+
+    found is what runs of its serving process, as `processes.looks` reports it; router the same of
+    what stands before several.
+    """
+    if found is None or not found["running"]:
+        return {"running": False, "why": (found or {}).get("why") or "it was never started here"}
+    record = process.read_json(process.Files(cluster_dir, engine.process).record) or {}
+    fingerprint = {
+        "plan": engine.digest,
+        "instance": found["instance"],
+        "settings": asdict(settings),
+    }
+    if router is not None and router["running"]:
+        fingerprint["router"] = engine.router_url
+        engine = replace(engine, url=engine.router_url)
+    kept = _kept(cluster_dir, engine.name)
+    before = kept.get("fingerprint", {})
+    result = result_path(cluster_dir, engine.name)
+    # Prompts come from the seed: those of the last time would be answered from the prefix cache.
+    seed = kept["seed"] + 1 if before.get("instance") == found["instance"] else 0
+    return {
+        "running": True,
+        "fresh": before == fingerprint,
+        "reason": _reason(before, fingerprint),
+        "figures": kept.get("figures", {}) if before == fingerprint else {},
+        "fingerprint": fingerprint,
+        "seed": seed,
+        "argv": command(
+            record["argv"], engine, settings, seed, result, bool(record.get("cleanup"))
+        ),
+        "environment": environment(record["environment"], engine.url),
+        "result": result,
+        # Whoever starts a container is not who is in it.
+        "user": record.get("user") or "",
+        "cleanup": [*record["cleanup"][:-1], record["cleanup"][-1] + BESIDE]
+        if record.get("cleanup")
+        else [],
+    }
+
+
+def command(
+    argv: Sequence[str],
+    engine: Served,
+    settings: Settings,
+    seed: int,
+    result: str,
+    contained: bool = False,
+) -> list[str]:
+    """Return the measuring command that goes with a serving one: `<bin>/vllm serve <model> ...`.
+
+    contained: what comes before `serve` starts a container, and the measurement needs its own.
+    """
+    program, serve = argv[: argv.index("serve")], argv[argv.index("serve") :]
+    told = [word for name in ABOUT_TOKENIZER for word in _option(serve, name)]
+    return [
+        *(another(program, BESIDE, (KEY, *WITHOUT_PROXY)) if contained else program),
+        "bench",
+        "serve",
+        "--base-url",
+        engine.url,
+        "--model",
+        engine.served_name,
+        *(told if "--tokenizer" in told else ["--tokenizer", serve[1], *told]),
+        *([TRUST] if TRUST in serve else []),
+        "--dataset-name",
+        "random",
+        "--num-prompts",
+        str(settings.requests),
+        "--max-concurrency",
+        str(settings.concurrency),
+        "--random-input-len",
+        str(settings.input_tokens),
+        "--random-output-len",
+        str(settings.output_tokens),
+        "--temperature",
+        "0",
+        "--seed",
+        str(seed),
+        "--save-result",
+        "--save-detailed",
+        "--result-filename",
+        result,
+    ]
+
+
+def _option(argv: Sequence[str], name: str) -> list[str]:
+    """Return an option with its value as it stands in a command, or nothing."""
+    return [name, argv[argv.index(name) + 1]] if name in argv else []
+
+
+def environment(serve: Mapping[str, str], url: str) -> dict[str, str]:
+    """Return the server's own environment, without a proxy between the two."""
+    host = url.split("://", 1)[-1].rsplit(":", 1)[0].strip("[]")
+    return {**serve, **dict.fromkeys(WITHOUT_PROXY, host)}
+
+
+def keep(cluster_dir: str, engine: Served, seen: Mapping[str, Any], log: str) -> dict[str, Any]:
+    """Take the result of a measurement away, judge it, and keep its figures.
+
+    seen is what `look` returned before it. What was kept before is gone either way.
+    """
+    result = seen["result"]
+    raw = result_file.take(result)
+    with suppress(FileNotFoundError):
+        os.unlink(kept_path(cluster_dir, engine.name))
+    shown = shlex.join(seen["argv"])
+    if raw is None:
+        raise process.ProcessError(
+            f"The measurement of {engine.name} ended without a result.",
+            expected=f"figures in {result}",
+            found="no such file",
+            where=log,
+            fix="Read the log of the measurement.",
+            command=shown,
+        )
+    settings = Settings(**seen["fingerprint"]["settings"])
+    if "router" in seen["fingerprint"]:
+        engine = replace(engine, url=seen["fingerprint"]["router"])
+    judge(raw, engine, settings, cluster_dir, shown)
+    measured = figures(raw, engine, settings)
+    if "router" in seen["fingerprint"]:
+        measured["router"] = seen["fingerprint"]["router"]
+    launcher.write_json(
+        kept_path(cluster_dir, engine.name),
+        {
+            "version": VERSION,
+            "fingerprint": seen["fingerprint"],
+            "seed": seen["seed"],
+            "command": shown,
+            "figures": measured,
+        },
+        mode=0o644,
+    )
+    return measured
+
+
+def judge(
+    raw: Mapping[str, Any], engine: Served, settings: Settings, cluster_dir: str, shown: str
+) -> None:
+    """Refuse a measurement in which a request failed or came back empty."""
+    answered = sum(1 for tokens in raw["output_lens"] if tokens)
+    if answered == settings.requests == raw["completed"]:
+        return
+    error = next((_last_line(one) for one in raw["errors"] if one), "an answer without tokens")
+    asked = engine.router if engine.url == engine.router_url else engine.process
+    cause, fix = explain(error, asked, cluster_dir)
+    raise process.ProcessError(
+        f"{engine.name} answered {answered} of {settings.requests} requests.",
+        expected=f"{settings.requests} answers of {settings.output_tokens} tokens",
+        found=f"{settings.requests - answered} failed, the first with: {error}",
+        where=engine.url,
+        cause=cause,
+        fix=fix,
+        command=shown,
+    )
+
+
+def figures(raw: Mapping[str, Any], engine: Served, settings: Settings) -> dict[str, Any]:
+    """Return the figures of a measurement, with what was asked."""
+    return {
+        "name": engine.name,
+        "requests": settings.requests,
+        "failed": settings.requests - raw["completed"],
+        "concurrency": settings.concurrency,
+        "input_tokens": settings.input_tokens,
+        "output_tokens": settings.output_tokens,
+        "ttft_ms_median": round(raw["median_ttft_ms"], 1),
+        "ttft_ms_p99": round(raw["p99_ttft_ms"], 1),
+        "inter_token_latency_ms_median": round(raw["median_itl_ms"], 1),
+        "output_tokens_per_second": round(raw["output_throughput"], 1),
+        "duration_seconds": round(raw["duration"], 2),
+        "measured_at": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def _kept(cluster_dir: str, engine: str) -> dict[str, Any]:
+    """Return what is kept; what cannot be read is measured again."""
+    try:
+        kept = process.read_json(kept_path(cluster_dir, engine)) or {}
+    except process.ProcessError:
+        return {}
+    return kept if kept.get("version") == VERSION else {}
+
+
+def _reason(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Say why what is kept does not hold, empty when it does."""
+    if not before:
+        return "it was never measured here"
+    said = {
+        "instance": "its server was started again",
+        "plan": "its plan changed",
+        "settings": "something else is asked of it",
+        "router": "a router came or went",
+    }
+    return ", ".join(words for name, words in said.items() if before.get(name) != now.get(name))
+
+
+def _last_line(error: str) -> str:
+    """Return the line of a traceback that names the error."""
+    return error.strip().splitlines()[-1]

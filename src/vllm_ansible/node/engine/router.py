@@ -1,0 +1,81 @@
+"""What HAProxy says of an engine's ranks, and how one is drained; standard library only."""
+
+from __future__ import annotations
+
+import csv
+import socket
+import time
+from typing import Any
+
+from ..failure import Failure
+
+BACKEND = "ranks"
+READY, DRAIN = "ready", "drain"
+# Listens, or told by the watch that it computes; a star is before it while the next check runs.
+PASSED, RUNNING = "L7OK", "* "
+MOST_BYTES = 4 << 20
+
+
+def ask(
+    path: str, command: str, timeout: float = 10, who: str = "the router", stage: str = "serve"
+) -> str:
+    """Return what HAProxy answers on its socket; raise Failure where nobody listens there.
+
+    The socket lies where a service could put another one: an answer has a time and a size. who:
+    what this HAProxy is, and stage: what starts it.
+    """
+    end, answer = time.monotonic() + timeout, bytearray()
+    try:
+        with socket.socket(socket.AF_UNIX) as asked:
+            asked.settimeout(timeout)
+            asked.connect(path)
+            asked.sendall(f"{command}\n".encode())
+            while piece := asked.recv(65536):
+                answer += piece
+                left = end - time.monotonic()
+                if left <= 0 or len(answer) > MOST_BYTES:
+                    raise OSError(f"no end of its answer after {len(answer)} bytes")
+                asked.settimeout(left)
+    except OSError as error:
+        raise Failure(
+            f"{who} does not answer on {path}: {error.strerror or error}",
+            expected=f"HAProxy, started by the stage {stage}",
+            found=error.strerror or str(error),
+            where=path,
+            fix=f"run the stage {stage} (--tags {stage})",
+        ) from error
+    return answer.decode(errors="replace")
+
+
+def ranks(path: str) -> list[dict[str, Any]]:
+    """Return of each rank its name, whether it is up and proven so, its requests, and words.
+
+    passed is whether both checks hold, of one that drains as well. One that was never asked is up
+    in HAProxy's eyes, but not proven.
+    """
+    lines = ask(path, "show stat").lstrip("# ").splitlines()
+    rows = [row for row in csv.DictReader(lines) if row["pxname"] == BACKEND]
+    return [_rank(row) for row in rows if row["svname"] not in ("FRONTEND", "BACKEND")]
+
+
+def _rank(row: dict[str, str]) -> dict[str, Any]:
+    # "UP 1/2" while it goes down.
+    state = row["status"].split()[0]
+    checks = [row[name].removeprefix(RUNNING) for name in ("check_status", "agent_status")]
+    passed = checks == [PASSED, PASSED]
+    said = [row["last_chk"], row["last_agt"]]
+    told = ", ".join(word for word in said if word)
+    return {
+        "name": row["svname"],
+        "up": state == "UP",
+        "draining": state == "DRAIN",
+        "passed": passed,
+        "proven": state == "UP" and passed,
+        "requests": int(row["scur"] or 0),
+        "words": f"{state}{f' ({told})' if told else ''}",
+    }
+
+
+def refusal(answer: str) -> str:
+    """Return what HAProxy says against a command; empty when it has done it without a word."""
+    return " ".join(answer.split())

@@ -1,0 +1,1 @@
+"""Environments of engines on a host: built, given, packed, shared, and removed."""

@@ -1,0 +1,1 @@
+"""Whether hosts reach each other: ports, round trips, clocks, lost datagrams."""

@@ -1,0 +1,326 @@
+"""What the layout planner advises for one engine of a cluster, where its model could be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any
+
+from vllm_ansible.accelerators.machines import Machines, Node, usual_fabric
+from vllm_ansible.frozen import frozen
+from vllm_ansible.plan.engines import Engine
+from vllm_ansible.plan.estimate.architectures.model import Model
+from vllm_ansible.plan.estimate.architectures.towers import with_tower
+from vllm_ansible.plan.estimate.layouts.arguments import max_model_len
+from vllm_ansible.plan.estimate.layouts.candidate import room
+from vllm_ansible.plan.estimate.layouts.choice import why_not
+from vllm_ansible.plan.estimate.layouts.evaluate import Judge
+from vllm_ansible.plan.estimate.layouts.request import Request, check
+from vllm_ansible.plan.estimate.layouts.verdict import GIB, Verdict
+from vllm_ansible.plan.layout import Capacity, allowed
+from vllm_ansible.plan.model_arguments import (
+    asked_length,
+    asked_number,
+    given_arguments,
+    tower_options,
+    unknown_size,
+)
+from vllm_ansible.plan.sizes import Layout
+from vllm_ansible.plan.splits import best_of, candidate_of, data_ranks, devices_of, served
+from vllm_ansible.plan.unfit import (
+    cannot_run,
+    far_slower,
+    nothing_runs,
+    refuse_length,
+    surely_not,
+)
+from vllm_ansible.problem import PlanError, Problem
+
+CONCURRENCY = 64
+# Tiny models, of random numbers: that they fit is known before they are made.
+MADE = "random"
+TOLD = 3
+
+
+@frozen
+class Terms:
+    """What is known beside the devices, and how strict a plan is to be.
+
+    `models` are those whose configuration could be read, `unread` says of the others why not, both
+    by engine. `measured` is bytes per second of bus bandwidth over all hosts. `settled`: nothing
+    more will be known, and an engine that leaves its layout to the planner needs a plan.
+    """
+
+    models: Mapping[str, Model] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
+    measured: float | None = None
+    settled: bool = False
+    allow_unfit: bool = False
+
+
+@frozen
+class Advice:
+    """The layout of one engine, None for what it is without advice.
+
+    `chosen` tells that the planner chose it, `arguments` what vLLM needs to be told with it.
+    `unchecked` is why nobody knows whether it fits.
+    """
+
+    layout: Layout | None
+    chosen: bool = False
+    reasons: tuple[str, ...] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    estimate: Mapping[str, Any] = field(default_factory=dict)
+    unchecked: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def advise(
+    engine: Engine,
+    capacities: Sequence[Capacity],
+    waiting: Sequence[Engine],
+    terms: Terms,
+    alone: bool = False,
+) -> Advice:
+    """Return the layout that one engine is to have on the devices that are free.
+
+    waiting: the engines still to be placed, this one among them; each that leaves its layout to the
+    planner gets the part of the devices that its weights are of all their weights. alone: it is the
+    only one of its list. Raises PlanError for what cannot run.
+    """
+    if _on_processors(engine, capacities) or (engine.model_source == MADE and not terms.settled):
+        return Advice(engine.layout)
+    there = _machines(engine, capacities, terms.measured)
+    model = terms.models.get(engine.name)
+    if model is not None:
+        refuse_length(engine, model)
+    if there is None or model is None:
+        return _unchecked(engine, _unknown(engine, capacities, there, terms), terms)
+    if why := unknown_size(engine, model):
+        return _unchecked(engine, why, terms)
+    try:
+        judge = Judge(check(_request(engine, model, there)))
+    except PlanError as error:
+        return _unchecked(engine, f"nothing is estimated: {error}", terms)
+    if engine.layout is not None:
+        return _asked(engine, engine.layout, judge, terms.allow_unfit)
+    return _chosen(engine, judge, _allowance(engine, capacities, waiting, terms.models), alone)
+
+
+def _on_processors(engine: Engine, capacities: Sequence[Capacity]) -> bool:
+    """Tell whether an engine runs where nobody plans memory."""
+    return all(host.accelerator == "cpu" for host in allowed(engine, capacities))
+
+
+def _unknown(
+    engine: Engine, capacities: Sequence[Capacity], there: Machines | None, terms: Terms
+) -> str:
+    """Return what nobody knows."""
+    if there is None:
+        kinds = {host.accelerator for host in allowed(engine, capacities)} - {"cpu", "auto"}
+        which = f" ({', '.join(sorted(kinds))})" if kinds else ""
+        return f"the hosts' accelerators{which} are not known"
+    why = terms.unread.get(engine.name)
+    return f"its config.json cannot be read: {why}" if why else "its config.json was not read"
+
+
+def _unchecked(engine: Engine, why: str, terms: Terms) -> Advice:
+    """Return no advice, or refuse where an engine has no layout without it."""
+    if engine.layout is None and terms.settled:
+        raise PlanError(
+            Problem(
+                f"engine {engine.name} has layout: auto, and nothing can be planned: {why}",
+                expected="a config.json of the model and accelerators that are known",
+                found=why,
+                where=f"engines {engine.name}.layout",
+                fix="write layout: {tensor: N, pipeline: M}; or make both known: accelerator_model "
+                "of hosts that nobody has looked at, and a config.json in reach",
+            )
+        )
+    return Advice(engine.layout, unchecked=why)
+
+
+def _machines(
+    engine: Engine, capacities: Sequence[Capacity], measured: float | None
+) -> Machines | None:
+    """Return the hosts this engine may use whose devices are known and alike, the most of them."""
+    groups: dict[tuple[str, int], list[Node]] = {}
+    for host in allowed(engine, capacities):
+        if host.device is not None and host.free:
+            key = (host.device.name, len(host.free))
+            groups.setdefault(key, []).append(Node(host.host, host.device, len(host.free)))
+    if not groups:
+        return None
+    nodes = max(groups.values(), key=lambda group: len(group) * group[0].devices)
+    nodes = nodes[: engine.nodes] if engine.nodes else nodes
+    fabric = usual_fabric(nodes)
+    if measured:
+        fabric = replace(fabric, measured=measured, assumed=False)
+    return Machines(tuple(nodes), fabric)
+
+
+def _request(engine: Engine, model: Model, there: Machines) -> Request:
+    """Return the question that the engine's own arguments make more precise."""
+    given = given_arguments(engine)
+    context = asked_length(engine)
+    if context and context > model.max_context:
+        # Positions are scaled, or the user insists.
+        model = replace(model, max_context=context)
+    longest = min(context or model.max_context, model.max_context)
+    # A cache of a given size is taken whatever the share.
+    share = 1.0 if _cache_given(engine) else asked_number(engine, "gpu_memory_utilization")
+    seats = int(asked_number(engine, "max_num_seqs") or 0)
+    text_only, encoder_data = tower_options(engine)
+    return Request(
+        model=with_tower(model, text_only=text_only, encoder_data=encoder_data),
+        machines=there,
+        concurrency=seats if seats > 0 else CONCURRENCY,
+        input_tokens=max(1, min(1024, longest // 2)),
+        output_tokens=max(1, min(512, longest // 2)),
+        context=context,
+        eager=bool(given.get("enforce_eager")),
+        utilization=share,
+        kv_cache_dtype=str(given.get("kv_cache_dtype") or "auto"),
+        offload_gib=asked_number(engine, "cpu_offload_gb") or 0.0,
+        batched_tokens=asked_length(engine, "max_num_batched_tokens"),
+        text_only=text_only,
+        encoder_data=encoder_data,
+    )
+
+
+def _cache_given(engine: Engine) -> bool:
+    """Tell whether the user says how large the cache is."""
+    given = given_arguments(engine)
+    return any(given.get(name) for name in ("kv_cache_memory_bytes", "num_gpu_blocks_override"))
+
+
+def _kept(engine: Engine, verdict: Verdict, request: Request) -> dict[str, Any]:
+    """Return the estimate as it is kept; of a cache whose size was given nothing is expected."""
+    found = estimate(verdict, request)
+    return {**found, "kv_tokens": []} if found and _cache_given(engine) else found
+
+
+def _asked(engine: Engine, layout: Layout, judge: Judge, allow_unfit: bool) -> Advice:
+    """Return the estimate of a layout that the user chose; one that cannot run is refused.
+
+    A doubt within the band is told, and no more.
+    """
+    whole = bool(given_arguments(engine).get("enable_expert_parallel"))
+    verdict = judge.verdict(candidate_of(layout, judge.facts.experts > 0, whole))
+    if verdict.refusal:
+        doubt = f"the planner expects that it does not run: {verdict.refusal}"
+        if surely_not(verdict, judge.request) and not allow_unfit:
+            raise PlanError(cannot_run(engine, layout, verdict, judge))
+        warning = f"engine {engine.name} with {layout.name}: {doubt}"
+        return Advice(layout, False, (doubt,), warnings=(warning,))
+    slow = far_slower(engine, layout, verdict, judge)
+    assumed = judge.request.machines.nodes[0].accelerator.assumed
+    words = (_expected(verdict, judge.request), *slow, *assumed)
+    told = tuple(f"engine {engine.name}: {one}" for one in slow)
+    return Advice(layout, False, words, {}, _kept(engine, verdict, judge.request), warnings=told)
+
+
+def _chosen(engine: Engine, judge: Judge, allowance: int, alone: bool) -> Advice:
+    """Return the best layout within the allowance, or else the smallest that runs at all.
+
+    alone: no other engine is to have devices, so that this one may have data ranks on all of them.
+    """
+    there = judge.request.machines
+    data = engine.executor == "dp" or (alone and not engine.executor_given)
+    able = served(engine, judge, data)
+    within = [one for one in able if devices_of(one.candidate) <= allowance]
+    best = best_of(within, allowance, judge.request)
+    if best is None:
+        smallest = sorted(able, key=lambda one: devices_of(one.candidate))
+        best = next((one for one in smallest if one.accepted), None)
+    if best is None:
+        if engine.executor == "dp" and not able:
+            return Advice(None)
+        raise PlanError(nothing_runs(engine, able, judge))
+    one = best.candidate
+    length = max_model_len(best, judge.request)
+    rest = sorted((other for other in within if other is not best), key=lambda v: -v.output_rate)
+    reasons = [f"{one.name}: layout auto; {_expected(best, judge.request)}"]
+    reasons += [
+        f"not {other.candidate.name}: {why_not(other, best, judge.request)}"
+        for other in rest[:TOLD]
+    ]
+    more = room(replace(one, replicas=1), len(there.nodes), there.nodes[0].devices) - one.replicas
+    if more > 0:
+        reasons.append(f"{more} more such engine{'s' if more > 1 else ''} would fit beside it")
+    reasons += there.nodes[0].accelerator.assumed
+    return Advice(
+        Layout(one.tensor, one.pipeline, data_ranks(one)),
+        True,
+        tuple(reasons),
+        {"max_model_len": length} if length else {},
+        _kept(engine, best, judge.request),
+    )
+
+
+def _allowance(
+    engine: Engine,
+    capacities: Sequence[Capacity],
+    waiting: Sequence[Engine],
+    models: Mapping[str, Model],
+) -> int:
+    """Return how many devices an engine may take, so that those after it have theirs."""
+    free = sum(len(host.free) for host in allowed(engine, capacities))
+    free -= sum(one.layout.world_size for one in waiting if one.layout is not None)
+    sizes = {
+        one.name: models[one.name].bytes() if one.name in models else 0.0
+        for one in waiting
+        if one.layout is None
+    }
+    if len(sizes) <= 1:
+        return free
+    return max(1, int(free * sizes[engine.name] / sum(sizes.values())))
+
+
+def _expected(verdict: Verdict, request: Request) -> str:
+    load, held = verdict.load, verdict.budget
+    if load is None or held is None:
+        return "nothing is known of its speed"
+    rate = load.output_rate.times(verdict.candidate.replicas)
+    method = request.model.on_load
+    how = f" (estimated as {method} holds them on load)" if method else ""
+    return (
+        f"{verdict.rank_bytes / GIB:.1f} GiB of weights a rank{how}, "
+        f"{held.kv_tokens[1]:,} KV tokens ({held.kv_tokens[0]:,} to {held.kv_tokens[2]:,}) and "
+        f"{rate.middle:,.0f} tokens/s ({rate.low:,.0f} to {rate.high:,.0f}) at "
+        f"{load.concurrency * verdict.candidate.replicas:.0f} requests are expected"
+    )
+
+
+def estimate(verdict: Verdict, request: Request) -> dict[str, Any]:
+    """Return what the kept plan holds of an estimate: bytes by stage, tokens, tokens a second."""
+    held, load = verdict.budget, verdict.load
+    if held is None or load is None:
+        return {}
+    node, replicas = request.machines.nodes[0], verdict.candidate.replicas
+    rates = load.output_rate.times(replicas)
+    return {
+        "accelerator": node.accelerator.name,
+        "stages": [
+            {
+                "memory_bytes": node.accelerator.memory_bytes,
+                "weights_bytes": round(stage.weights),
+                "overhead_bytes": [
+                    round(size)
+                    for size in (stage.overhead.low, stage.overhead.mid, stage.overhead.high)
+                ],
+                "kv_bytes": [
+                    round(size)
+                    for size in (stage.kv_bytes.low, stage.kv_bytes.mid, stage.kv_bytes.high)
+                ],
+            }
+            for stage in held.stages
+        ],
+        "kv_tokens": list(held.kv_tokens),
+        "concurrency": load.concurrency * replicas,
+        "input_tokens": request.input_tokens,
+        "output_tokens": request.output_tokens,
+        "output_tokens_per_second": [
+            round(rate, 1) for rate in (rates.low, rates.middle, rates.high)
+        ],
+    }

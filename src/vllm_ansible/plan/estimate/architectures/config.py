@@ -1,0 +1,135 @@
+"""Read a model's configuration, and say in one sentence what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vllm_ansible.frozen import frozen
+from vllm_ansible.problem import PlanError, Problem
+
+LARGEST_FILE = 4 * 2**20
+LARGEST_NUMBER = 2**31
+
+
+@frozen
+class Settings:
+    """A section of a configuration; every reading says where it failed."""
+
+    values: Mapping[str, Any]
+    where: str
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether a key has a value other than null."""
+        return self.values.get(name) is not None
+
+    def count(self, *names: str, default: int | None = None, limit: int = LARGEST_NUMBER) -> int:
+        """Return the first of these that is given, a whole number from 1 to `limit`."""
+        name = next((name for name in names if name in self), None)
+        if name is None:
+            if default is None:
+                raise self.problem(f"the model's configuration has no {names[0]}", "a number")
+            return default
+        value = self.values[name]
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= limit:
+            raise self.problem(
+                f"the model's {name} is {brief(value)}, not a whole number from 1 to {limit}",
+                f"1 to {limit}",
+                brief(value),
+            )
+        return value
+
+    def size(self, name: str, default: int = 0) -> int:
+        """Return a whole number that may be zero, which is also what null and absence mean."""
+        return self.count(name) if self.values.get(name) else default
+
+    def fraction(self, name: str, default: float) -> float:
+        """Return a positive number."""
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 2**31:
+            raise self.problem(f"the model's {name} is {brief(value)}, not a positive number")
+        return float(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return a truth value."""
+        value = self.values.get(name)
+        return default if value is None else bool(value)
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a word, or the default where it is none."""
+        value = self.values.get(name)
+        return value if isinstance(value, str) else default
+
+    def section(self, name: str) -> Settings | None:
+        """Return a nested section, None where it is absent."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise self.problem(f"{name} is {brief(value)}, not a mapping", "a mapping")
+        return Settings(value, f"{self.where}: {name}")
+
+    def items(self, name: str) -> Sequence[Any]:
+        """Return a list, empty where it is absent."""
+        value = self.values.get(name)
+        if value is None:
+            return ()
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise self.problem(f"{name} is {brief(value)}, not a list", "a list")
+        return value
+
+    def over(self, other: Settings) -> Settings:
+        """Return these values, and the other's where this one has none."""
+        own = {name: value for name, value in self.values.items() if value is not None}
+        return Settings({**other.values, **own}, self.where)
+
+    def problem(self, message: str, expected: str = "", found: str = "") -> PlanError:
+        """Return the refusal of this file."""
+        fix = "take the config.json that the weights were published with"
+        return PlanError(Problem(message, expected, found, self.where, fix))
+
+
+def brief(value: object) -> str:
+    """Return a value short enough for a sentence."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def parse(text: str | bytes, where: str, largest: int = LARGEST_FILE) -> Settings:
+    """Return a configuration as read from one JSON file; refuse all else in one sentence."""
+    if len(text) > largest:
+        raise PlanError(
+            Problem(
+                f"this file has {len(text) / 2**20:.1f} MiB, which no model's configuration has",
+                f"at most {largest // 2**20} MiB of JSON",
+                f"{len(text)} bytes",
+                where,
+                "name the config.json, not the weights",
+            )
+        )
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = str(error).split("\n")[0] or type(error).__name__
+        raise PlanError(
+            Problem(
+                f"this file is not JSON: {reason}",
+                "a JSON mapping",
+                where=where,
+                fix="fetch the file again, it may be cut short",
+            )
+        ) from error
+    if not isinstance(values, Mapping):
+        raise PlanError(
+            Problem(
+                f"a model's configuration is a mapping, and this is a {type(values).__name__}",
+                "a JSON mapping",
+                brief(values),
+                where,
+                "name the config.json of the model",
+            )
+        )
+    return Settings(values, where)

@@ -1,0 +1,119 @@
+"""Decoders of grouped-query attention with a dense block: Llama, Mistral, Qwen, Gemma, Phi."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from vllm_ansible.frozen import frozen
+from vllm_ansible.plan.estimate.architectures.config import Settings
+from vllm_ansible.plan.estimate.architectures.families.attention import Grouped, QkNorm
+from vllm_ansible.plan.estimate.architectures.families.decoder import (
+    Block,
+    Outline,
+    decoder,
+    layer_count,
+)
+from vllm_ansible.plan.estimate.architectures.families.feed_forward import Dense
+from vllm_ansible.plan.estimate.architectures.model import Model, Role, Tensor
+
+
+@frozen
+class Traits:
+    """In what the classes of this family differ.
+
+    A bias of None is what `attention_bias` says. `sliding` says when `sliding_window` holds:
+    "always" for every layer, "flagged" if `use_sliding_window`, "typed" for the layers that
+    `layer_types` names.
+    """
+
+    qkv_bias: bool | None = None
+    output_bias: bool | None = None
+    qk_norm: QkNorm = "none"
+    norms: int = 2
+    sliding: str = "typed"
+    tied_by_default: bool = False
+    everywhere: tuple[Role, ...] = ()
+
+
+def head_size(config: Settings) -> int:
+    """Return the size of one head, given or hidden size over heads."""
+    heads = config.count("num_attention_heads")
+    return config.count("head_dim", default=max(1, config.count("hidden_size") // heads))
+
+
+def windows(config: Settings, traits: Traits) -> tuple[int | None, ...]:
+    """Return for each layer the tokens it looks back on, None for all."""
+    layers, window = layer_count(config), config.size("sliding_window") or None
+    kinds = config.items("layer_types")
+    if traits.sliding == "none" or window is None:
+        return (None,) * layers
+    if kinds:
+        if len(kinds) < layers:
+            raise config.problem(f"layer_types names {len(kinds)} layers of {layers}")
+        return tuple(window if kind == "sliding_attention" else None for kind in kinds[:layers])
+    if traits.sliding == "always":
+        return (window,) * layers
+    if traits.sliding == "flagged":
+        first = config.size("max_window_layers") if config.flag("use_sliding_window") else layers
+        return tuple(window if index >= first else None for index in range(layers))
+    every = config.count("sliding_window_pattern", default=2)
+    return tuple(None if (index + 1) % every == 0 else window for index in range(layers))
+
+
+def grouped(config: Settings, traits: Traits, window: int | None = None) -> Grouped:
+    """Return the attention of one layer."""
+    bias = config.flag("attention_bias") or config.flag("qkv_bias")
+    heads = config.count("num_attention_heads")
+    return Grouped(
+        hidden=config.count("hidden_size"),
+        heads=heads,
+        kv_heads=config.count("num_key_value_heads", default=heads),
+        head_size=head_size(config),
+        qkv_bias=bias if traits.qkv_bias is None else traits.qkv_bias,
+        output_bias=bias if traits.output_bias is None else traits.output_bias,
+        qk_norm=traits.qk_norm,
+        window=window,
+    )
+
+
+def rotated(config: Settings, size: int) -> int:
+    """Return how many elements of a head are rotated."""
+    rope = config.section("rope_parameters")
+    part = rope.fraction("partial_rotary_factor", 1.0) if rope else 1.0
+    return int(size * config.fraction("partial_rotary_factor", part))
+
+
+def dense(traits: Traits, outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
+    """Return a model whose every layer is grouped attention and one gated block."""
+    config = outline.config
+    feed = Dense(
+        config.count("hidden_size"),
+        config.count("intermediate_size"),
+        bias=config.flag("mlp_bias"),
+    )
+    blocks = [
+        Block(grouped(config, traits, window), (feed,), traits.norms)
+        for window in windows(config, traits)
+    ]
+    outline = replace(
+        outline,
+        everywhere=traits.everywhere,
+        tied_by_default=traits.tied_by_default,
+        rotary_sizes=(rotated(config, head_size(config)),),
+    )
+    return decoder(outline, blocks, others=others)
+
+
+QWEN2 = Traits(qkv_bias=True, output_bias=False, sliding="flagged")
+QWEN3 = Traits(output_bias=False, qk_norm="head", sliding="flagged")
+GEMMA2 = Traits(norms=4, tied_by_default=True, everywhere=("embedding", "norm"))
+
+llama = partial(dense, Traits(sliding="none"))
+mistral = partial(dense, Traits(qkv_bias=False, output_bias=False, sliding="always"))
+phi3 = partial(dense, Traits(qkv_bias=False, output_bias=False, sliding="none"))
+qwen2 = partial(dense, QWEN2)
+qwen3 = partial(dense, QWEN3)
+gemma = partial(dense, Traits(tied_by_default=True, sliding="none"))
+gemma2 = partial(dense, GEMMA2)
+gemma3 = partial(dense, replace(GEMMA2, qk_norm="head"))

@@ -1,0 +1,132 @@
+"""Which architectures are known, and in which family's module each is put together.
+
+Modules are named, not imported: a question about one model loads one family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vllm_ansible.plan.estimate.architectures.families.decoder import Outline
+    from vllm_ansible.plan.estimate.architectures.model import Model, Tensor
+
+    Build = Callable[[Outline, tuple[Tensor, ...]], Model]
+
+# An architecture as `module.function` of this package.
+DECODERS: Mapping[str, str] = {
+    "LlamaForCausalLM": "llama.llama",
+    "LLaMAForCausalLM": "llama.llama",
+    "InternLM3ForCausalLM": "llama.llama",
+    "TeleChat3ForCausalLM": "llama.llama",
+    "GraniteForCausalLM": "llama.llama",
+    "MistralForCausalLM": "llama.mistral",
+    "Ministral3ForCausalLM": "llama.mistral",
+    "Qwen2ForCausalLM": "llama.qwen2",
+    "Qwen3ForCausalLM": "llama.qwen3",
+    "MiMoForCausalLM": "llama.qwen2",
+    "Phi3ForCausalLM": "llama.phi3",
+    "GemmaForCausalLM": "llama.gemma",
+    "Gemma2ForCausalLM": "llama.gemma2",
+    "Gemma3ForCausalLM": "llama.gemma3",
+    "Gemma4ForCausalLM": "gemma4.gemma4",
+    "MixtralForCausalLM": "mixture.mixtral",
+    "PhiMoEForCausalLM": "mixture.phi_moe",
+    "Qwen2MoeForCausalLM": "mixture.qwen2_moe",
+    "Qwen3MoeForCausalLM": "mixture.qwen3_moe",
+    "MiniMaxM2ForCausalLM": "mixture.minimax",
+    "Glm4MoeForCausalLM": "mixture.glm",
+    "GptOssForCausalLM": "mixture.gpt_oss",
+    "Llama4ForCausalLM": "mixture.llama4",
+    "DeepseekForCausalLM": "latent.deepseek",
+    "DeepseekV2ForCausalLM": "latent.deepseek",
+    "DeepseekV3ForCausalLM": "latent.deepseek",
+    "DeepseekV32ForCausalLM": "latent.deepseek",
+    "GlmMoeDsaForCausalLM": "latent.deepseek",
+    "Glm4MoeLiteForCausalLM": "latent.deepseek",
+    "KimiK2ForCausalLM": "latent.deepseek",
+    "MistralLarge3ForCausalLM": "latent.deepseek",
+    "DeepseekV4ForCausalLM": "compressed.deepseek_v4",
+    "Qwen3NextForCausalLM": "hybrid.qwen3_next",
+    "Qwen3_5ForCausalLM": "hybrid.qwen3_5",
+    "Qwen3_5MoeForCausalLM": "hybrid.qwen3_5",
+    "NemotronHForCausalLM": "hybrid.nemotron",
+}
+
+# The decoder inside, and the style of its vision tower.
+TOWERS: Mapping[str, tuple[str, str]] = {
+    "Qwen2VLForConditionalGeneration": ("Qwen2ForCausalLM", "QWEN2"),
+    "Qwen2_5_VLForConditionalGeneration": ("Qwen2ForCausalLM", "QWEN25"),
+    "Qwen3VLForConditionalGeneration": ("Qwen3ForCausalLM", "QWEN3"),
+    "Qwen3VLMoeForConditionalGeneration": ("Qwen3MoeForCausalLM", "QWEN3"),
+    "Qwen3_5ForConditionalGeneration": ("Qwen3_5ForCausalLM", "QWEN3"),
+    "Qwen3_5MoeForConditionalGeneration": ("Qwen3_5MoeForCausalLM", "QWEN3"),
+    "Glm4vMoeForConditionalGeneration": ("Glm4MoeForCausalLM", "OUTLINE"),
+    "Llama4ForConditionalGeneration": ("Llama4ForCausalLM", "OUTLINE"),
+    "Mistral3ForConditionalGeneration": ("MistralForCausalLM", "PIXTRAL"),
+    "Gemma3ForConditionalGeneration": ("Gemma3ForCausalLM", "OUTLINE"),
+    "Gemma4ForConditionalGeneration": ("Gemma4ForCausalLM", "OUTLINE"),
+    "KimiK25ForConditionalGeneration": ("DeepseekV3ForCausalLM", "MOON"),
+}
+
+# What `transformers` fills in where a family's published configurations leave it out.
+DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "gemma3_text": {
+        "vocab_size": 262208,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "max_position_embeddings": 131072,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 6,
+    },
+}
+
+# What `model_type` says of a decoder whose class is not named.
+TYPES: Mapping[str, str] = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "ministral3": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen2_5_vl_text": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_vl_text": "Qwen3ForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "qwen3_vl_moe_text": "Qwen3MoeForCausalLM",
+    "qwen3_next": "Qwen3NextForCausalLM",
+    "qwen3_5_text": "Qwen3_5ForCausalLM",
+    "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "gemma": "GemmaForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "gemma4_text": "Gemma4ForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "minimax_m2": "MiniMaxM2ForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
+    "glm4v_moe_text": "Glm4MoeForCausalLM",
+    "mimo": "MiMoForCausalLM",
+    "phimoe": "PhiMoEForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+    "llama4_text": "Llama4ForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "deepseek_v32": "DeepseekV32ForCausalLM",
+    "deepseek_v4": "DeepseekV4ForCausalLM",
+    "kimi_k2": "DeepseekV3ForCausalLM",
+    "glm_moe_dsa": "GlmMoeDsaForCausalLM",
+    "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
+    "nemotron_h": "NemotronHForCausalLM",
+}
+
+
+def builder(architecture: str) -> Build:
+    """Return what builds a known architecture."""
+    module, _, function = DECODERS[architecture].partition(".")
+    found: Build = getattr(
+        import_module(f"vllm_ansible.plan.estimate.architectures.families.{module}"), function
+    )
+    return found

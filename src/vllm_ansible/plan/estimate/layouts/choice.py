@@ -1,0 +1,131 @@
+"""Which candidate to run, and for every other one the reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vllm_ansible.plan.estimate.layouts.request import Request
+from vllm_ansible.plan.estimate.layouts.verdict import GIB, Verdict
+
+# Candidates this close to the best are equals, and the simplest of them is taken: the model's
+# own band is wider.
+EQUAL = 0.85
+
+
+def choose(verdicts: Sequence[Verdict], request: Request) -> Verdict | None:
+    """Return the verdict to run, or None when none can run.
+
+    What fits only if the overhead is not at the high end of its band comes after what surely fits.
+    A tensor-parallel group over several nodes is taken only where links were measured, or where
+    nothing else can run.
+    """
+    able = [one for one in verdicts if one.accepted]
+    able = [one for one in able if surely(one, request)] or able
+    inside = [one for one in able if one.tensor_nodes == 1]
+    if inside and not request.machines.fabric.measured:
+        able = inside
+    if not able:
+        return None
+    best = max(worth(one, request) for one in able)
+    equals = [one for one in able if worth(one, request) >= best * EQUAL]
+    # What uses fewer devices to no loss leaves them for others.
+    return min(equals, key=lambda one: (one.order, -worth(one, request)))
+
+
+def worth(verdict: Verdict, request: Request) -> float:
+    """Return how good a verdict is for what matters; more is better."""
+    if request.objective == "latency":
+        return 1.0 / verdict.token_time
+    if request.objective == "context":
+        return float(verdict.kv_tokens / verdict.candidate.data)
+    return verdict.output_rate
+
+
+def surely(verdict: Verdict, request: Request) -> bool:
+    """Tell whether one request of full length fits with the highest overhead of its band too."""
+    return verdict.budget is not None and verdict.budget.kv_tokens[0] >= request.longest
+
+
+def why_not(verdict: Verdict, chosen: Verdict, request: Request) -> str:
+    """Return in one sentence why a candidate is not the chosen one."""
+    if not verdict.accepted:
+        return verdict.refusal
+    ratio = worth(verdict, request) / worth(chosen, request)
+    figures = _figures(verdict, chosen, request)
+    if surely(chosen, request) and not surely(verdict, request):
+        return f"{figures}, but it may not fit: {_tight(verdict)}"
+    if verdict.tensor_nodes > 1 and not request.machines.fabric.measured and ratio > EQUAL:
+        return (
+            f"{figures} by the cards' rates, but each of its all-reduces crosses "
+            f"{verdict.tensor_nodes} nodes: only measured links can justify that"
+        )
+    if ratio < EQUAL or verdict.order < chosen.order:
+        return f"{figures}: {_cause(verdict, chosen)}"
+    gain = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}, within the band"
+    gain = "as good" if abs(ratio - 1) < 0.005 else gain
+    return f"{figures}: {gain}, and {_plainer(verdict, chosen)}"
+
+
+def _figures(verdict: Verdict, chosen: Verdict, request: Request) -> str:
+    """Return what matters of both, the number of the chosen one with its unit."""
+    pair = (verdict, chosen)
+    if request.objective == "latency":
+        mine, best = (f"{one.token_time * 1e3:.1f}" for one in pair)
+        return f"{mine} against {best} ms a token"
+    if request.objective == "context":
+        mine, best = (f"{one.kv_tokens // one.candidate.data:,}" for one in pair)
+        return f"{mine} against {best} KV tokens"
+    mine, best = (f"{one.output_rate:,.0f}" for one in pair)
+    return f"{mine} against {best} tokens/s"
+
+
+def _tight(verdict: Verdict) -> str:
+    """Return the numbers of a candidate that fits only just."""
+    if verdict.budget is None:
+        return ""
+    least = min(verdict.budget.stages, key=lambda stage: stage.kv_bytes.low)
+    return (
+        f"{least.weights / GIB:.1f} GiB of weights and {least.overhead.mid / GIB:.1f} to "
+        f"{least.overhead.high / GIB:.1f} beside them"
+    )
+
+
+def _plainer(verdict: Verdict, chosen: Verdict) -> str:
+    """Return in what the chosen candidate is the plainer one."""
+    one, other = verdict.candidate, chosen.candidate
+    for mine, theirs, words in (
+        (verdict.tensor_nodes, chosen.tensor_nodes, "a tensor-parallel group over {} nodes"),
+        (verdict.nodes, chosen.nodes, "an engine over {} nodes"),
+        (one.data, other.data, "{} data-parallel ranks in step"),
+        (one.pipeline, other.pipeline, "{} pipeline stages"),
+        (int(one.expert), int(other.expert), "whole experts on each rank"),
+        (one.tensor, other.tensor, "tensor parallelism of {}"),
+    ):
+        if mine != theirs:
+            return f"it takes {words.format(mine)}"
+    return "it is no plainer"
+
+
+def _cause(verdict: Verdict, chosen: Verdict) -> str:
+    """Return what costs a slower candidate the most."""
+    mine, best = verdict.load, chosen.load
+    if mine is None or best is None:
+        return "its cache is smaller"
+    wanted = verdict.candidate.replicas * mine.concurrency
+    if mine.running < mine.concurrency * 0.9:
+        held = verdict.candidate.replicas * mine.running
+        return f"its cache lets {held:.0f} of {wanted:.0f} sequences run"
+    pairs = (
+        ("memory", "weights and cache"),
+        ("collectives", "collectives"),
+        ("kernels", "kernels"),
+        ("arithmetic", "products"),
+        ("launches", "launches"),
+    )
+    name, words = max(
+        pairs, key=lambda pair: getattr(mine.decode, pair[0]) - getattr(best.decode, pair[0])
+    )
+    there, here = getattr(mine.decode, name) * 1e3, getattr(best.decode, name) * 1e3
+    if there <= here:
+        return f"only {verdict.candidate.ranks * verdict.candidate.replicas} devices work"
+    return f"{words} take {there:.1f} ms a step instead of {here:.1f}"

@@ -1,0 +1,248 @@
+"""The verb `vllm-ansible plan`: a model and machines in, the layout to run out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vllm_ansible.accelerators.machines import EXAMPLE, Machines, machines
+from vllm_ansible.plan.estimate.architectures.model import Model
+from vllm_ansible.plan.estimate.architectures.towers import with_tower
+from vllm_ansible.plan.estimate.layouts.answer import Answer, NoLayout, answer
+from vllm_ansible.plan.estimate.layouts.candidate import Candidate
+from vllm_ansible.plan.estimate.layouts.hub import model_of
+from vllm_ansible.plan.estimate.layouts.request import ENGINE_VERSION, Request, check
+from vllm_ansible.plan.estimate.layouts.table import WIDTH, document, lines
+from vllm_ansible.problem import PlanError, Problem
+
+OK, NO_LAYOUT, REFUSED = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a plan; 0 is a layout to run, 1 that none can run, 2 a question that is wrong."""
+    options = parser().parse_args(arguments)
+    try:
+        if options.offers:
+            return _offered(options)
+        request = _request(options)
+        if options.also:
+            return _several(request, options)
+        found = answer(request)
+        if options.svg:
+            _draw(found, options.svg)
+    except PlanError as error:
+        if options.json:
+            sys.stdout.write(json.dumps({"ok": False, "refused": str(error)}, indent=2) + "\n")
+        else:
+            sys.stderr.write(f"vllm-ansible: {error}\n")
+        return NO_LAYOUT if isinstance(error, NoLayout) else REFUSED
+    if options.json:
+        sys.stdout.write(json.dumps({"ok": True, **document(found)}, indent=2) + "\n")
+    else:
+        sys.stdout.write("\n".join(lines(found, options.all)) + "\n")
+    return OK
+
+
+def _draw(found: Answer, path: str) -> None:
+    """Write the picture of a plan."""
+    from vllm_ansible.plan.estimate.layouts.picture import picture
+
+    try:
+        Path(path).write_text(picture(found), encoding="utf-8")
+    except OSError as error:
+        raise PlanError(Problem(f"{path} cannot be written: {error.strerror}")) from error
+
+
+def _offered(options: argparse.Namespace) -> int:
+    """Print what each of several offers costs for a million tokens."""
+    from vllm_ansible.plan.estimate.layouts import offers
+
+    if options.machines or options.also:
+        raise PlanError(
+            Problem(
+                "--offers asks about machines of its own and one model",
+                fix="leave out MACHINES and --also",
+            )
+        )
+    own = _own(options.accelerators)
+    asked = offers.offers(_read(options.offers, "offers"), options.offers, own)
+    request = check(_request(options, asked[0].machines))
+    found, refused = offers.ranked(request, asked)
+    if options.json:
+        told = {"ok": bool(found), "offers": offers.document(found, refused)}
+        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+    else:
+        sys.stdout.write("\n".join(offers.lines(request, found, refused)) + "\n")
+    return OK if found else NO_LAYOUT
+
+
+def _several(request: Request, options: argparse.Namespace) -> int:
+    """Print a plan for each of several models that share the machines."""
+    from vllm_ansible.plan.estimate.layouts.several import share, where
+
+    asked = [request, *(replace(request, model=_model(name, options)) for name in options.also)]
+    found = share([check(one) for one in asked])
+    if options.json:
+        engines = [document(one) for one in found]
+        sys.stdout.write(json.dumps({"ok": True, "engines": engines}, indent=2) + "\n")
+        return OK
+    for one in found:
+        told = "\n".join(lines(one, options.all))
+        sys.stdout.write(f"on {where(one.request.machines, request.machines)}: {told}\n\n")
+    return OK
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of this verb."""
+    made = argparse.ArgumentParser(
+        prog="vllm-ansible plan",
+        description="Say how to run a model on machines, how fast that is, and why not otherwise.",
+        # Without a width each option asks for the terminal's, which imports a lot.
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, width=WIDTH),
+    )
+    made.add_argument("model", help="config.json, a directory with one, or a hub name (org/name)")
+    made.add_argument("machines", nargs="?", help=EXAMPLE)
+    made.add_argument(
+        "--offers",
+        metavar="FILE",
+        help="machines with prices, JSON or YAML; the cheapest for a million tokens comes first",
+    )
+    made.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help="another model on the same machines; each gets nodes of its own",
+    )
+    made.add_argument("--concurrency", type=int, default=64, help="requests at once (64)")
+    made.add_argument("--input-tokens", type=int, default=1024, help="of one request (1024)")
+    made.add_argument("--output-tokens", type=int, default=512, help="of one reply (512)")
+    made.add_argument(
+        "--latency", action="store_true", help="shortest time a token, not most tokens"
+    )
+    made.add_argument(
+        "--context",
+        type=int,
+        nargs="?",
+        const=0,
+        metavar="TOKENS",
+        help="longest request that must fit; without a number, the longest that can",
+    )
+    made.add_argument("--tensor", type=int, metavar="N", help="ask for one layout: its TP")
+    made.add_argument("--pipeline", type=int, default=1, metavar="N", help="and its PP")
+    made.add_argument("--data", type=int, default=1, metavar="N", help="and its DP")
+    made.add_argument("--expert", action="store_true", help="and whole experts on each rank")
+    made.add_argument("--vllm", default=ENGINE_VERSION, metavar="VERSION", help=ENGINE_VERSION)
+    made.add_argument("--eager", action="store_true", help="without CUDA graphs")
+    made.add_argument("--utilization", type=float, metavar="SHARE", help="of a device's memory")
+    made.add_argument("--kv-cache-dtype", default="auto", metavar="TYPE")
+    made.add_argument("--batched-tokens", type=int, metavar="N", help="most tokens of a step")
+    made.add_argument("--text-only", action="store_true", help="without the vision tower")
+    made.add_argument(
+        "--encoder-data", action="store_true", help="the vision tower whole on every rank"
+    )
+    made.add_argument("--offload-gib", type=float, default=0.0, metavar="GIB", help="to the host")
+    made.add_argument(
+        "--measured", type=float, metavar="GB/S", help="bus bandwidth that a check saw across nodes"
+    )
+    made.add_argument("--accelerators", metavar="FILE", help="own accelerators, JSON or YAML")
+    made.add_argument("--svg", metavar="FILE", help="write a picture of all ranks")
+    made.add_argument("--json", action="store_true", help="print one JSON document")
+    made.add_argument("--all", action="store_true", help="show every other layout")
+    return made
+
+
+def _request(options: argparse.Namespace, given: Machines | None = None) -> Request:
+    """Return the question that the command line asks, about its machines or the given ones."""
+    if given is None and options.machines is None:
+        raise PlanError(Problem("no machines are named", EXAMPLE, fix="name machines, or --offers"))
+    there = given or machines(options.machines, _own(options.accelerators))
+    if options.measured is not None:
+        if not options.measured > 0:
+            raise PlanError(
+                Problem(f"a measured bandwidth of {options.measured:g} GB/s must be above 0")
+            )
+        fabric = replace(there.fabric, measured=options.measured * 1e9, assumed=False)
+        there = replace(there, fabric=fabric)
+    longest = options.context == 0
+    objective = "latency" if options.latency else "context" if longest else "throughput"
+    return Request(
+        model=_model(options.model, options),
+        machines=there,
+        concurrency=options.concurrency,
+        input_tokens=options.input_tokens,
+        output_tokens=options.output_tokens,
+        objective=objective,
+        context=None if longest else options.context,
+        engine_version=options.vllm,
+        eager=options.eager,
+        utilization=options.utilization,
+        kv_cache_dtype=options.kv_cache_dtype,
+        offload_gib=options.offload_gib,
+        wanted=_wanted(options, there),
+        batched_tokens=options.batched_tokens,
+        text_only=options.text_only,
+        encoder_data=options.encoder_data,
+    )
+
+
+def _model(name: str, options: argparse.Namespace) -> Model:
+    """Return a model with its vision tower as the command line wants it."""
+    return with_tower(
+        model_of(name), text_only=options.text_only, encoder_data=options.encoder_data
+    )
+
+
+def _wanted(options: argparse.Namespace, there: Machines) -> Candidate | None:
+    """Return the layout that was asked for, if one was."""
+    if options.tensor is None:
+        if options.pipeline != 1 or options.data != 1 or options.expert:
+            raise PlanError(
+                Problem("a layout was asked for without its tensor size", fix="add --tensor N")
+            )
+        return None
+    for name in ("tensor", "pipeline", "data"):
+        if getattr(options, name) < 1:
+            raise PlanError(
+                Problem(
+                    f"--{name} is {getattr(options, name)}, and must be at least 1",
+                    fix=f"raise --{name}",
+                )
+            )
+    # As many engines of it as there is room for.
+    return Candidate(
+        options.tensor, options.pipeline, options.data, options.expert, replicas=there.devices
+    )
+
+
+def _own(path: str | None) -> Mapping[str, Mapping[str, Any]]:
+    """Return the accelerators that a file adds."""
+    if not path:
+        return {}
+    found = _read(path, "accelerators")
+    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
+        raise PlanError(Problem(f"{path} must map each accelerator's name to its fields"))
+    return found
+
+
+def _read(path: str, what: str) -> Any:
+    """Return what a file of JSON or YAML holds."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(Problem(f"the {what} of {path} cannot be read: {error}")) from error
+    try:
+        return json.loads(text)
+    except ValueError:
+        import yaml
+
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            why = " ".join(str(error).split())
+            raise PlanError(Problem(f"{path} is neither JSON nor YAML: {why}")) from error

@@ -1,0 +1,105 @@
+"""What is asked of the planner: a model, machines, and what matters."""
+
+from __future__ import annotations
+
+from vllm_ansible.accelerators.machines import Machines
+from vllm_ansible.frozen import frozen
+from vllm_ansible.plan.estimate.architectures.model import Model
+from vllm_ansible.plan.estimate.layouts.candidate import Candidate
+from vllm_ansible.problem import PlanError, Problem
+
+OBJECTIVES = ("throughput", "latency", "context")
+# The version that requirements/engine-*.txt install.
+ENGINE_VERSION = "0.32.0"
+USUAL_CONTEXT = 8192
+
+
+@frozen
+class Request:
+    """One question. `context` is the longest request, prompt and reply, that must fit.
+
+    `wanted` asks for one split instead of the best, and for at most so many engines of it as it has
+    replicas; `utilization` is the share of a device's memory
+    that the engine takes, and `batched_tokens` the most tokens of a step, None for what its version
+    does by itself. `text_only` leaves the vision tower out, `encoder_data` keeps it whole on every
+    rank; `model` is the one that results.
+    """
+
+    model: Model
+    machines: Machines
+    concurrency: int = 64
+    input_tokens: int = 1024
+    output_tokens: int = 512
+    objective: str = "throughput"
+    context: int | None = None
+    engine_version: str = ENGINE_VERSION
+    eager: bool = False
+    utilization: float | None = None
+    kv_cache_dtype: str = "auto"
+    offload_gib: float = 0.0
+    wanted: Candidate | None = None
+    batched_tokens: int | None = None
+    text_only: bool = False
+    encoder_data: bool = False
+
+    @property
+    def longest(self) -> int:
+        """Return the tokens of the longest request that must fit."""
+        if self.context:
+            return self.context
+        usual = max(USUAL_CONTEXT, self.input_tokens + self.output_tokens)
+        return min(usual, self.model.max_context)
+
+
+def check(request: Request) -> Request:
+    """Return the request, or refuse with one sentence for each number that makes no sense."""
+    problems = [
+        Problem(
+            f"{name} is {value}, and must be at least 1",
+            expected="at least 1",
+            found=str(value),
+            where=name,
+            fix=f"raise {name}",
+        )
+        for name, value in (
+            ("concurrency", request.concurrency),
+            ("input tokens", request.input_tokens),
+            ("output tokens", request.output_tokens),
+            ("context", 1 if request.context is None else request.context),
+            ("batched tokens", 1 if request.batched_tokens is None else request.batched_tokens),
+        )
+        if value < 1
+    ]
+    if request.objective not in OBJECTIVES:
+        problems.append(
+            Problem(f"the objective {request.objective!r} is none of {', '.join(OBJECTIVES)}")
+        )
+    if request.utilization is not None and not 0 < request.utilization <= 1:
+        problems.append(
+            Problem(
+                f"the share of memory is {request.utilization:g}, and must lie above 0 and up to 1",
+                fix="use 0.9, say",
+            )
+        )
+    if request.offload_gib < 0:
+        problems.append(Problem(f"{request.offload_gib:g} GiB in host memory are less than none"))
+    needed = request.input_tokens + request.output_tokens
+    if request.longest < needed:
+        problems.append(
+            Problem(
+                f"a request of {request.input_tokens} and {request.output_tokens} tokens is longer "
+                f"than the context of {request.longest}",
+                fix="raise --context, or ask for shorter requests",
+            )
+        )
+    if request.longest > request.model.max_context > 0:
+        problems.append(
+            Problem(
+                f"a context of {request.longest} tokens is more than the model's "
+                f"{request.model.max_context}",
+                fix="lower --context",
+            )
+        )
+    if problems:
+        raise PlanError(problems)
+    return request

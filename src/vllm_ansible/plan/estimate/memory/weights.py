@@ -1,0 +1,105 @@
+"""The bytes of weights on each rank, by stage, as vLLM shards, replicates and pads.
+
+The rules are those of vLLM 0.32's layers: `ColumnParallelLinear`, `QKVParallelLinear` (KV heads are
+replicated once tensor parallelism exceeds them), `FusedMoEParallelConfig` (without expert
+parallelism experts are split over tensor x data), `VocabParallelEmbedding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import ceil
+
+from vllm_ansible.plan.estimate.architectures.model import Layer, Model, Tensor
+from vllm_ansible.plan.estimate.memory.kernels import USUAL, Kernels, held
+from vllm_ansible.plan.estimate.memory.release import Release, release
+from vllm_ansible.plan.estimate.memory.split import Split, stages
+
+ABSORBED = "kv_b_absorbed"
+
+
+def share(tensor: Tensor, split: Split, kernels: Kernels = USUAL) -> float:
+    """Return the bytes of one tensor on the rank that holds most of it."""
+    if tensor.shard == "replicated":
+        return tensor.bytes
+    if tensor.shard == "experts":
+        return _expert_share(tensor, split, kernels)
+    if tensor.role == "shared_expert" and _sequence_parallel(split):
+        return tensor.bytes
+    return tensor.bytes * _units(tensor, split.tensor) / tensor.units
+
+
+def _expert_share(tensor: Tensor, split: Split, kernels: Kernels) -> float:
+    ranks = split.tensor * split.data
+    if split.expert:
+        return held(tensor, 1, kernels) * ceil(tensor.experts / ranks) / tensor.experts
+    return held(tensor, ranks, kernels)
+
+
+def _units(tensor: Tensor, ranks: int) -> int:
+    """Return the units of the largest share."""
+    return ceil(tensor.units / ranks)
+
+
+def _sequence_parallel(split: Split) -> bool:
+    """Return whether tokens are dealt to the ranks of a tensor group before the experts.
+
+    Then each rank holds the shared expert whole (`ParallelConfig.use_sequence_parallel_moe`).
+    """
+    return split.expert and split.tensor > 1 and split.data > 1
+
+
+def parameters(
+    model: Model, split: Split, engine_version: str | None = None, kernels: Kernels = USUAL
+) -> tuple[float, ...]:
+    """Return the bytes of parameters of each stage's largest rank, copies made at load included."""
+    version = release(engine_version)
+    kernels = replace(kernels, version=version)
+    dealt = stages(model.layers, split, engine_version)
+    sums: dict[int, float] = {}
+
+    def layer_bytes(layer: Layer) -> float:
+        key = id(layer.tensors)
+        if key not in sums:
+            sums[key] = sum(share(one, split, kernels) for one in _held(layer, version))
+        return sums[key]
+
+    return tuple(
+        sum(layer_bytes(model.layers[index]) for index in layers)
+        + _ends(model, split, stage == 0, stage == split.pipeline - 1)
+        for stage, layers in enumerate(dealt)
+    )
+
+
+def _held(layer: Layer, version: Release) -> Iterable[Tensor]:
+    """Return a layer's tensors; latent attention came with 0.7.1 and multiplied more until 0.8."""
+    if version >= (0, 8, 0) or not layer.absorbed_before_0_8:
+        return layer.tensors
+    kept = [one for one in layer.tensors if not one.name.endswith(ABSORBED)]
+    return kept if version < (0, 7, 1) else [*kept, *layer.absorbed_before_0_8]
+
+
+def weights(
+    model: Model, split: Split, engine_version: str | None = None, kernels: Kernels = USUAL
+) -> tuple[int, ...]:
+    """Return the bytes that loading takes on each stage's largest rank, tables included.
+
+    This is what the engine prints as "Model loading took". `kernels` says on which device.
+    """
+    tables = sum(share(one, split) for one in model.buffers)
+    return tuple(round(size + tables) for size in parameters(model, split, engine_version, kernels))
+
+
+def _ends(model: Model, split: Split, first: bool, last: bool) -> float:
+    """Return the bytes of what is not in a layer: embedding, norm, head, vision tower."""
+    total = 0.0
+    for mine, tensors in (
+        (first, model.embedding),
+        (last, model.head),
+        (first, model.others),
+    ):
+        total += sum(share(one, split) for one in tensors if mine or one.role in model.everywhere)
+    if model.tied and last and not first and "embedding" not in model.everywhere:
+        total += share(model.embedding[0], split)
+    return total

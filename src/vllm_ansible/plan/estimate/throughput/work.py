@@ -1,0 +1,207 @@
+"""What one rank reads, multiplies and launches in each kind of layer, for one split of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vllm_ansible.frozen import frozen
+from vllm_ansible.plan.estimate.architectures.model import Layer, Model, Tensor
+from vllm_ansible.plan.estimate.memory.kernels import USUAL, Kernels, stretch
+from vllm_ansible.plan.estimate.throughput.constants import SMALL_HEAD
+
+
+@frozen
+class LayerWork:
+    """One kind of layer on one rank.
+
+    Bytes are read once a step, whatever the batch. `expert_bytes` is one routed expert's part on
+    this rank, of `experts` there. `products` are multiply-adds for one token; `expert_products`
+    for one token and one expert. `cache_bytes` is the cache of one token, `window` the most
+    tokens of a sequence that are read (0: all), `state_bytes` what is read for each sequence.
+    `attention_products` are multiply-adds for one token and one token before it,
+    `prefill_products` those of a prompt, in which latent attention brings keys and values back to
+    their heads.
+    """
+
+    dense_bytes: float
+    products: float
+    expert_bytes: float
+    expert_products: float
+    experts: float
+    experts_all: int
+    experts_per_token: int
+    cache_bytes: float
+    window: int
+    state_bytes: float
+    attention_products: float
+    prefill_products: float
+    small_heads: bool
+    kernels: int
+    collectives: int
+    dense_bits: int
+    expert_bits: int
+
+
+# Rotated elements of a latent key, in every model of the kind.
+ROTARY = 64
+# Kinds of layers, and how many there are of each.
+Parts = tuple[tuple[LayerWork, int], ...]
+
+
+@frozen
+class Work:
+    """A model's layers by kind: how many of each kind every pipeline stage has, and the head."""
+
+    kinds: tuple[LayerWork, ...]
+    kind_of: tuple[int, ...]
+    head_bytes: float
+    head_products: float
+    hidden: int
+
+    def stage(self, layers: range) -> Parts:
+        """Return the kinds of a stage's layers and how many of each it has."""
+        counts: dict[int, int] = {}
+        for index in layers:
+            counts[self.kind_of[index]] = counts.get(self.kind_of[index], 0) + 1
+        return tuple((self.kinds[kind], count) for kind, count in counts.items())
+
+
+class Kinds:
+    """The distinct layers of a model, found once: models repeat one or two of them."""
+
+    def __init__(self, model: Model, kernels: Kernels = USUAL) -> None:
+        self.model, self.kernels = model, kernels
+        self.layers: list[Layer] = []
+        self.kind_of: list[int] = []
+        seen: dict[object, int] = {}
+        for layer in model.layers:
+            key = _signature(layer)
+            if key not in seen:
+                seen[key] = len(self.layers)
+                self.layers.append(layer)
+            self.kind_of.append(seen[key])
+
+    def work(self, tensor: int, data: int, expert: bool, old_rope: bool) -> Work:
+        """Return the work of one rank when `tensor` x `data` ranks share a stage.
+
+        old_rope: count the kernels of DeepSeek's rotary embedding as engines before 0.10 ran it.
+        """
+        head = self.model.head or self.model.embedding
+        return Work(
+            kinds=tuple(
+                _layer_work(self.model, layer, tensor, data, expert, old_rope, self.kernels)
+                for layer in self.layers
+            ),
+            kind_of=tuple(self.kind_of),
+            head_bytes=sum(one.bytes * _share(one, tensor) for one in head),
+            head_products=sum(one.elements * _share(one, tensor) for one in head),
+            hidden=self.model.hidden,
+        )
+
+
+def _signature(layer: Layer) -> object:
+    """Return what makes two layers alike: the same tensors under other names."""
+    shapes = tuple(
+        (one.elements, one.bytes, one.shard, one.role, one.units) for one in layer.tensors
+    )
+    return shapes, layer.kv, layer.experts, layer.experts_per_token
+
+
+def _share(one: Tensor, tensor: int) -> float:
+    """Return the part of a tensor that one of `tensor` ranks holds."""
+    if one.shard == "replicated" or tensor == 1:
+        return 1.0
+    return max(1.0, one.units / tensor) / one.units if one.units else 1.0 / tensor
+
+
+def _layer_work(
+    model: Model,
+    layer: Layer,
+    tensor: int,
+    data: int,
+    expert: bool,
+    old_rope: bool,
+    kernels: Kernels,
+) -> LayerWork:
+    dense = [one for one in layer.tensors if one.role != "experts"]
+    routed = [one for one in layer.tensors if one.role == "experts"]
+    ranks = tensor * data
+    split = 1 if expert else ranks
+    experts = layer.experts / min(ranks, max(1, layer.experts)) if expert else layer.experts
+    each = max(1, layer.experts) * split
+    kv = layer.kv
+    mla = kv.kind == "mla"
+    heads = 1 if mla else max(1, kv.heads // tensor) if kv.heads else 0
+    per_token = heads * (kv.head_size + (0 if mla else kv.value_size)) * 2
+    return LayerWork(
+        dense_bytes=sum(one.bytes * _share(one, tensor) for one in dense),
+        products=sum(one.elements * _share(one, tensor) for one in dense),
+        expert_bytes=sum(one.bytes * stretch(one, split, kernels) for one in routed) / each,
+        expert_products=sum(one.elements * stretch(one, split, kernels) for one in routed) / each,
+        experts=experts,
+        experts_all=layer.experts,
+        experts_per_token=layer.experts_per_token,
+        cache_bytes=per_token + kv.extra_bytes_per_token if kv.kind != "linear" else 0,
+        window=kv.window or 0,
+        state_bytes=kv.state_bytes / tensor,
+        attention_products=_attention(model, layer, tensor),
+        prefill_products=_prefill_attention(model, layer, tensor),
+        small_heads=0 < kv.head_size <= SMALL_HEAD,
+        kernels=_kernels(model, layer, old_rope),
+        collectives=2 if tensor > 1 else 0,
+        dense_bits=_bits(dense),
+        expert_bits=_bits(routed),
+    )
+
+
+def _attention(model: Model, layer: Layer, tensor: int) -> float:
+    """Return the multiply-adds of scores and values for one token and one token before it."""
+    heads = max(1.0, model.heads / tensor)
+    if layer.kv.kind in ("linear", "none"):
+        return 0.0
+    values = layer.kv.value_size or layer.kv.head_size
+    return heads * (layer.kv.head_size + values)
+
+
+def _prefill_attention(model: Model, layer: Layer, tensor: int) -> float:
+    """Return the same for prompts; the sizes of latent heads follow from their matrix."""
+    if layer.kv.kind != "mla":
+        return _attention(model, layer, tensor)
+    spread = [one for one in layer.tensors if one.name.endswith("kv_b_proj.weight")]
+    if not spread:
+        return _attention(model, layer, tensor)
+    latent = layer.kv.head_size - ROTARY
+    return max(1.0, model.heads / tensor) * (spread[0].elements / model.heads / latent + ROTARY)
+
+
+def _bits(tensors: Iterable[Tensor]) -> int:
+    """Return the bits of most weights: 16, 8 or 4."""
+    kinds = {16: 0, 8: 0, 4: 0}
+    for one in tensors:
+        if one.elements and one.bytes / one.elements <= 2.1:
+            width = 8 * one.bytes / one.elements
+            kinds[16 if width > 12 else 8 if width > 6 else 4] += one.elements
+    return max(kinds, key=lambda bits: kinds[bits])
+
+
+def _kernels(model: Model, layer: Layer, old_rope: bool) -> int:
+    """Return how many kernels a decoder layer launches, as vLLM's model code calls them.
+
+    Grouped-query attention: norm, qkv, rotary, cache write, attention, output. MLA: three norms,
+    five projections, five copies, two absorbed products, cache write, two of attention, rotary
+    (18 elementwise operations on queries and key in engines before 0.10, then 2). Dense mlp: norm,
+    gate and up, activation, down. Experts: norm, two of the router, four of top-k, four of
+    sorting, two grouped products, activation, sum, scale, add; a shared expert adds three.
+    Quantized activations add one for each product.
+    """
+    scaled = model.quantization.startswith(("fp8", "int8", "mxfp8", "nvfp4"))
+    attention = {"mla": 17 + (18 if old_rope else 2), "linear": 12, "none": 4}.get(layer.kv.kind, 6)
+    products = {"mla": 5, "linear": 2, "none": 1}.get(layer.kv.kind, 2)
+    if layer.experts:
+        shared = any(one.role == "shared_expert" for one in layer.tensors)
+        attention += 17 + (3 if shared else 0)
+        products += 2 + (2 if shared else 0)
+    else:
+        attention += 4
+        products += 2
+    return attention + (products if scaled else 0)

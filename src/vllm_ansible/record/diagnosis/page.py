@@ -1,0 +1,125 @@
+"""The answer to what failed, as a document and as a page that a person reads."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ..redact import redact_text, visible
+from .evidence import Evidence
+from .explained import explained, host_of_finding
+from .first import Finding, first_failure, in_order, known_failures, last_known
+from .verdict import shorten
+
+_WIDTH = 100
+# Of a line of evidence more would not fit on one page.
+_MOST_LINES, _LINE_LENGTH = 6, 160
+
+
+def explain(logs: Mapping[str, str], evidence: Evidence | None = None) -> dict[str, Any]:
+    """Return the first cause, where it stands, and which other known failures the logs show."""
+    known_of = evidence or Evidence()
+    clocks = known_of.clocks_of(logs)
+    finding = first_failure(logs, clocks)
+    silent = None if finding else last_known(logs)
+    told = finding or silent
+    signature = told.signature if told else None
+    others = [one for one in known_failures(logs, clocks) if one.signature != signature]
+    answer = explained(told, logs, known_of.facts) if told else None
+    return {
+        "logs": len(logs),
+        "lines": sum(len(text.splitlines()) for text in logs.values()),
+        "silent": silent is not None,
+        "found": _said(told) if told else "",
+        "where": told.where if told else "",
+        "host": host_of_finding(told, known_of.facts) if told else "",
+        "time": _time(told.seconds) if told else "",
+        "signature": signature.id if signature else "",
+        "cause": answer.cause if answer else "",
+        "otherwise": answer.otherwise if answer else "",
+        "excluded": list(answer.excluded) if answer else [],
+        "fix": answer.fix if answer else "",
+        "threads": list(signature.refs) if signature else [],
+        "evidence": _evidence(logs, clocks, told, known_of),
+        "clocks": {host: seconds for host, seconds in known_of.clocks.items() if seconds},
+        "others": [_other(one) for one in others],
+    }
+
+
+def page(answer: Mapping[str, Any]) -> str:
+    """Return the answer as a person reads it."""
+    read = f"{answer['logs']} log(s), {answer['lines']} lines"
+    wrong = [_row("wrong", one) for one in answer.get("state", [])]
+    if not answer["found"]:
+        return "\n".join([*wrong, f"No line of {read} says that something failed."])
+    first = "The logs end, and no line says what failed" if answer["silent"] else "First failure"
+    rows = [("", f"{first}, in {read}:")]
+    rows += [("found", answer["found"]), ("where", answer["where"])]
+    if answer["cause"]:
+        rows.append(("cause", answer["cause"]))
+        rows += [("or", answer["otherwise"])] if answer["otherwise"] else []
+        rows.append(("fix", answer["fix"]))
+        rows += [("seen in", ", ".join(answer["threads"]))] if answer["threads"] else []
+    else:
+        rows.append(("cause", "not known: no signature knows this line"))
+    if answer["excluded"]:
+        rows += [("", "Excluded:"), *(("", one) for one in answer["excluded"])]
+    if len(answer["evidence"]) > 1:
+        rows.append(("", "The lines, in the order of time:"))
+        rows += [("", f"{one['time']} {one['host']}: {one['line']}") for one in answer["evidence"]]
+    if answer["others"]:
+        rows.append(("", "Also known, later or less likely:"))
+        rows += [("", f"{one['where']}: {one['cause']}") for one in answer["others"]]
+    return "\n".join([*wrong, *(_row(*row) for row in rows)])
+
+
+def _evidence(
+    logs: Mapping[str, str], clocks: Mapping[str, float], told: Finding | None, known: Evidence
+) -> list[dict[str, str]]:
+    """Return the first lines that say that something failed, with host and corrected time."""
+    if told is None:
+        return []
+    lines = [told, *(one for one in in_order(logs, clocks) if one.seconds >= told.seconds)]
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for one in lines:
+        host, line = host_of_finding(one, known.facts), _said(one)[:_LINE_LENGTH]
+        found.setdefault((host, line), {"host": host, "time": _time(one.seconds), "line": line})
+    return list(found.values())[:_MOST_LINES]
+
+
+def _said(finding: Finding) -> str:
+    return visible(redact_text(shorten(finding.line)))
+
+
+def _time(seconds: float) -> str:
+    """Return a moment as vLLM writes it: no year, for most logs have none."""
+    if math.isinf(seconds):
+        return "without a time"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%m-%d %H:%M:%S")
+
+
+def _other(finding: Finding) -> dict[str, str]:
+    known = finding.signature
+    return {
+        "signature": known.id if known else "",
+        "cause": known.cause if known else "",
+        "where": finding.where,
+        "found": _said(finding),
+    }
+
+
+def _row(name: str, words: str) -> str:
+    if not name and words.endswith(":"):
+        return words
+    # Commands and names stay whole, to be copied.
+    return textwrap.fill(
+        words,
+        _WIDTH,
+        initial_indent=f"  {name:<8}",
+        subsequent_indent=" " * 10,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

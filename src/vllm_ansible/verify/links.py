@@ -1,0 +1,95 @@
+"""Judge what was measured between ranks: results, bandwidth, and what is slow beside what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vllm_ansible.accelerators.accelerator import accelerator
+from vllm_ansible.problem import Problem
+from vllm_ansible.verify import bandwidths, culprits
+from vllm_ansible.verify.bandwidths import Cluster
+from vllm_ansible.verify.row import FAIL, PASS, WARN, Row
+
+# TCP that resends more than this loses packets; full queues of healthy, busy links made it resend
+# 0.03 % at most, 2 % of loss on one of four hosts 0.4 % on the least of them.
+RESENT = 0.003
+
+
+def judge(
+    found: Mapping[str, Any],
+    cluster: Cluster,
+    kept: Mapping[str, Any] | None = None,
+    accelerators: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Row]:
+    """Return the rows of one measurement, as library/collective_check.py documents it.
+
+    kept: the figures of the last accepted run on the same hosts, None for the first one.
+    Raises PlanError for an accelerator that nobody knows.
+    """
+    kind = accelerator(cluster.device, accelerators) if cluster.device else None
+    judged = bandwidths.Judge(found, cluster, kind, kept or {})
+    problems: list[Problem] = judged.wrong_transport()
+    rows = [_wrong(found)]
+    if found["across"]:
+        links = culprits.between_hosts(found["culprit"], found["pairs"], cluster.interface)
+        rows += [judged.across(problems), links, _resent(found["retransmitted"])]
+        problems = []
+    rows += [judged.inside(host, problems) for host in found["inside"]]
+    return rows + [culprits.inside_host(host, one) for host, one in found["cards"].items()]
+
+
+def evidence(found: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    """Return what the report shows: one line, the rows, and the figures behind them."""
+    words = []
+    if found["across"]:
+        bandwidth = next(row for row in rows if row.check == "bandwidth")
+        slowest = min(found["pairs"], key=lambda pair: float(pair["gbs"]))
+        words.append(f"all_reduce {bandwidth.found}, {bandwidth.expected}")
+        words.append(
+            f"{len(found['pairs'])} pairs in {found['rounds']} rounds, slowest "
+            f"{slowest['first']} - {slowest['second']} {culprits.rate(slowest['gbs'])}"
+        )
+    for host, one in found["inside"].items():
+        words.append(f"inside {host} {culprits.rate(one['all_reduce']['busbw'])}")
+    values = {key: found[key] for key in ("across", "inside", "pairs", "cards", "seconds")}
+    told = [row.told() for row in rows]
+    return {"gate": "links", "summary": "; ".join(words), "values": {**values, "rows": told}}
+
+
+def _wrong(found: Mapping[str, Any]) -> Row:
+    """Return the row on results: one wrong element is a failure."""
+    wrong: dict[str, int] = {}
+    for one in found["across"].values():
+        wrong[f"{one['operation']} over all hosts"] = int(one["wrong"])
+    for host, operations in found["inside"].items():
+        for one in operations.values():
+            wrong[f"{one['operation']} inside {host}"] = int(one["wrong"])
+    for pair in (*found["pairs"], *(p for one in found["cards"].values() for p in one["pairs"])):
+        wrong[f"{pair['first']} - {pair['second']}"] = int(pair["wrong"])
+    bad = {name: count for name, count in wrong.items() if count}
+    told = ", ".join(f"{count} in {name}" for name, count in bad.items()) or "0"
+    return Row(
+        "results",
+        "all hosts",
+        FAIL if bad else PASS,
+        "the results of collectives",
+        "no wrong element",
+        told,
+        "do not serve on these hosts: look for memory (ECC, Xid) and link errors on those named",
+    )
+
+
+def _resent(parts: Mapping[str, float]) -> Row:
+    worst = max(parts, key=lambda host: parts[host])
+    bad = parts[worst] > RESENT
+    return Row(
+        "resent",
+        worst if bad else "all hosts",
+        WARN if bad else PASS,
+        "the packets that TCP had to send again",
+        f"at most {RESENT:.1%} on every host",
+        f"{parts[worst]:.2%} on {worst}",
+        "a link loses packets, most likely that of the host named: see `ethtool -S`, its cable and "
+        "its switch port",
+    )

@@ -1,0 +1,135 @@
+"""Versions that must be equal, or not too old, on every host."""
+
+from __future__ import annotations
+
+from vllm_ansible.verify.preflight.check import (
+    EVERYWHERE,
+    FAIL,
+    PASS,
+    WARN,
+    Check,
+    Cluster,
+    Row,
+    differing,
+    equal,
+    release,
+)
+
+KERNEL = Check("kernel", "the kernel", "a note: it differs harmlessly until something else does")
+PYTHON = Check(
+    "python", "the system's Python", "Ray refuses a Python that differs even in its patch release"
+)
+GLIBC = Check("glibc", "the C library", "the engine's wheels are linked against a later one")
+DRIVER = Check("driver", "the accelerators' driver", "collectives of different drivers hang")
+CUDA = Check("cuda", "the CUDA release of the driver", "a driver refuses kernels of a later CUDA")
+FIRMWARE = Check(
+    "firmware", "the accelerators' firmware", "cards that differ in firmware differ in clocks"
+)
+TOOLKIT = Check(
+    "toolkit",
+    "the accelerators' toolkit",
+    "ranks of different runtimes hang in collectives",
+)
+CHECKS = (KERNEL, PYTHON, GLIBC, DRIVER, CUDA, TOOLKIT, FIRMWARE)
+# What node code is written for.
+OLDEST_PYTHON = (3, 9)
+# manylinux_2_28, which torch's wheels carry since 2.6.
+OLDEST_GLIBC = (2, 28)
+
+
+def rows(cluster: Cluster) -> list[Row]:
+    """Return the rows of all versions."""
+    found = [_kernel(cluster), *_python(cluster)]
+    found += [_glibc(cluster, host) for host in cluster.hosts]
+    versions = [_driver(cluster), *_cuda(cluster), _toolkit(cluster), _firmware(cluster)]
+    return [*found, *versions]
+
+
+def _system(cluster: Cluster, name: str) -> dict[str, str]:
+    return {host: str(look["system"][name]) for host, look in cluster.looks.items()}
+
+
+def _kernel(cluster: Cluster) -> Row:
+    told = differing(_system(cluster, "kernel"))[2]
+    return KERNEL.row(PASS, EVERYWHERE, "none: it is only told", told)
+
+
+def _python(cluster: Cluster) -> list[Row]:
+    versions = _system(cluster, "python")
+    old = [host for host, version in versions.items() if release(version) < OLDEST_PYTHON]
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    if old:
+        told = ", ".join(f"{versions[host]} on {host}" for host in old)
+        fix = "set ansible_python_interpreter to a later one, or install it"
+        return [PYTHON.row(FAIL, ", ".join(old), f"{oldest} or later", told, fix)]
+    if not cluster.several:
+        host = next(iter(versions))
+        return [PYTHON.row(PASS, host, f"{oldest} or later", versions[host])]
+    fix = "install the same release everywhere; the stage install compares the engine's own Python"
+    return [equal(PYTHON, versions, fix, WARN)]
+
+
+def _glibc(cluster: Cluster, host: str) -> Row:
+    version = str(cluster.looks[host]["system"]["glibc"])
+    wanted = f"{'.'.join(map(str, OLDEST_GLIBC))} or later"
+    verdict = PASS if release(version) >= OLDEST_GLIBC else FAIL
+    fix = "install a supported distribution: a C library is not replaced in place"
+    return GLIBC.judged(verdict, host, wanted, version or "another C library", fix)
+
+
+def _driver(cluster: Cluster) -> Row:
+    versions = {
+        host: str(cluster.looks[host].get("devices", {}).get("driver", ""))
+        or str(cluster.hosts[host].get("accelerators", {}).get("driver_version", ""))
+        for host in cluster.hosts
+        if cluster.kind(host) != "cpu"
+    }
+    if not versions:
+        return DRIVER.skipped(EVERYWHERE, "no accelerators, so no driver")
+    fix = "install the most common version on the others and hold it: apt-mark hold 'nvidia-*'"
+    if any(cluster.kind(host) == "enflame" for host in versions):
+        fix = "give all hosts one driver: enflame_driver_mode: manage, from one file"
+    return equal(DRIVER, versions, fix)
+
+
+def _cuda(cluster: Cluster) -> list[Row]:
+    hosts = [host for host in cluster.hosts if cluster.kind(host) == "nvidia"]
+    if not hosts:
+        return [CUDA.skipped(EVERYWHERE, "no NVIDIA accelerators")]
+    if not cluster.cuda:
+        return [CUDA.skipped(EVERYWHERE, "which CUDA the engine is made for is not known")]
+    found = []
+    for host in hosts:
+        version = str(cluster.looks[host].get("devices", {}).get("cuda", ""))
+        has, wanted = release(version), release(cluster.cuda)
+        # Within a major release kernels that are compiled run; those compiled at run time may not.
+        verdict = PASS if has >= wanted else WARN if has[:1] == wanted[:1] else FAIL
+        fix = f"install a driver for CUDA {cluster.cuda} or later"
+        told = version or "the driver does not answer"
+        found.append(CUDA.judged(verdict, host, f"{cluster.cuda} or later", told, fix))
+    return found
+
+
+def _toolkit(cluster: Cluster) -> Row:
+    """Compare efsmi and the packages beside it; CUDA's counterpart comes with the engine."""
+    values = {}
+    for host, look in cluster.looks.items():
+        if cluster.kind(host) == "enflame":
+            told = look.get("devices", {}).get("toolkit", {})
+            values[host] = ", ".join(f"{name} {version}" for name, version in sorted(told.items()))
+    if not values:
+        return TOOLKIT.skipped(EVERYWHERE, "of Enflame's devices alone")
+    fix = "install the most common versions on the others, from one TopsPlatform or TopsRider file"
+    return equal(TOOLKIT, values, fix)
+
+
+def _firmware(cluster: Cluster) -> Row:
+    values = {}
+    for host, look in cluster.looks.items():
+        for device in look.get("devices", {}).get("devices", []):
+            if device.get("firmware"):
+                values[f"{host} device {device['index']}"] = str(device["firmware"])
+    if not values:
+        return FIRMWARE.skipped(EVERYWHERE, "no device here tells its firmware")
+    fix = "ask the vendor or the cloud for one firmware on all cards"
+    return equal(FIRMWARE, values, fix, WARN)

@@ -1,0 +1,127 @@
+"""`vllm-ansible diagnose --logs` names a cause from files alone."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from vllm_ansible.cli import diagnose as command
+from vllm_ansible.cli.main import main
+from vllm_ansible.record.diagnosis import reading
+
+FULL = "OSError: [Errno 28] No space left on device: '/models/x'\n"
+TAKEN = "ERROR 11-20 10:31:02 [x.py:1] OSError: [Errno 98] Address already in use\n"
+
+
+def test_a_directory_of_logs_gives_the_first_cause_and_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gpu1").mkdir()
+    (tmp_path / "gpu1/serve.log").write_text(f"INFO all is well\n{TAKEN}")
+    with gzip.open(tmp_path / "gpu2.log.gz", "wt") as content:
+        content.write("ERROR 11-20 10:41:02 [x.py:1] RuntimeError: later\n")
+    assert main(["diagnose", "--logs", str(tmp_path)]) == command.FOUND
+    said = capsys.readouterr().out
+    assert "gpu1/serve.log, line 2 of its log" in said
+    assert "already listens" in said
+    assert "ss -ltnp" in said
+
+
+def test_the_document_holds_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.log"
+    file.write_text(TAKEN + FULL)
+    assert main(["diagnose", "--json", "--logs", str(file)]) == command.FOUND
+    told = json.loads(capsys.readouterr().out)
+    assert (told["signature"], told["where"]) == ("port-taken", "a.log, line 1 of its log")
+    assert [one["signature"] for one in told["others"]] == ["disk-full"]
+
+
+def test_a_healthy_log_has_nothing_to_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").write_text("INFO:     Application startup complete.\n")
+    assert main(["diagnose", "--logs", str(tmp_path)]) == command.NOTHING
+    assert capsys.readouterr().out == "No line of 1 log(s), 1 lines says that something failed.\n"
+
+
+def test_what_is_not_known_is_said_to_be_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").write_text("ValueError: nobody has met this\n")
+    assert main(["diagnose", "--logs", str(tmp_path)]) == command.FOUND
+    assert "cause   not known" in capsys.readouterr().out
+
+
+def test_secrets_of_a_log_are_not_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = "hf_" + "a" * 34
+    (tmp_path / "a.log").write_text(f"ValueError: token {secret} is wrong\n")
+    main(["diagnose", "--logs", str(tmp_path)])
+    assert secret not in capsys.readouterr().out
+
+
+def test_of_a_long_log_head_and_tail_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_HALF_BYTES", 100)
+    file = tmp_path / "a.log"
+    file.write_text(f"first\n{'x' * 500}\nlast\n")
+    text = reading.read_logs([file])["a.log"]
+    assert len(text) == 201
+    assert (text[:5], text[-5:]) == ("first", "last\n")
+
+
+def test_nothing_to_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "--logs", str(tmp_path / "no")]) == command.REFUSED
+    assert main(["diagnose", "--logs", str(tmp_path)]) == command.REFUSED
+    assert "found no file below" in capsys.readouterr().err
+
+
+def test_what_lies_beside_logs_is_evidence_and_no_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/gpu-1-chat-serve.log").write_text("RuntimeError: No CUDA GPUs are available")
+    (tmp_path / "report.html").write_text("OSError: [Errno 28] No space left on device")
+    values = {"facts": {"gpu-1": {"devices": 8}}}
+    told = {"event": "evidence", "gate": "preflight", "values": values, "found": FULL}
+    (tmp_path / "events.jsonl").write_text(json.dumps(told) + "\n")
+    assert main(["diagnose", "--json", "--logs", str(tmp_path)]) == command.FOUND
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["logs"] == 1
+    assert answer["cause"].startswith("The process sees none of the 8 GPUs of gpu-1")
+    assert "The driver of gpu-1 answers with 8 devices (preflight)" in answer["excluded"][0]
+
+
+def test_the_page_has_the_lines_of_all_hosts_in_order_and_what_is_excluded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = "ERROR 11-20 10:01:20 [x.py:1] RuntimeError: No CUDA GPUs are available\n"
+    (tmp_path / "gpu-2.log").write_text(one)
+    (tmp_path / "gpu-1.log").write_text("ERROR 11-20 10:00:40 [x.py:1] ValueError: after it\n")
+    facts = {"gpu-2": {"devices": {"value": 8, "source": "preflight"}}}
+    document = {"facts": facts, "clocks": {"gpu-1": 0.0, "gpu-2": 90.0}}
+    (tmp_path / "facts.json").write_text(json.dumps(document))
+    assert main(["diagnose", "--logs", str(tmp_path)]) == command.FOUND
+    page = capsys.readouterr().out
+    assert "found   RuntimeError: No CUDA GPUs are available" in page
+    assert "Excluded:\n          The driver of this host shows no device" in page
+    lines = page.partition("The lines, in the order of time:\n")[2].splitlines()
+    assert lines[0].strip() == "11-20 09:59:50 gpu-2: RuntimeError: No CUDA GPUs are available"
+    assert lines[1].strip() == "11-20 10:00:40 gpu-1: ValueError: after it"
+
+
+def test_logs_and_an_inventory_are_refused_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", "--logs", str(tmp_path), "-i", "lab"]) == command.REFUSED
+    assert "found both" in capsys.readouterr().err
+
+
+def test_an_unknown_inventory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "-i", "/nowhere/at/all"]) == command.REFUSED
+    assert "/nowhere/at/all" in capsys.readouterr().err

@@ -1,0 +1,206 @@
+"""The coordinator lets in who has the key, and names the rank that is missing, dead or stuck."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from vllm_ansible.node.cluster.door import PROOF_SECONDS
+from vllm_ansible.node.collectives.channel import Channel, ChannelError, connect, key_of
+from vllm_ansible.node.collectives.coordinator import CollectiveError, Coordinator
+
+KEY = key_of(b"a secret of this cluster\n")
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        yield made
+
+
+def place(listener: socket.socket) -> tuple[str, int]:
+    address: tuple[str, int] = listener.getsockname()
+    return address
+
+
+def in_thread(act: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    return thread
+
+
+class Rank:
+    """A rank that answers as a test wants."""
+
+    def __init__(self, listener: socket.socket, host: str, local: int = 0) -> None:
+        self.hello = {"host": host, "local_rank": local}
+        self.listener = listener
+        self.channel: Channel | None = None
+
+    def come(self) -> Rank:
+        in_thread(self._come)
+        return self
+
+    def _come(self) -> None:
+        self.channel = connect(place(self.listener), KEY, "127.0.0.1")
+        self.channel.send(self.hello)
+
+    def answer(self, message: dict[str, object]) -> None:
+        def act() -> None:
+            assert self.channel
+            if self.channel.receive(5):
+                self.channel.send(message)
+
+        in_thread(act)
+
+
+def gathered(listener: socket.socket, silence: float = 5.0) -> tuple[Coordinator, list[Rank]]:
+    lead = Coordinator({"gh-01": 1, "gh-02": 1}, silence)
+    ranks = [Rank(listener, host).come() for host in ("gh-02", "gh-01")]
+    lead.gather(listener, KEY, 5)
+    return lead, list(reversed(ranks))
+
+
+def test_messages_arrive_whole(listener: socket.socket) -> None:
+    lead, ranks = gathered(listener)
+    for rank in ranks:
+        rank.answer({"host": rank.hello["host"], "text": "x" * 100_000})
+    answers = lead.ask_all(do="join")
+    assert [answers[rank]["host"] for rank in (0, 1)] == ["gh-01", "gh-02"]
+
+
+def refused(listener: socket.socket, seconds: float = 0.5) -> str:
+    """Return what a coordinator says that nobody came to whom it could let in."""
+    with pytest.raises(CollectiveError) as caught:
+        Coordinator({"gh-01": 1}).gather(listener, KEY, seconds)
+    return str(caught.value.details["found"])
+
+
+@pytest.mark.parametrize("key", [b"", b"another secret"])
+def test_without_the_key_nobody_comes_in(listener: socket.socket, key: bytes) -> None:
+    hung_up: list[str] = []
+
+    def stranger() -> None:
+        try:
+            connect(place(listener), key_of(key), "127.0.0.1")
+        except ChannelError as error:
+            hung_up.append(str(error))
+
+    thread = in_thread(stranger)
+    assert "127.0.0.1: it does not have this cluster's key (1 times)" in refused(listener)
+    thread.join(10)
+    assert hung_up == ["it hung up"]
+
+
+def test_a_coordinator_without_the_key_is_not_believed(listener: socket.socket) -> None:
+    def impostor() -> None:
+        channel = Channel(listener.accept()[0])
+        channel.send({"nonce": "00"})
+        channel.receive(5)
+        channel.send({"proof": "11"})
+
+    in_thread(impostor)
+    with pytest.raises(ChannelError, match="key"):
+        connect(place(listener), KEY, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"[]\n",
+        b"\xff\xfe\n",
+        b"[" * 8000 + b"\n",
+        b"9" * 8000 + b"\n",
+        b'{"proof": "\xc3\xa9"}\n',
+        b'{"nonce": "\\ud800", "proof": "\\ud800"}\n',
+        b'{"nonce": [], "proof": {}}\n',
+        b"x" * 10000,
+    ],
+)
+def test_nothing_that_is_sent_ends_the_coordinator(listener: socket.socket, sent: bytes) -> None:
+    lead = Coordinator({"gh-01": 1})
+    with socket.create_connection(place(listener)) as stranger:
+        stranger.sendall(sent)
+        Rank(listener, "gh-01").come()
+        lead.gather(listener, KEY, 5)
+    assert lead.hellos[0]["host"] == "gh-01"
+    lead.close()
+
+
+def test_who_says_nothing_holds_up_nobody(listener: socket.socket) -> None:
+    lead = Coordinator({"gh-01": 1, "gh-02": 1})
+    with ExitStack() as strangers:
+        for _ in range(20):
+            strangers.enter_context(socket.create_connection(place(listener)))
+        for host in ("gh-01", "gh-02"):
+            Rank(listener, host).come()
+        began = time.monotonic()
+        lead.gather(listener, KEY, 30)
+        assert time.monotonic() - began < PROOF_SECONDS / 2
+    lead.close()
+
+
+def test_a_rank_with_a_long_hello_comes_in(listener: socket.socket) -> None:
+    lead, rank = Coordinator({"gh-01": 1}), Rank(listener, "gh-01")
+    rank.hello["links"] = "x" * 100_000
+    rank.come()
+    lead.gather(listener, KEY, 5)
+    assert len(lead.hellos[0]["links"]) == 100_000
+    lead.close()
+
+
+def test_missing_ranks_are_named(listener: socket.socket) -> None:
+    lead = Coordinator({"gh-01": 1, "gh-02": 2})
+    Rank(listener, "gh-01").come()
+    Rank(listener, "gh-02", 1).come()
+    with pytest.raises(CollectiveError) as caught:
+        lead.gather(listener, KEY, 0.5)
+    assert caught.value.details["found"] == "none of rank 0 of gh-02"
+    assert caught.value.details["where"] == "gh-02"
+    lead.close()
+
+
+def test_a_rank_that_cannot_begin_ends_the_wait_with_its_words(listener: socket.socket) -> None:
+    lead = Coordinator({"gh-01": 1, "gh-02": 1})
+    rank = Rank(listener, "gh-02")
+    rank.hello["error"] = "ModuleNotFoundError: No module named 'torch_gcu'"
+    rank.come()
+    with pytest.raises(CollectiveError, match="rank 0 of gh-02 failed to begin: Module") as caught:
+        lead.gather(listener, KEY, 60)
+    assert caught.value.details["where"] == "gh-02"
+    lead.close()
+
+
+def test_a_rank_that_dies_is_named(listener: socket.socket) -> None:
+    lead, ranks = gathered(listener)
+    assert ranks[1].channel
+    ranks[0].answer({})
+    ranks[1].channel.close()
+    with pytest.raises(CollectiveError, match="rank 0 of gh-02 ended in the middle of pair"):
+        lead.ask_all(do="pair")
+
+
+def test_a_rank_that_fails_is_named_with_its_words(listener: socket.socket) -> None:
+    lead, ranks = gathered(listener)
+    ranks[0].answer({})
+    ranks[1].answer({"error": "RuntimeError: Gloo connectFullMesh failed"})
+    with pytest.raises(CollectiveError) as caught:
+        lead.ask_all(do="join")
+    assert caught.value.details["where"] == "gh-02"
+    assert "connectFullMesh" in caught.value.details["found"]
+
+
+def test_ranks_that_are_stuck_are_named(listener: socket.socket) -> None:
+    lead, ranks = gathered(listener, silence=0.3)
+    ranks[0].answer({})
+    with pytest.raises(
+        CollectiveError, match=r"no rank has answered for 0\.3 s in collective"
+    ) as c:
+        lead.ask_all(do="collective")
+    assert c.value.details["where"] == "gh-02"

@@ -1,0 +1,85 @@
+"""Machines at a price, by what a million tokens cost on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_ansible.plan.estimate.layouts.answer import answer
+from vllm_ansible.plan.estimate.layouts.command import NO_LAYOUT, OK, REFUSED, main
+from vllm_ansible.plan.estimate.layouts.offers import offers, ranked
+from vllm_ansible.problem import PlanError
+
+TWO = [
+    {"machines": "2x8 H100-80", "dollars_per_hour": 48, "as_of": "2026-11-20"},
+    {"name": "eight H200", "machines": "1x8 H200", "dollars_per_hour": 30, "as_of": "2026-11-21"},
+    {"machines": "1x8 H100-80", "dollars_per_hour": 24, "as_of": "2026-11-20"},
+]
+
+
+def test_the_cheapest_comes_first_and_what_does_not_run_last(ask: Any) -> None:
+    asked = ask("r1", "1x8 H200")
+    found, refused = ranked(asked, offers(TWO, "offers", {}))
+    assert [one.offer.name for one in found] == ["eight H200", "2x8 H100-80"]
+    ((offer, why),) = refused
+    assert offer.name == "1x8 H100-80" and "629 GiB" in why
+    rate = answer(asked).chosen.output_rate
+    low, likely, high = found[0].cost
+    assert likely == pytest.approx(30 / 3600 / rate * 1e6)
+    assert low < likely < high
+
+
+def test_twice_the_price_is_twice_the_cost(ask: Any) -> None:
+    dearer = [{**TWO[1], "dollars_per_hour": 60}, TWO[1]]
+    found, _ = ranked(ask("r1", "1x8 H200"), offers(dearer, "offers", {}))
+    assert [one.offer.dollars_per_hour for one in found] == [30, 60]
+    assert found[1].cost[1] == pytest.approx(2 * found[0].cost[1])
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "is no list of offers"),
+        ([], "is no list of offers"),
+        ([{"machines": "1x8 H200", "euros": 3}], "offer 1 is no offer"),
+        ([{"dollars_per_hour": 3, "as_of": "2026-11-20"}], "offer 1 names no machines"),
+        ([{**TWO[0], "dollars_per_hour": 0}], "dollars_per_hour is 0"),
+        ([TWO[0], {**TWO[1], "as_of": None}], "offer 2: as_of is None, and must be the day"),
+        ([{**TWO[0], "machines": "1x8 H900"}], "accelerator 'H900' is not known"),
+    ],
+)
+def test_what_is_no_offer_is_refused_in_one_sentence(values: Any, said: str) -> None:
+    with pytest.raises(PlanError, match=said) as refused:
+        offers(values, "prices.yml", {})
+    assert len(refused.value.problems) == 1
+
+
+def test_the_command_prints_a_table(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "prices.yml"
+    path.write_text(
+        "- {machines: 2x8 H100-80, dollars_per_hour: 48, as_of: 2026-11-20}\n"
+        "- {machines: 1x8 H200, dollars_per_hour: 30, as_of: 2026-11-21}\n"
+        "- {machines: 1x1 L4, dollars_per_hour: 1, as_of: 2026-11-21}\n"
+    )
+    assert main([config, "--offers", str(path)]) == OK
+    told = capsys.readouterr().out.splitlines()
+    assert "1x8 H200" in told[3] and "price of 2026-11-21" in told[3]
+    assert told[-1].startswith("  does not run on 1x1 L4: ")
+    assert main([config, "--offers", str(path), "--json"]) == OK
+    rows = json.loads(capsys.readouterr().out)["offers"]
+    assert rows[0]["machines"] == "1x8 H200" and "refused" in rows[-1]
+    path.write_text("- {machines: 1x1 L4, dollars_per_hour: 1, as_of: 2026-11-21}\n")
+    assert main([config, "--offers", str(path)]) == NO_LAYOUT
+
+
+def test_offers_and_machines_are_not_asked_about_at_once(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([config, "1x8 H200", "--offers", "prices.yml"]) == REFUSED
+    assert main([config]) == REFUSED
+    assert "no machines are named" in capsys.readouterr().err

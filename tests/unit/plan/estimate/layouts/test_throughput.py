@@ -1,0 +1,194 @@
+"""The time of a step by cause, against what was measured and what mechanism demands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_ansible.accelerators.accelerator import accelerator
+from vllm_ansible.accelerators.machines import Fabric, machines
+from vllm_ansible.plan.estimate.architectures.model import Model
+from vllm_ansible.plan.estimate.memory.split import Split, stages
+from vllm_ansible.plan.estimate.throughput import constants as c
+from vllm_ansible.plan.estimate.throughput.collectives import links
+from vllm_ansible.plan.estimate.throughput.estimate import (
+    Estimate,
+    Placed,
+    Speed,
+    even_stages,
+    version,
+)
+from vllm_ansible.plan.estimate.throughput.work import Kinds
+
+MEASURED = json.loads((Path(c.__file__).with_name("h200.json")).read_text(encoding="utf-8"))
+MICRO = 1e-6
+ROW = MEASURED["all_reduce"]["width"] * MEASURED["all_reduce"]["element_bytes"]
+
+
+def estimate(
+    model: Model,
+    line: str,
+    concurrency: float,
+    *,
+    tensor: int,
+    pipeline: int = 1,
+    data: int = 1,
+    expert: bool = False,
+    eager: bool = False,
+    engine: str | None = None,
+    tokens: tuple[int, int] = (32, 1024),
+) -> Estimate:
+    there = machines(line)
+    devices = there.nodes[0].devices
+    split = Split(tensor, pipeline, data, expert)
+    sites = even_stages(
+        stages(model.layers, split),
+        there.nodes[0].accelerator,
+        max(1, tensor // devices),
+        max(1, tensor * data // devices),
+    )
+    placed = Placed(
+        tensor, data, expert, sites, len(there.nodes), there.fabric, eager, version(engine)
+    )
+    return Speed(Kinds(model), placed).at(concurrency, *tokens)
+
+
+H100_TABLE = {8: 76, 32: 300, 48: 446, 64: 607, 96: 902, 112: 1030}
+H200_TABLE = {96: 690, 128: 921, 144: 1022}
+
+
+@pytest.mark.parametrize(("concurrency", "measured"), H100_TABLE.items())
+def test_eager_r1_over_four_nodes_of_h100_is_launch_bound(
+    model: Any, concurrency: int, measured: int
+) -> None:
+    found = estimate(
+        model("r1"), "4x4 H100-80 @ 4x400Gb", concurrency, tensor=16, eager=True, engine="0.8.5"
+    )
+    assert found.output_rate.holds(measured)
+    assert found.decode.launches > found.decode.memory + found.decode.collectives
+
+
+@pytest.mark.parametrize(("concurrency", "measured"), H200_TABLE.items())
+def test_eager_r1_over_two_nodes_of_h200_is_in_its_band(
+    model: Any, concurrency: int, measured: int
+) -> None:
+    found = estimate(
+        model("r1"), "2x4 H200 @ 4x400Gb", concurrency, tensor=8, eager=True, engine="0.8.5"
+    )
+    assert found.output_rate.holds(measured)
+
+
+def test_the_eager_step_is_nearly_flat_and_graphs_are_not(model: Any) -> None:
+    def step(concurrency: int, eager: bool) -> float:
+        found = estimate(
+            model("r1"),
+            "4x4 H100-80 @ 4x400Gb",
+            concurrency,
+            tensor=16,
+            eager=eager,
+            engine="0.8.5",
+        )
+        return found.token_time.middle
+
+    assert 0.097 < step(8, True) < step(112, True) < 0.110
+    assert step(112, True) / step(8, True) < 1.05
+    assert step(112, False) / step(8, False) > 1.3
+    assert step(8, True) / step(8, False) > 3
+
+
+@pytest.mark.parametrize(("concurrency", "measured"), [(1, 33), (15, 250), (100, 620)])
+def test_awq_on_the_first_engine_is_in_its_band(
+    model: Any, concurrency: int, measured: int
+) -> None:
+    found = estimate(
+        model("r1-awq"), "1x8 H100-80", concurrency, tensor=8, engine="0.7.3", tokens=(1024, 256)
+    )
+    assert found.output_rate.holds(measured)
+
+
+def test_the_band_is_as_wide_as_it_says() -> None:
+    assert c.BAND == 1.5
+
+
+def test_a_small_model_alone_takes_as_long_as_its_weights(model: Any) -> None:
+    found = estimate(model("llama-8b"), "1x1 H100-80", 1, tensor=1)
+    weights = 15.0e9 / accelerator("H100").bandwidth
+    assert weights < found.token_time.middle < 2 * weights
+
+
+def test_more_clients_get_more_tokens_and_wait_longer(model: Any) -> None:
+    rates, times = [], []
+    for concurrency in (1, 4, 16, 64, 256):
+        found = estimate(model("r1"), "1x8 H200", concurrency, tensor=8)
+        rates.append(found.output_rate.middle)
+        times.append(found.token_time.middle)
+    assert rates == sorted(rates)
+    assert times == sorted(times)
+
+
+def test_one_more_client_than_fits_waits_and_adds_nothing(model: Any) -> None:
+    there = machines("1x8 H200")
+    sites = even_stages((range(61),), there.nodes[0].accelerator, 1, 1)
+    speed = Speed(Kinds(model("r1")), Placed(8, 1, False, sites, 1, there.fabric))
+    full, over = speed.at(32, 512, 512, 32), speed.at(64, 512, 512, 32)
+    assert over.output_rate == full.output_rate
+    assert over.first_token.middle > full.first_token.middle + 1
+
+
+def test_a_slower_network_only_slows_groups_that_cross_it(model: Any) -> None:
+    def rate(line: str, tensor: int) -> float:
+        return estimate(model("r1"), line, 64, tensor=tensor).output_rate.middle
+
+    assert rate("2x8 H200 @ 10Gb tcp", 16) < rate("2x8 H200 @ 8x400Gb", 16) / 2
+    assert rate("2x8 H200 @ 10Gb tcp", 8) == rate("2x8 H200 @ 8x400Gb", 8)
+
+
+def test_expert_parallel_engines_share_experts_and_exchange_tokens(model: Any) -> None:
+    apart = estimate(model("r1"), "4x8 H200", 1024, tensor=1, data=32, expert=True)
+    assert apart.decode.collectives > 0
+    assert apart.output_rate.middle > 5000
+
+
+@pytest.mark.parametrize("ranks", ["2", "4", "8"])
+def test_all_reduce_is_as_measured_on_h200(ranks: str) -> None:
+    found = links(accelerator("H200"), Fabric(1.0), int(ranks), 1)
+    for tokens, measured in MEASURED["all_reduce"]["graph"][ranks].items():
+        modelled = found.all_reduce(int(tokens) * ROW)
+        assert measured * MICRO / 1.8 < modelled < measured * MICRO * 1.8, tokens
+
+
+@pytest.mark.parametrize("format_", ["bf16", "fp8"])
+def test_products_at_decode_are_as_measured_on_h200(format_: str) -> None:
+    element = {"bf16": 2, "fp8": 1}[format_]
+    bandwidth = accelerator("H200").bandwidth * c.MEMORY_SHARE
+    for shape, times in MEASURED["gemm"][format_].items():
+        rows, columns = (int(side) for side in shape.split("x"))
+        modelled = c.GRAPH_KERNEL + rows * columns * element / bandwidth
+        assert times["64"] * MICRO / 1.35 < modelled < times["64"] * MICRO * 1.35, shape
+
+
+def test_grouped_products_are_as_measured_on_h200() -> None:
+    whole = 256 * 7168 * 512 * 2
+    device = accelerator("H200")
+    for tokens, measured in MEASURED["grouped_gemm_bf16"]["tokens"].items():
+        chosen = 1 - (1 - 8 / 256) ** int(tokens)
+        read = whole * chosen / (device.bandwidth * c.EXPERT_MEMORY_SHARE)
+        computed = 2 * int(tokens) * 8 * 7168 * 512
+        computed /= device.flops["bf16"] * c.EXPERT_ARITHMETIC_SHARE
+        modelled = max(read, computed) + c.GRAPH_KERNEL
+        assert measured * MICRO / 2.2 < modelled < measured * MICRO * 2.2, tokens
+
+
+def test_memory_of_an_h200_is_what_its_driver_said() -> None:
+    assert accelerator("H200").memory_bytes == MEASURED["memory_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [("0.8.5.post1", (0, 8, 5)), ("v0.18.0+rhaiv.0", (0, 18, 0)), (None, None), ("main", None)],
+)
+def test_versions_are_read_as_numbers(said: str | None, meant: tuple[int, ...] | None) -> None:
+    assert version(said) == meant

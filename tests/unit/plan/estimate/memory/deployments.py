@@ -1,0 +1,266 @@
+"""The public deployments of measured-deployments.csv: their rows, and whose model each has."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from vllm_ansible.accelerators.accelerator import Accelerator, accelerator
+from vllm_ansible.plan.estimate.architectures.config import Settings
+from vllm_ansible.plan.estimate.architectures.model import Model
+from vllm_ansible.plan.estimate.architectures.understand import understand
+from vllm_ansible.plan.estimate.memory.kernels import USUAL, Kernels
+from vllm_ansible.plan.estimate.memory.split import Split
+from vllm_ansible.problem import PlanError
+
+FACTS = Path(__file__).parents[4] / "data" / "public"
+TABLE = FACTS / "measured-deployments.csv"
+GIB = 2**30
+
+FP8_DYNAMIC = {
+    "quant_method": "compressed-tensors",
+    "ignore": ["lm_head", "re:.*mlp.gate$"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 8, "type": "float", "strategy": "channel"},
+        }
+    },
+}
+FP8_STATIC = {
+    "quant_method": "fp8",
+    "activation_scheme": "static",
+    "modules_to_not_convert": ["lm_head", "vision_tower", "multi_modal_projector"],
+}
+FBGEMM = {
+    "quant_method": "fbgemm_fp8",
+    "modules_to_not_convert": ["lm_head", "self_attn", "layers.0", "layers.125"],
+}
+INT8 = {
+    "quant_method": "compressed-tensors",
+    "ignore": ["lm_head"],
+    "config_groups": {
+        "group_0": {"weights": {"num_bits": 8, "type": "int", "strategy": "channel"}}
+    },
+}
+MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+BLOCK = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+R1 = "deepseek-ai--DeepSeek-R1"
+LLAMA_70B = "meta-llama--Meta-Llama-3.1-70B"
+LLAMA_8B = "meta-llama--Meta-Llama-3.1-8B"
+QWEN_235B = "Qwen--Qwen3-235B-A22B"
+
+# Published shapes that no configuration beside the table has.
+SHAPES: dict[str, dict[str, object]] = {
+    # As first published, with the KV heads doubled for 16 ranks.
+    "llama3.1-405b": {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 16384,
+        "intermediate_size": 53248,
+        "num_hidden_layers": 126,
+        "num_attention_heads": 128,
+        "num_key_value_heads": 16,
+        "vocab_size": 128256,
+        "max_position_embeddings": 131072,
+    },
+    "llama3-8b": {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+        "max_position_embeddings": 8192,
+    },
+    "ministral": {
+        "architectures": ["Mistral3ForConditionalGeneration"],
+        "text_config": {
+            "model_type": "ministral3",
+            "hidden_size": 5120,
+            "intermediate_size": 16384,
+            "num_hidden_layers": 40,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "vocab_size": 131072,
+            "max_position_embeddings": 262144,
+        },
+        "vision_config": {
+            "hidden_size": 1024,
+            "intermediate_size": 4096,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "patch_size": 14,
+        },
+    },
+    "qwen32b": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "hidden_size": 5120,
+        "intermediate_size": 27648,
+        "num_hidden_layers": 64,
+        "num_attention_heads": 40,
+        "num_key_value_heads": 8,
+        "vocab_size": 152064,
+        "max_position_embeddings": 131072,
+    },
+    # As anthony-chaudhary/fak#12635 lists it.
+    "deepseek-v4-flash": {
+        "architectures": ["DeepseekV4ForCausalLM"],
+        "model_type": "deepseek_v4",
+        "hidden_size": 4096,
+        "moe_intermediate_size": 2048,
+        "num_hidden_layers": 43,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 1,
+        "head_dim": 512,
+        "qk_rope_head_dim": 64,
+        "q_lora_rank": 1024,
+        "o_lora_rank": 1024,
+        "o_groups": 8,
+        "index_n_heads": 64,
+        "index_head_dim": 128,
+        "index_topk": 512,
+        "sliding_window": 128,
+        "compress_ratios": [0, 0, *([4, 128] * 20), 4],
+        "num_hash_layers": 3,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 6,
+        "vocab_size": 129280,
+        "max_position_embeddings": 1048576,
+    },
+    "qwen72b-vl": {
+        "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+        "model_type": "qwen2_5_vl",
+        "hidden_size": 8192,
+        "intermediate_size": 29568,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "vocab_size": 152064,
+        "max_position_embeddings": 128000,
+        "vision_config": {
+            "depth": 32,
+            "hidden_size": 1280,
+            "intermediate_size": 3456,
+            "num_heads": 16,
+            "patch_size": 14,
+        },
+    },
+}
+
+# For each model of the table: whose configuration it has, and how it is quantized.
+MODELS: dict[str, tuple[str, object]] = {
+    "deepseek-ai/DeepSeek-R1": (R1, None),
+    "deepseek-ai/DeepSeek-V3": (R1, None),
+    "deepseek-ai/DeepSeek-V3.2": ("deepseek-ai--DeepSeek-V3.2", None),
+    "DeepSeek-V3 W8A8": (R1, INT8),
+    "DeepSeek-R1-Distill-Qwen-32B": ("qwen32b", None),
+    "DeepSeek-V4-Flash-0731": ("deepseek-v4-flash", BLOCK),
+    "Qwen/Qwen3-235B-A22B-Instruct-2507": (QWEN_235B, None),
+    "RedHatAI/Qwen3-235B-A22B-FP8-dynamic": (QWEN_235B, FP8_DYNAMIC),
+    "Qwen2.5-VL-72B": ("qwen72b-vl", None),
+    "Qwen3-Coder-480B-A35B-Instruct-FP8": ("Qwen--Qwen3-Coder-480B-A35B-Instruct", BLOCK),
+    "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic": (LLAMA_70B, FP8_DYNAMIC),
+    "meta-llama/Llama-3.3-70B-Instruct": (LLAMA_70B, None),
+    "nvidia/Llama-3.3-70B-Instruct-FP8": (LLAMA_70B, MODELOPT),
+    "meta-llama/Meta-Llama-3-8B": ("llama3-8b", None),
+    "meta-llama/Llama-3.1-8B-Instruct": (LLAMA_8B, None),
+    "meta-llama/Meta-Llama-3.1-405B-Instruct-FP8": ("llama3.1-405b", FBGEMM),
+    "RedHatAI/Ministral-3-14B-Instruct-2512": ("ministral", FP8_STATIC),
+    "mistralai/Ministral-3-14B-Reasoning-2512": ("ministral", None),
+    "openai/gpt-oss-120b": ("openai--gpt-oss-120b", None),
+    "qwen3.6-35b-a3b-nvfp4": ("Qwen--Qwen3.5-35B-A3B", None),
+}
+
+# The line has no version, but a date: V0 in February 2025 was 0.7.2.
+DATED = {"vllm-project/vllm#13074": "0.7.2"}
+
+# Printed by kernels that hold weights in a layout of their own.
+VENDORS = {"vllm-project/vllm-ascend#2191": "Ascend's kernels keep their own layout"}
+
+
+@dataclass
+class Row:
+    """One line of the table, and its columns as numbers where they are."""
+
+    line: int
+    text: dict[str, str]
+
+    def number(self, column: str) -> float | None:
+        found = re.match(r"~?-?\d+(?:\.\d+)?", self.text[column])
+        return None if found is None else float(found[0].lstrip("~"))
+
+    def whole(self, column: str) -> int | None:
+        found = self.number(column)
+        return None if found is None else int(found)
+
+    @property
+    def name(self) -> str:
+        return f"{self.line}: {self.text['model']} ({self.text['source'][:40]})"
+
+    @property
+    def version(self) -> str | None:
+        named = self.text["vllm_version"].split()
+        return named[0] if named else DATED.get(self.text["source"])
+
+    def split(self) -> Split:
+        expert = self.text["ep"].startswith("yes")
+        data = self.whole("dp") if self.text["dp"] else 1
+        return Split(self.whole("tp") or 1, self.whole("pp") or 1, data or 1, expert)
+
+
+def rows() -> Iterator[Row]:
+    with TABLE.open(encoding="utf-8") as file:
+        for line, text in enumerate(csv.DictReader(file), 2):
+            yield Row(line, text)
+
+
+def model_of(row: Row) -> Model | None:
+    return model(row.text["model"])
+
+
+@lru_cache
+def model(name: str) -> Model | None:
+    if name not in MODELS:
+        return None
+    config, quantization = MODELS[name]
+    if config in SHAPES:
+        values = dict(SHAPES[config])
+    else:
+        values = json.loads((FACTS / "configs" / f"{config}_config.json").read_text())
+    if quantization is not None:
+        values["quantization_config"] = quantization
+    return understand(Settings(values, config), name)
+
+
+def memory_of(row: Row) -> int | None:
+    total = row.number("gpu_total_gib")
+    if total is not None:
+        return int(total * GIB)
+    found = accelerator_of(row)
+    return found.memory_bytes if found else None
+
+
+def accelerator_of(row: Row) -> Accelerator | None:
+    """Return the accelerator of a row, its memory in words left out of the name."""
+    name = re.sub(r" \(.*\)| \d+GB$", "", row.text["gpu"])
+    try:
+        return accelerator(name)
+    except PlanError:
+        return None
+
+
+def kernels_of(row: Row) -> Kernels:
+    """Return what decides on the kernels of a row, which may name them."""
+    found = accelerator_of(row)
+    if found is None or "Marlin" in row.text["quantization"]:
+        return USUAL
+    kinds = {"nvidia": "cuda", "amd": "rocm"}
+    return Kernels(kinds.get(found.kind, found.kind), found.capability)

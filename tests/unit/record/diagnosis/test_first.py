@@ -1,0 +1,195 @@
+"""Over many logs, the line is found in which the failure began."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vllm_ansible.record.diagnosis import lines
+from vllm_ansible.record.diagnosis.first import Finding, first_failure
+
+DATA = Path(__file__).parent / "data"
+HEALTHY = (DATA / "healthy-vllm-cpu.log").read_text()
+TRUNCATED = (DATA / "truncated-shard.log").read_text()
+
+
+def found(logs: dict[str, str]) -> Finding:
+    finding = first_failure(logs)
+    assert finding
+    return finding
+
+
+def test_a_healthy_log_holds_no_failure() -> None:
+    assert first_failure({"a": HEALTHY}) is None
+
+
+def test_no_logs_hold_no_failure() -> None:
+    assert first_failure({}) is None
+    assert first_failure({"a": ""}) is None
+
+
+def test_a_real_engine_that_read_a_truncated_shard_is_explained_by_its_worker() -> None:
+    finding = found({"a serve": HEALTHY, "b serve": TRUNCATED})
+    assert finding.rank == "b serve"
+    assert finding.writer == "Worker"
+    assert finding.line.endswith("incomplete metadata, file not fully covered")
+    assert finding.signature
+    assert finding.signature.id == "corrupt-safetensors"
+
+
+def test_the_earlier_rank_is_the_cause_whatever_order_the_logs_come_in() -> None:
+    late = "ERROR 11-20 10:41:02 [x.py:1] ValueError: consequence"
+    early = "ERROR 11-20 10:31:02 [x.py:1] ValueError: reason"
+    assert found({"a": late, "b": early}).line == "ValueError: reason"
+    assert found({"b": early, "a": late}).line == "ValueError: reason"
+
+
+def test_a_known_consequence_does_not_hide_an_unknown_reason_long_before_it() -> None:
+    logs = {
+        "a": "ERROR 11-20 10:41:02 [x.py:1] client socket has timed out after 600000ms while"
+        " trying to connect to (10.0.0.1, 29500)",
+        "b": "ERROR 11-20 10:31:02 [x.py:1] ValueError: something nobody has met",
+    }
+    assert found(logs).line == "ValueError: something nobody has met"
+
+
+def test_a_known_reason_in_the_same_seconds_says_more_than_an_unknown_line() -> None:
+    log = (
+        "ERROR 11-20 10:31:02 [x.py:1] RuntimeError: something went wrong\n"
+        "NCCL WARN Call to ibv_reg_dmabuf_mr failed with error Cannot allocate memory\n"
+    )
+    finding = found({"a": log})
+    assert finding.signature
+    assert finding.signature.id == "nccl-memlock"
+    assert finding.number == 2
+
+
+def test_what_only_follows_comes_after_the_cause_even_when_it_is_earlier() -> None:
+    logs = {
+        "a": "ERROR 11-20 10:31:00 [core.py:1] RuntimeError: Engine core initialization failed."
+        " See root cause above. Failed core proc(s): {}",
+        "b": "(EngineCore pid=3) ERROR 11-20 10:31:09 [core.py:1] KeyError: 'lm_head.weight'",
+    }
+    finding = found(logs)
+    assert (finding.rank, finding.line) == ("b", "KeyError: 'lm_head.weight'")
+
+
+def test_a_follow_up_is_better_than_nothing() -> None:
+    line = "RuntimeError: Engine core initialization failed. See root cause above."
+    assert found({"a": line}).line == line
+
+
+def test_a_rank_on_another_host_is_named_by_the_address_ray_gives_it() -> None:
+    line = "(RayWorkerProc pid=12, ip=10.0.0.5) ERROR 11-20 10:31:02 [w.py:12] ValueError: bad"
+    finding = found({"head": line})
+    assert finding.address == "10.0.0.5"
+    assert "10.0.0.5" in finding.where
+    assert finding.line == "ValueError: bad"
+
+
+def test_frames_of_a_traceback_are_no_failure_but_its_exception_is() -> None:
+    log = (
+        "Traceback (most recent call last):\n"
+        '  File "x.py", line 1, in main\n'
+        '    raise ValueError("no")\n'
+        "ValueError: no\n"
+    )
+    finding = found({"a": log})
+    assert (finding.number, finding.line) == (4, "ValueError: no")
+
+
+def test_an_exception_named_inside_a_warning_is_no_failure() -> None:
+    line = (
+        "WARNING 11-20 10:39:50 [system_utils.py:255] Found ulimit of 20000 and failed to"
+        " automatically increase. This can cause fd limit errors like `OSError: [Errno 24]`"
+    )
+    assert first_failure({"a": line}) is None
+
+
+def test_a_wrong_argument_is_found_without_any_time() -> None:
+    log = "usage: vllm serve [model_tag] [options]\nvllm: error: unrecognized arguments: --nope\n"
+    finding = found({"a": log})
+    assert finding.signature
+    assert finding.signature.id == "unknown-argument"
+
+
+def test_times_of_vllm_ray_and_torch_are_read() -> None:
+    moment = (11, 20, 10, 31, 2)
+    for line in (
+        "(Worker_TP0 pid=1) ERROR 11-20 10:31:02 [file.py:12] boom",
+        "2026-11-20 10:31:02,123\tERROR worker.py:12 -- boom",
+        "[2026-11-20 10:31:02,123 E 12 12] (raylet) boom",
+        "[E1120 10:31:02.123456789 socket.cpp:1] boom",
+    ):
+        read = lines.read(line)
+        assert read.moment
+        assert read.moment[:5] == moment, line
+
+
+def test_what_a_logger_puts_before_its_words_is_taken_off() -> None:
+    vllm = lines.read("(EngineCore pid=7) ERROR 11-20 10:31:02 [core.py:9] \x1b[31mboom\x1b[0m")
+    assert (vllm.text, vllm.level, vllm.writer) == ("boom", "ERROR", "EngineCore")
+    ray = lines.read("2026-11-20 10:31:02,123\tERROR worker.py:12 -- boom")
+    assert (ray.text, ray.level) == ("boom", "ERROR")
+
+
+PYDANTIC = """\
+(APIServer pid=812)   File "/srv/pydantic/_internal/_dataclasses.py", line 121, in __init__
+(APIServer pid=812)     s.__pydantic_validator__.validate_python(ArgsKwargs(args, kwargs))
+(APIServer pid=812) pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
+(raylet, ip=10.0.0.2) something in between
+(APIServer pid=812)   Value error, The model needs a thing that this one has not. \
+[type=value_error, input_value=ArgsKwargs((), {'model': 'x', 'y': 1}), input_type=ArgsKwargs]
+(APIServer pid=812)     For further information visit https://errors.pydantic.dev/2.12/v/value_error
+(APIServer pid=812) Traceback of another thing
+"""
+
+
+def test_an_exception_that_only_counts_is_shown_with_its_reason() -> None:
+    found = first_failure({"h-01 chat-serve": PYDANTIC})
+    assert found
+    assert found.line == (
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig "
+        "Value error, The model needs a thing that this one has not."
+    )
+    assert found.number == 3
+
+
+def test_all_fields_that_are_wrong_are_shown_to_the_end_of_the_exception() -> None:
+    text = (
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for CacheConfig\n"
+        "block_size\n"
+        "  Input should be 1, 8 or 16 [type=literal_error, input_value=7, input_type=int]\n"
+        "INFO 11-23 10:00:00 [x.py:1] bye\n"
+    )
+    found = first_failure({"h-01": text})
+    assert found
+    assert found.line.endswith("for CacheConfig block_size Input should be 1, 8 or 16")
+
+
+def test_an_engine_core_that_was_killed_is_said_to_be() -> None:
+    log = (
+        "(APIServer pid=3) ERROR 11-23 21:50:01 [async_llm.py:7] AsyncLLM output_handler failed.\n"
+        "(APIServer pid=3) ERROR 11-23 21:50:01 [async_llm.py:707] vllm.v1.engine.exceptions."
+        "EngineDeadError: EngineCore encountered an issue. See stack trace (above)\n"
+        "(APIServer pid=3) ERROR 11-23 21:50:02 [core_client.py:600] Engine core proc"
+        " EngineCore_DP0 died unexpectedly, shutting down client.\n"
+    )
+    finding = found({"a serve": log})
+    assert finding.signature and finding.signature.id == "engine-core-killed"
+    killed = "Nov 23 21:50:00 a kernel: Out of memory: Killed process 31 (VLLM::EngineCor)\n"
+    finding = found({"a serve": log, "a kernel": killed})
+    assert finding.signature and finding.signature.id == "host-oom-kill"
+
+
+def test_what_ray_only_warns_of_may_be_why_a_host_does_not_join() -> None:
+    refused = (
+        "[2026-11-23 22:15:39,932 W 929 929] gcs_client.cc:210: Failed to get cluster ID from GCS"
+        " server: Unauthenticated: RPC error: InvalidAuthToken: Authentication token is missing\n"
+        "RuntimeError: Failed to connect to GCS. Last connection error: Traceback (most recent):\n"
+    )
+    silent = (
+        "[2026-11-23 22:14:23,553 W 569 569] rpc_client.h:153: Failed to connect to GCS at address"
+        " 10.213.3.11:20000 within 5 seconds.\n"
+    )
+    names = [found({"b ray": log}).signature for log in (refused, silent)]
+    assert [one.id for one in names if one] == ["ray-token", "store-timeout"]

@@ -1,0 +1,81 @@
+"""Whatever runs a program puts its own words before the program's; they are taken off."""
+
+from __future__ import annotations
+
+import pytest
+
+from vllm_ansible.record.diagnosis import lines
+
+BOOM = "RuntimeError: boom"
+
+
+@pytest.mark.parametrize(
+    ("raw", "level", "text"),
+    [
+        ("2026-11-20T10:31:02.123456789Z stderr F " + BOOM, None, BOOM),
+        ('{"log":"RuntimeError: \\"boom\\"\\n","stream":"stderr"}', None, 'RuntimeError: "boom"'),
+        ("[1,3]<stderr>:" + BOOM, None, BOOM),
+        ("[rank3]: " + BOOM, None, BOOM),
+        ("[default0]:[rank0]: " + BOOM, None, BOOM),
+        ("[0] [0] " + BOOM, None, BOOM),
+        ("Nov 20 10:31:02 gpu1 vllm-chat[812]: " + BOOM, None, BOOM),
+        (
+            "gpu-w5:311:1288 [0] bootstrap.cc:112 NCCL WARN Bootstrap : no",
+            "WARNING",
+            "Bootstrap : no",
+        ),
+        (
+            "[2025-07-11 15:30:57] t:8:8 [0] init.cc:960 NCCL WARN Duplicate GPU",
+            "WARNING",
+            "Duplicate GPU",
+        ),
+        ("p5:4:5 [3] int f(x*):1788 NCCL WARN NET/OFI Request", "WARNING", "NET/OFI Request"),
+        ("gpu1:7719:7781 [0] NCCL INFO NET/IB : Using", "INFO", "NET/IB : Using"),
+        ("[16.220112] [node:4001 :0]  ib_device.c:478  UCX  WARN  no", "WARNING", "no"),
+        (
+            "(raylet) [2025-08-25 20:11:45,833 E 41 41] (raylet) worker_pool.cc:1239: Failed",
+            "ERROR",
+            "Failed",
+        ),
+        ("[2024-08-04 16:18:01,609 E 40 40] core_worker.cc:234: Failed", "ERROR", "Failed"),
+        ("E0704 05:12:40.118   311 nccl_communicator.cc:98] no", "ERROR", "no"),
+        ("[rank8]:[W815 04:02:11.720 Gloo.cpp:524] Warning: no", "WARNING", "Warning: no"),
+        ("2025-05-23T03:12:12.391Z ERROR dynamo::worker: no", "ERROR", "dynamo::worker: no"),
+        ("2024-09-26T08:14:10+00:00 - gpustack.worker - INFO - up", "INFO", "up"),
+        ("ERROR 04-24 14:06:40 worker_base.py:157] " + BOOM, "ERROR", BOOM),
+        ("ERROR 06-05 04:18:13 [core.py:396] " + BOOM, "ERROR", BOOM),
+        ("INFO:     Application startup complete.", "INFO", "Application startup complete."),
+    ],
+)
+def test_level_and_words_of_each_form(raw: str, level: str | None, text: str) -> None:
+    line = lines.read(raw)
+    assert (line.level, line.text) == (level, text)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "2026-11-20T10:31:02.123456789Z stderr F boom",
+        "2026-11-20T10:31:02.391Z ERROR dynamo: no",
+        "E1120 10:31:02.118   311 nccl_communicator.cc:98] no",
+        "[2026-11-20 10:31:02] t:8:8 [0] init.cc:960 NCCL WARN Duplicate GPU",
+        "[2026-11-20 10:31:02,123 E 12 12] (raylet) worker_pool.cc:1239: boom",
+    ],
+)
+def test_the_moment_of_each_form(raw: str) -> None:
+    moment = lines.read(raw).moment
+    assert moment is not None
+    assert moment[:5] == (11, 20, 10, 31, 2)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "ERROR 04-24 14:06:40 w.py:157] Error executing method load_model. This might cause",
+        "ERROR 08-05 21:58:29 m.py:226] Exception in worker VllmWorkerProcess while processing",
+        "ERROR 06-20 07:40:12 [m.py:273] Worker proc VllmWorker-1 died unexpectedly, shutting",
+        "RuntimeError: NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
+    ],
+)
+def test_wrappers_give_way_to_what_they_wrap(raw: str) -> None:
+    assert lines.read(raw).is_follow_up

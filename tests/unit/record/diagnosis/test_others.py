@@ -1,0 +1,89 @@
+"""Failures of other people's deployments get their right cause, and healthy logs get none.
+
+data/others holds logs that were rebuilt from public threads in which the cause was confirmed.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from vllm_ansible.record.diagnosis.verdict import diagnose
+
+FILES = sorted((Path(__file__).parent / "data/others").glob("*.yaml"))
+LOGS = [yaml.safe_load(file.read_text()) for file in FILES]
+FAILURES = [one for one in LOGS if one["kind"] == "failure"]
+HEALTHY = [one for one in LOGS if one["kind"] == "healthy"]
+
+
+def told(log: dict[str, Any]) -> dict[str, Any]:
+    return diagnose("It did not start", {"host serve": log["excerpt"]}, {})
+
+
+def test_all_of_them_are_here() -> None:
+    assert (len(FAILURES), len(HEALTHY)) == (46, 8)
+
+
+@pytest.mark.parametrize("log", FAILURES, ids=lambda one: str(one["id"]))
+def test_the_cause_is_the_one_that_was_confirmed(log: dict[str, Any]) -> None:
+    cause = told(log).get("cause", "")
+    assert any(re.search(pattern, cause, re.IGNORECASE) for pattern in log["accept"]), cause
+
+
+@pytest.mark.parametrize("log", HEALTHY, ids=lambda one: str(one["id"]))
+def test_a_healthy_log_gets_no_cause(log: dict[str, Any]) -> None:
+    result = told(log)
+    assert "signature" not in result, result
+
+
+def test_what_a_program_said_before_it_served_is_no_cause() -> None:
+    (log,) = (one for one in FAILURES if one["id"] == "fd-limit")
+    assert "signature" in told(log)
+    served = f"{log['excerpt']}INFO:     Application startup complete.\n"
+    assert "signature" not in diagnose("x", {"a": served}, {})
+    # It served, and failed afterwards.
+    again = diagnose("x", {"a": served + log["excerpt"]}, {})
+    assert again["signature"] == "open-files"
+
+
+def test_a_specific_cause_near_a_generic_one_is_said() -> None:
+    (log,) = (one for one in FAILURES if one["id"] == "getpwuid-compile")
+    assert told(log)["signature"] == "user-without-name"
+
+
+def test_ranks_over_several_hosts_that_go_silent_are_no_matter_of_one_host() -> None:
+    line = "gpu1:1:2 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 - Init COMPLETE\n"
+    assert diagnose("x", {"a": line}, {})["signature"] == "p2p-hangs"
+    over = "gpu1:1:2 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/Socket/0\n"
+    assert "signature" not in diagnose("x", {"a": over + line}, {})
+
+
+@pytest.mark.parametrize(
+    ("line", "known"),
+    [
+        ("OSError: [Errno 28] No space left on device: '/psm_91ab3c05'", "shm-too-small"),
+        ("OSError: [Errno 28] No space left on device: '/dev/shm/psm_77'", "shm-too-small"),
+        ("OSError: [Errno 28] No space left on device: '/data/psm_models/a'", "disk-full"),
+        ("OSError: [Errno 28] No space left on device: '/models/psm_a.bin'", "disk-full"),
+    ],
+)
+def test_a_full_shared_memory_is_no_full_disk(line: str, known: str) -> None:
+    assert diagnose("x", {"a": line}, {})["signature"] == known
+
+
+def test_error_401_is_said_of_nvls_only_where_nvls_is_in_use() -> None:
+    line = "Error: Cuda failure 401 'the operation cannot be performed in the present state'\n"
+    beside = "gpu-1:7:7 [0] NCCL INFO NVLS multicast support is available on dev 0\n"
+    assert diagnose("x", {"a": beside + line}, {})["signature"] == "nvls-illegal-state"
+    assert "signature" not in diagnose("x", {"a": line}, {})
+
+
+def test_where_a_library_wrote_a_line_tells_what_failed() -> None:
+    line = "gpu-1:7:9 [3] transport/nvls.cc:{} NCCL WARN Cuda failure 1 'invalid argument'\n"
+    assert diagnose("x", {"a": line.format(254)}, {})["signature"] == "nvls"
+    elsewhere = line.replace("transport/nvls.cc", "enqueue.cc").format(12)
+    assert "signature" not in diagnose("x", {"a": elsewhere}, {})
