@@ -1,4 +1,4 @@
-"""What documents name exists: files, headings, commands, variables, tests."""
+"""What documents name exists: files, modules, headings, commands, variables, tests."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ DOCUMENTS = sorted(
 )
 # Directories of the repository that code in a document may name files of.
 TOPS = (
-    *("action_plugins", "benchmarks", "callback_plugins", "docs", "filter_plugins", "inventories"),
-    *("library", "molecule", "packages", "playbooks", "requirements", "roles", "src", "tests"),
-    "tools",
+    *("action_plugins", "benchmarks", "callback_plugins", "connection_plugins", "docs"),
+    *("filter_plugins", "inventories", "inventory_plugins", "library", "molecule", "packages"),
+    *("playbooks", "requirements", "roles", "src", "tests", "tools"),
 )
 # Written by a command, so not there before it has run.
 MADE = {"inventories/lab/hosts.yml"}
+# What a reader writes.
+MINE = "inventories/mine"
 LEVELS = {"hardware", "real", "emulated", "rendered"}
 
 every_document = pytest.mark.parametrize(
@@ -73,11 +75,40 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+def named_paths(piece: str) -> list[str]:
+    """Return the paths of the repository in a piece of code, also within a command."""
+    return re.findall(rf"(?<![\w/.~-])(?:{'|'.join(TOPS)})/[\w/.*{{}},<>-]*[\w*}}>/]", piece)
+
+
+def is_module(dotted: str) -> bool:
+    """Tell whether this is a module of ours, or something in one."""
+    place = ROOT.joinpath("src", *dotted.split("."))
+    files = (place.with_suffix(".py"), place / "__init__.py", place.parent.with_suffix(".py"))
+    return any(one.is_file() for one in files)
+
+
+def lost(piece: str) -> list[str]:
+    """Return the paths and modules of the repository that a piece names and that are not there."""
+    paths = [
+        path
+        for path in named_paths(piece)
+        if not path.startswith(MINE) and not all(exists(one) for one in expanded(path))
+    ]
+    modules = re.findall(r"\bvllm_ansible(?:\.\w+)+", piece)
+    return paths + [one for one in modules if not is_module(one)]
+
+
 @every_document
-def test_files_that_are_named_exist(document: Path) -> None:
-    for piece in code(document):
-        if " " not in piece and piece.startswith(tuple(f"{top}/" for top in TOPS)):
-            assert all(exists(path) for path in expanded(piece)), piece
+def test_files_and_modules_that_are_named_exist(document: Path) -> None:
+    assert [name for piece in code(document) for name in lost(piece)] == []
+
+
+def test_names_that_are_not_there_are_found_wherever_they_stand() -> None:
+    assert lost("pytest -m soak tests/unit/no/test_b.py::test_c") == ["tests/unit/no/test_b.py"]
+    assert lost("src/vllm_ansible/{plan,no}/") == ["src/vllm_ansible/{plan,no}/"]
+    assert lost("python -m vllm_ansible.no.plan up") == ["vllm_ansible.no.plan"]
+    assert lost("python -m vllm_ansible.lab up; vllm_ansible.problem.Problem") == []
+    assert lost("https://example.org/docs/a.md /opt/src/a.py ~/tests/a.py") == []
 
 
 def make_targets() -> set[str]:
