@@ -25,9 +25,9 @@ PORT = 20000
 ANSWER = f"""
 import sys
 sys.path.insert(0, "/root/src")
-from vllm_ansible.node import reach_responder, reach_wire
-key = reach_wire.key_from("/root/ray_token")
-reach_responder.Responder(key, "127.0.0.1", [{PORT}]).serve(120)
+from vllm_ansible.node.reach import responder, wire
+key = wire.key_from("/root/ray_token")
+responder.Responder(key, "127.0.0.1", [{PORT}]).serve(120)
 """
 HOUR = 3600.0
 

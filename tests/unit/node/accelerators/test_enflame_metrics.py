@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.flows.clone import wait_until
 from vllm_ansible.node.accelerators import enflame_metrics
@@ -113,7 +114,7 @@ def published(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     (places / "efsmi").symlink_to(EFSMI)
     # Its places are the vendor's, and nobody else's: what runs here looks at one more.
     program = (
-        "import sys; from vllm_ansible.node import enflame, enflame_metrics;"
+        "import sys; from vllm_ansible.node.accelerators import enflame, enflame_metrics;"
         f"enflame.PLACES = {str(places)!r}; sys.exit(enflame_metrics.main(sys.argv[1:]))"
     )
     file = tmp_path / "devices.prom"
@@ -178,3 +179,28 @@ def test_what_an_unforeseen_end_leaves_grows_old(
         for number, handler in before.items():
             signal.signal(number, handler)
     assert value(file.read_text(), "vllm_devices") == 1
+
+
+def test_on_a_host_it_runs_from_one_folder_whatever_the_rooms_are_here(tmp_path: Path) -> None:
+    """Moved files would change where it is started from, and start it again on every host."""
+    role = ROOT / "roles/enflame_driver"
+    pattern = "'(?m)^from [.][.]', 'from .'"
+    assert pattern in (role / "tasks/health.yml").read_text()
+    assert pattern in (role / "vars/main.yml").read_text()
+    files = yaml.safe_load((role / "vars/main.yml").read_text())["enflame_driver_program_files"]
+    for name in files:
+        place = tmp_path / "vllm_ansible" / name.replace("accelerators/", "")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        program = (ROOT / "src/vllm_ansible" / name).read_text()
+        place.write_text(re.sub(r"(?m)^from [.][.]", "from .", program))
+    done = subprocess.run(
+        [sys.executable, "-m", "vllm_ansible.node.enflame_metrics"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # It is there, with all that it imports, and asks for its argument.
+    assert "IndexError" in done.stderr or "usage" in done.stderr, done.stderr
+    assert "ImportError" not in done.stderr and "ModuleNotFoundError" not in done.stderr

@@ -19,7 +19,7 @@ from vllm_ansible.node.cluster import lock
 SOURCE = Path(__file__).parents[4] / "src"
 LOOK = """
 import json, os, sys
-from vllm_ansible.node import lock
+from vllm_ansible.node.cluster import lock
 print(json.dumps(lock.over(json.loads(sys.argv[1]), lock.holder_of(os.getpid(), "bob"))))
 """
 

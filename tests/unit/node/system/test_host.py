@@ -82,7 +82,8 @@ def test_sudo_counts_only_without_a_password(
 
 def test_a_look_tells_what_is_so_on_this_machine(node_python: str) -> None:
     program = (
-        "import json; from vllm_ansible.node import host; print(json.dumps(host.look('/x', [])))"
+        "import json; from vllm_ansible.node.system import host;"
+        "print(json.dumps(host.look('/x', [])))"
     )
     done = subprocess.run(
         [node_python, "-c", program],
