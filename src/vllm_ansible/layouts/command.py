@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from vllm_ansible.accelerators.machines import EXAMPLE, Machines, machines
-from vllm_ansible.layouts.answer import Answer, NoLayout, answer
+from vllm_ansible.layouts.answer import NoLayout
 from vllm_ansible.layouts.candidate import Candidate
+from vllm_ansible.layouts.engine_set import EngineSet, engine_set
 from vllm_ansible.layouts.hub import model_of
 from vllm_ansible.layouts.request import ENGINE_VERSION, Request, check
+from vllm_ansible.layouts.set_table import set_document, set_lines
 from vllm_ansible.layouts.table import WIDTH, document, lines
 from vllm_ansible.models.model import Model
 from vllm_ansible.models.towers import with_tower
@@ -32,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         request = _request(options)
         if options.also:
             return _several(request, options)
-        found = answer(request)
+        found = engine_set(request)
         if options.svg:
             _draw(found, options.svg)
     except PlanError as error:
@@ -42,18 +44,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"vllm-ansible: {error}\n")
         return NO_LAYOUT if isinstance(error, NoLayout) else REFUSED
     if options.json:
-        sys.stdout.write(json.dumps({"ok": True, **document(found)}, indent=2) + "\n")
+        sys.stdout.write(json.dumps({"ok": True, **set_document(found)}, indent=2) + "\n")
     else:
-        sys.stdout.write("\n".join(lines(found, options.all)) + "\n")
+        sys.stdout.write("\n".join(set_lines(found, options.all)) + "\n")
     return OK
 
 
-def _draw(found: Answer, path: str) -> None:
+def _draw(found: EngineSet, path: str) -> None:
     """Write the picture of a plan."""
-    from vllm_ansible.layouts.picture import picture
+    from vllm_ansible.layouts.picture import of_set
 
     try:
-        Path(path).write_text(picture(found), encoding="utf-8")
+        Path(path).write_text(of_set(found), encoding="utf-8")
     except OSError as error:
         raise PlanError(Problem(f"{path} cannot be written: {error.strerror}")) from error
 
