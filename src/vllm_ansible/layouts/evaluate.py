@@ -89,8 +89,11 @@ class Judge:
     def most_running(self, held: Budget, candidate: Candidate, where: tuple[Site, ...]) -> float:
         """Return how many sequences one engine runs at once, by its cache and its scheduler."""
         each = self.request.input_tokens + self.request.output_tokens / 2
-        seats = min(self._step(site.accelerator)[1] for site in where)
-        return max(1.0, min(held.kv_tokens[1] / each, seats)) * candidate.data
+        return max(1.0, min(held.kv_tokens[1] / each, self.seats(where))) * candidate.data
+
+    def seats(self, where: tuple[Site, ...]) -> int:
+        """Return how many sequences the scheduler of one engine lets run at once."""
+        return min(self._step(site.accelerator)[1] for site in where)
 
     def _step(self, device: Accelerator) -> tuple[int, int]:
         """Return the most tokens and sequences of a step on a device."""

@@ -60,7 +60,7 @@ def test_each_kind_of_node_has_engines_of_its_own(ask: Any) -> None:
 
 def test_two_makers_serve_beside_each_other(ask: Any) -> None:
     found = engine_set(ask("r1", "1x8 H200 + 1x8 MI300X"))
-    assert layouts(found) == ["TP8", "TP8"]
+    assert [name.split()[0] for name in layouts(found)] == ["TP8", "TP8"]
     for one in found.members:
         assert len({piece.node.accelerator.kind for piece in one.pieces}) == 1
 
