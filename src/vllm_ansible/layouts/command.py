@@ -18,6 +18,8 @@ from vllm_ansible.layouts.hub import model_of
 from vllm_ansible.layouts.request import ENGINE_VERSION, Request, check
 from vllm_ansible.layouts.set_table import set_document, set_lines
 from vllm_ansible.layouts.table import WIDTH, document, lines
+from vllm_ansible.memory.lora import Slots
+from vllm_ansible.models.drafts import with_drafts
 from vllm_ansible.models.model import Model
 from vllm_ansible.models.towers import with_tower
 from vllm_ansible.planner.problem import PlanError, Problem
@@ -148,6 +150,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--encoder-data", action="store_true", help="the vision tower whole on every rank"
     )
+    made.add_argument("--lora-slots", type=int, metavar="N", help="LoRA adapters at once")
+    made.add_argument("--lora-rank", type=int, default=16, metavar="N", help="and their rank (16)")
+    made.add_argument(
+        "--mtp", type=int, default=0, metavar="N", help="tokens the model's own layers propose"
+    )
     made.add_argument("--offload-gib", type=float, default=0.0, metavar="GIB", help="to the host")
     made.add_argument(
         "--measured", type=float, metavar="GB/S", help="bus bandwidth that a check saw across nodes"
@@ -190,14 +197,17 @@ def _request(options: argparse.Namespace, given: Machines | None = None) -> Requ
         batched_tokens=options.batched_tokens,
         text_only=options.text_only,
         encoder_data=options.encoder_data,
+        lora=None if options.lora_slots is None else Slots(options.lora_slots, options.lora_rank),
+        speculative=options.mtp,
     )
 
 
 def _model(name: str, options: argparse.Namespace) -> Model:
     """Return a model with its vision tower as the command line wants it."""
-    return with_tower(
+    model = with_tower(
         model_of(name), text_only=options.text_only, encoder_data=options.encoder_data
     )
+    return with_drafts(model) if options.mtp else model
 
 
 def _wanted(options: argparse.Namespace, there: Machines) -> Candidate | None:

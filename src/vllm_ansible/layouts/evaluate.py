@@ -130,7 +130,10 @@ class Judge:
         words = _shape(candidate, self.request.machines)
         if words:
             return words
-        found = refusals(self.facts, candidate, where[0].accelerator, self.request.offload_gib)
+        request = self.request
+        if request.lora and candidate.expert and self.facts.experts:
+            return f"{candidate.name} keeps experts whole, and vLLM has no LoRA for those"
+        found = refusals(self.facts, candidate, where[0].accelerator, request.offload_gib)
         return next(found, "")
 
     def _budget(self, split: Split, where: tuple[Site, ...]) -> Budget:
@@ -151,6 +154,7 @@ class Judge:
             accelerator_kind=KINDS.get(where[0].accelerator.kind, "cuda"),
             device=where[0].accelerator.name,
             capability=where[0].accelerator.capability,
+            lora=request.lora,
         )
 
     def _memory(self, held: Budget, stages_: int) -> str:

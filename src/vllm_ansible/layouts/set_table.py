@@ -175,11 +175,17 @@ def _written(entry: Entry) -> list[str]:
     ]
     if "vllm_args" in entry:
         given = ", ".join(
-            f"{name}: {str(value).lower() if value is True else value}"
-            for name, value in entry["vllm_args"].items()
+            f"{name}: {_in_yaml(value)}" for name, value in entry["vllm_args"].items()
         )
         told.append(f"    vllm_args: {{{given}}}")
     return told
+
+
+def _in_yaml(value: object) -> str:
+    """Return a value of an argument as YAML has it; what only looks like a mapping is quoted."""
+    if value is True:
+        return "true"
+    return f"'{value}'" if isinstance(value, str) else str(value)
 
 
 def _idle(pieces: Sequence[tuple[Piece, str]]) -> list[str]:
