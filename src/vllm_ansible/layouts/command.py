@@ -56,8 +56,12 @@ def _draw(found: EngineSet, path: str) -> None:
     """Write the picture of a plan."""
     from vllm_ansible.layouts.picture import of_set
 
+    _write(path, of_set(found))
+
+
+def _write(path: str, picture: str) -> None:
     try:
-        Path(path).write_text(of_set(found), encoding="utf-8")
+        Path(path).write_text(picture, encoding="utf-8")
     except OSError as error:
         raise PlanError(Problem(f"{path} cannot be written: {error.strerror}")) from error
 
@@ -77,6 +81,11 @@ def _offered(options: argparse.Namespace) -> int:
     asked = offers.offers(_read(options.offers, "offers"), options.offers, own)
     request = check(_request(options, asked[0].machines))
     found, refused = offers.ranked(request, asked)
+    if options.svg and found:
+        from vllm_ansible.layouts import frontier
+
+        drawn = frontier.points(request, [one.offer for one in found])
+        _write(options.svg, frontier.draw(request, drawn))
     if options.json:
         told = {"ok": bool(found), "offers": offers.document(found, refused)}
         sys.stdout.write(json.dumps(told, indent=2) + "\n")
@@ -160,7 +169,7 @@ def parser() -> argparse.ArgumentParser:
         "--measured", type=float, metavar="GB/S", help="bus bandwidth that a check saw across nodes"
     )
     made.add_argument("--accelerators", metavar="FILE", help="own accelerators, JSON or YAML")
-    made.add_argument("--svg", metavar="FILE", help="write a picture of all ranks")
+    made.add_argument("--svg", metavar="FILE", help="write a picture of all ranks, or of offers")
     made.add_argument("--json", action="store_true", help="print one JSON document")
     made.add_argument("--all", action="store_true", help="show every other layout")
     return made
