@@ -17,6 +17,7 @@ MOST_REQUESTS = 1024
 WIDTH, HEIGHT = 900, 520
 LEFT, RIGHT, TOP, BOTTOM = 84, 250, 44, 60
 TICKS = 6
+NOTES = ("filled: no offer is better in both", "numbers: requests at once")
 
 
 @frozen
@@ -80,8 +81,10 @@ def draw(request: Request, found: Sequence[Point]) -> str:
             f'<rect x="{WIDTH - RIGHT + 16}" y="{row}" width="12" height="12" fill="{colour}"/>'
         )
         parts.append(_text(WIDTH - RIGHT + 34, row + 11, name, INK, 12.5, "start"))
-    note = "filled: no offer is better in both; numbers are requests at once"
-    parts.append(_text(WIDTH - 12, 24, note, DIM, 11.5, "end"))
+    for number, note in enumerate(NOTES):
+        parts.append(
+            _text(WIDTH - RIGHT + 16, HEIGHT - BOTTOM - 18 + 18 * number, note, DIM, 11.5, "start")
+        )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'font-family="system-ui, Liberation Sans, sans-serif" aria-label="{escape(title)}">'
