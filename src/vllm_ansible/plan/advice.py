@@ -9,6 +9,7 @@ from typing import Any
 from vllm_ansible.accelerators.machines import Machines, Node, usual_fabric
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.engines import Engine
+from vllm_ansible.plan.estimate.architectures.drafts import with_drafts
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.towers import with_tower
 from vllm_ansible.plan.estimate.layouts.arguments import max_model_len
@@ -22,6 +23,8 @@ from vllm_ansible.plan.model_arguments import (
     asked_length,
     asked_number,
     given_arguments,
+    lora_slots,
+    proposing,
     tower_options,
     unknown_size,
 )
@@ -103,8 +106,14 @@ def advise(
     except PlanError as error:
         return _unchecked(engine, f"nothing is estimated: {error}", terms)
     if engine.layout is not None:
-        return _asked(engine, engine.layout, judge, terms.allow_unfit)
-    return _chosen(engine, judge, _allowance(engine, capacities, waiting, terms.models), alone)
+        advice = _asked(engine, engine.layout, judge, terms.allow_unfit)
+    else:
+        most = _allowance(engine, capacities, waiting, terms.models)
+        advice = _chosen(engine, judge, most, alone)
+    _, beside = proposing(engine, model)
+    if not beside:
+        return advice
+    return replace(advice, warnings=(*advice.warnings, f"engine {engine.name}: {beside}"))
 
 
 def _on_processors(engine: Engine, capacities: Sequence[Capacity]) -> bool:
@@ -171,8 +180,10 @@ def _request(engine: Engine, model: Model, there: Machines) -> Request:
     share = 1.0 if _cache_given(engine) else asked_number(engine, "gpu_memory_utilization")
     seats = int(asked_number(engine, "max_num_seqs") or 0)
     text_only, encoder_data = tower_options(engine)
+    speculative, _ = proposing(engine, model)
+    held = with_drafts(model) if speculative else model
     return Request(
-        model=with_tower(model, text_only=text_only, encoder_data=encoder_data),
+        model=with_tower(held, text_only=text_only, encoder_data=encoder_data),
         machines=there,
         concurrency=seats if seats > 0 else CONCURRENCY,
         input_tokens=max(1, min(1024, longest // 2)),
@@ -185,6 +196,8 @@ def _request(engine: Engine, model: Model, there: Machines) -> Request:
         batched_tokens=asked_length(engine, "max_num_batched_tokens"),
         text_only=text_only,
         encoder_data=encoder_data,
+        lora=lora_slots(engine),
+        speculative=speculative,
     )
 
 

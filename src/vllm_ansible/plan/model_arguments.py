@@ -10,9 +10,12 @@ from typing import Any
 from vllm_ansible.plan.arguments import human_readable_int
 from vllm_ansible.plan.engines import Engine
 from vllm_ansible.plan.estimate.architectures.model import Model
+from vllm_ansible.plan.estimate.memory.lora import Slots
 
 # Overrides of how positions are encoded: no tensor and no cache has another size by them.
 POSITIONS = frozenset({"max_position_embeddings", "rope_parameters", "rope_scaling", "rope_theta"})
+# Methods of speculation that hold nothing on the device.
+COUNTED = ("ngram", "suffix")
 # Each makes another model of the checkpoint's config.json.
 SHAPES = ("hf_overrides", "hf_config_path", "quantization_config")
 
@@ -35,6 +38,35 @@ def tower_options(engine: Engine) -> tuple[bool, bool]:
     """Tell whether an engine has no vision tower, and whether it has it whole on every rank."""
     given = given_arguments(engine)
     return given.get("language_model_only") is True, given.get("mm_encoder_tp_mode") == "data"
+
+
+def lora_slots(engine: Engine) -> Slots | None:
+    """Return the slots for LoRA adapters that an engine reserves, by vLLM's defaults; or None."""
+    if given_arguments(engine).get("enable_lora") is not True:
+        return None
+    number, rank = asked_length(engine, "max_loras"), asked_length(engine, "max_lora_rank")
+    return Slots(number or 1, rank or 16)
+
+
+def proposing(engine: Engine, model: Model) -> tuple[int, str]:
+    """Return the tokens that the checkpoint's own layers propose, and what is not counted.
+
+    A draft model of its own, Eagle or Medusa, is in another checkpoint, whose size nobody reads.
+    """
+    given = given_arguments(engine).get("speculative_config")
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError:
+            return 0, ""
+    if not isinstance(given, Mapping):
+        return 0, ""
+    method = str(given.get("method") or "")
+    if method in COUNTED:
+        return 0, ""
+    if method.endswith("mtp") and model.next_layers:
+        return max(1, human_readable_int(given.get("num_speculative_tokens")) or 1), ""
+    return 0, "what its speculative_config loads beside the model is not counted: leave it memory"
 
 
 def asked_length(engine: Engine, name: str = "max_model_len") -> int | None:

@@ -86,7 +86,8 @@ def best_of(verdicts: Sequence[Verdict], allowance: int, request: Request) -> Ve
         if surely(plain, request):
             apart = [one for one in apart if surely(one, request)]
         return (plain.candidate.pipeline > 1 and choose(apart, request)) or plain
-    gaining = [one for one in several if worth(one, request) * EQUAL > worth(plain, request)]
+    wider = [one for one in several if devices_of(one.candidate) > devices_of(plain.candidate)]
+    gaining = [one for one in wider if worth(one, request) * EQUAL > worth(plain, request)]
     if surely(plain, request):
         gaining = [one for one in gaining if surely(one, request)]
     return choose(gaining, request) or plain

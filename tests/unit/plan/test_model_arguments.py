@@ -274,3 +274,40 @@ def test_the_steps_and_the_tower_of_an_engine_are_planned_as_it_asks(planned: An
     sizes = [one["stages"][0]["weights_bytes"] for one in (text, usual, whole)]
     assert sizes == sorted(set(sizes))
     assert estimate(max_num_batched_tokens="2k")["kv_tokens"][1] > usual["kv_tokens"][1]
+
+
+def weights_of(plan: Plan) -> float:
+    return float(plan.engines[0].estimate["stages"][-1]["weights_bytes"])
+
+
+def test_slots_for_adapters_count(planned: Any) -> None:
+    """They were left out: the engine had less cache than it was promised."""
+    layout = {"tensor": 4}
+    plain = planned({}, layout, devices=4)
+    slots = planned({"enable_lora": True, "max_loras": 4, "max_lora_rank": 64}, layout, devices=4)
+    usual = planned({"enable_lora": True}, layout, devices=4)
+    assert weights_of(slots) - weights_of(plain) == pytest.approx(
+        16 * (weights_of(usual) - weights_of(plain)), rel=1e-6
+    )
+    assert weights_of(slots) - weights_of(plain) > GIB
+
+
+def test_layers_that_propose_tokens_count(planned: Any) -> None:
+    config = {**SHAPES["r1"], "num_nextn_predict_layers": 1, "num_hidden_layers": 8}
+    told = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}}
+    as_text = {"speculative_config": json.dumps({"method": "deepseek_mtp"})}
+    plain = planned({}, {"tensor": 8}, config, 8)
+    for arguments in (told, as_text):
+        drafting = planned(arguments, {"tensor": 8}, config, 8)
+        assert weights_of(drafting) - weights_of(plain) > GIB
+        assert not drafting.warnings
+    assert weights_of(
+        planned({"speculative_config": {"method": "ngram"}}, {"tensor": 8}, config, 8)
+    ) == (weights_of(plain))
+
+
+def test_a_draft_model_of_its_own_is_a_warning(planned: Any) -> None:
+    eagle = {"speculative_config": {"method": "eagle3", "model": "org/eagle"}}
+    found = planned(eagle, {"tensor": 4}, devices=4)
+    assert [one for one in found.warnings if "speculative_config loads" in one]
+    assert not planned({}, {"tensor": 4}, devices=4).warnings

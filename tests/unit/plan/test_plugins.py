@@ -238,7 +238,7 @@ def test_what_cannot_run_is_refused_before_packages_and_weights_travel(tmp_path:
     assert status != 0
     assert answer["task"] == "plan : Refuse what cannot run"
     assert "layout TP8 PP1 cannot run on 2x8 H100-80: has no room for a KV cache" in answer["msg"]
-    assert answer["fix"].startswith("write layout: {tensor: 8, pipeline: 2} or auto")
+    assert answer["fix"].startswith("write layout: {data: 2, tensor: 8} or auto")
 
 
 def test_an_accelerator_that_nobody_described_is_planned_by_its_memory_and_idle_ones_are_told(

@@ -101,7 +101,8 @@ def test_what_cannot_run_is_refused_with_the_planners_numbers(
 def test_the_refusal_names_a_layout_that_runs() -> None:
     with pytest.raises(PlanError) as refused:
         plan(hosts(8, 8), R1, layout={"tensor": 8})
-    assert "write layout: {tensor: 8, pipeline: 2} or auto" in refused.value.problems[0].fix
+    assert "write layout: {data: 2, tensor: 8} or auto" in refused.value.problems[0].fix
+    plan(hosts(8, 8), R1, layout={"data": 2, "tensor": 8})
     assert only(plan(hosts(8, 8), R1, layout={"tensor": 8, "pipeline": 2})).layout == Layout(8, 2)
 
 

@@ -109,7 +109,9 @@ class Model:
     what was taken for granted. `most_context` is the longest that the engine allows with scaled
     positions, 0 where the configuration does not say. `on_load` is the method by which the engine
     quantizes what the checkpoint stores unquantized, empty for none. `more` is the part of its
-    weights that a rank may hold beyond what is derived, where the architecture is not known.
+    weights that a rank may hold beyond what is derived, where the architecture is not known. The
+    checkpoint has `next_layers` that only propose tokens; `drafts` are those that are loaded, on
+    the last stage.
     """
 
     name: str
@@ -134,6 +136,8 @@ class Model:
     most_context: int = 0
     on_load: str = ""
     more: float = 0.0
+    next_layers: int = 0
+    drafts: tuple[Layer, ...] = ()
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return every tensor, the layers' in order."""

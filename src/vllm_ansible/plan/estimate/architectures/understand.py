@@ -8,6 +8,7 @@ from dataclasses import replace
 from vllm_ansible.plan.estimate.architectures import declared
 from vllm_ansible.plan.estimate.architectures.checkpoint import Checkpoint
 from vllm_ansible.plan.estimate.architectures.config import Settings, brief
+from vllm_ansible.plan.estimate.architectures.drafts import next_layers
 from vllm_ansible.plan.estimate.architectures.families import registry
 from vllm_ansible.plan.estimate.architectures.families.decoder import Outline
 from vllm_ansible.plan.estimate.architectures.families.parts import Parts
@@ -59,6 +60,7 @@ def understand(
         if style == "QWEN3" and levels:
             outline = replace(outline, deepstack=len(levels.items("deepstack_visual_indexes")))
     model = registry.builder(decoder)(replace(outline, assumed=assumed), others)
+    model = replace(model, next_layers=next_layers(text))
     # What is held is not what is stored.
     return model if held.on_load else _compared(model, checkpoint)
 

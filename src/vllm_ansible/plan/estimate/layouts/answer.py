@@ -130,6 +130,8 @@ def _notes(request: Request, chosen: Verdict) -> tuple[str, ...]:
             f"No network was named: {fabric.node_rate * 8 / 1e9:.0f} Gb/s a node is taken, "
             f"{'over sockets' if fabric.tcp else 'with RDMA'}."
         )
+    if request.speculative:
+        notes.append("Rates are those without speculation: how many tokens are taken is not known.")
     used = chosen.candidate.ranks * chosen.candidate.replicas
     idle = request.machines.devices - used
     if idle:

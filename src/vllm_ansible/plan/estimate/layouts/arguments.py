@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.layouts.evaluate import default_step
 from vllm_ansible.plan.estimate.layouts.limits import HANGS_ACROSS_NODES, affected
@@ -52,6 +54,12 @@ def start(verdict: Verdict, request: Request) -> Start:
         words += ["--max-num-batched-tokens", str(request.batched_tokens)]
     words += ["--language-model-only"] if request.text_only else []
     words += ["--mm-encoder-tp-mode", "data"] if request.encoder_data else []
+    if request.lora:
+        words += ["--enable-lora", "--max-loras", str(request.lora.number)]
+        words += ["--max-lora-rank", str(request.lora.rank)]
+    if request.speculative:
+        proposed = {"method": "mtp", "num_speculative_tokens": request.speculative}
+        words += ["--speculative-config", json.dumps(proposed, separators=(",", ":"))]
     if request.eager:
         words += ["--enforce-eager"]
     if verdict.nodes > 1 and affected(version(request.engine_version), HANGS_ACROSS_NODES):

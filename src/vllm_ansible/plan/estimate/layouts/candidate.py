@@ -67,14 +67,14 @@ def candidates(machines: Machines, layers: int, experts: int) -> Iterator[Candid
     """
     count, devices = len(machines.nodes), min(node.devices for node in machines.nodes)
     if not alike(machines.nodes):
-        for tensor in _divisors(devices):
+        for tensor in _groups(devices):
             groups = sum(node.devices // tensor for node in machines.nodes)
             for pipeline in range(1, min(groups, layers) + 1):
                 yield Candidate(tensor, pipeline)
         return
     across = [devices * nodes for nodes in _divisors(count) if nodes > 1]
-    for tensor in (*_divisors(devices), *across):
-        groups = count * devices // tensor
+    for tensor in (*_groups(devices), *across):
+        groups = count * (devices // tensor) if tensor <= devices else count * devices // tensor
         for pipeline in _pipelines(groups, layers):
             yield _placed(Candidate(tensor, pipeline), count, devices)
         if experts and tensor > 1:
@@ -119,6 +119,12 @@ def _placed(candidate: Candidate, count: int, devices: int) -> Candidate:
 def _pipelines(groups: int, layers: int) -> list[int]:
     most = min(groups, layers)
     return [size for size in range(1, most + 1) if size <= EVERY_PIPELINE or groups % size == 0]
+
+
+def _groups(devices: int) -> list[int]:
+    """Return the sizes of tensor-parallel groups in a node: its divisors and the powers of two."""
+    powers = {1 << power for power in range(devices.bit_length())}
+    return sorted({*_divisors(devices), *powers})
 
 
 def _divisors(number: int) -> list[int]:

@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from vllm_ansible.accelerators.machines import EXAMPLE, Machines, machines
+from vllm_ansible.plan.estimate.architectures.drafts import with_drafts
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.towers import with_tower
-from vllm_ansible.plan.estimate.layouts.answer import Answer, NoLayout, answer
+from vllm_ansible.plan.estimate.layouts.answer import NoLayout
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
+from vllm_ansible.plan.estimate.layouts.engine_set import EngineSet, engine_set
 from vllm_ansible.plan.estimate.layouts.hub import model_of
 from vllm_ansible.plan.estimate.layouts.request import ENGINE_VERSION, Request, check
+from vllm_ansible.plan.estimate.layouts.set_table import set_document, set_lines
 from vllm_ansible.plan.estimate.layouts.table import WIDTH, document, lines
+from vllm_ansible.plan.estimate.memory.lora import Slots
 from vllm_ansible.problem import PlanError, Problem
 
 OK, NO_LAYOUT, REFUSED = 0, 1, 2
@@ -32,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         request = _request(options)
         if options.also:
             return _several(request, options)
-        found = answer(request)
+        found = engine_set(request)
         if options.svg:
             _draw(found, options.svg)
     except PlanError as error:
@@ -42,18 +46,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"vllm-ansible: {error}\n")
         return NO_LAYOUT if isinstance(error, NoLayout) else REFUSED
     if options.json:
-        sys.stdout.write(json.dumps({"ok": True, **document(found)}, indent=2) + "\n")
+        sys.stdout.write(json.dumps({"ok": True, **set_document(found)}, indent=2) + "\n")
     else:
-        sys.stdout.write("\n".join(lines(found, options.all)) + "\n")
+        sys.stdout.write("\n".join(set_lines(found, options.all)) + "\n")
     return OK
 
 
-def _draw(found: Answer, path: str) -> None:
+def _draw(found: EngineSet, path: str) -> None:
     """Write the picture of a plan."""
-    from vllm_ansible.plan.estimate.layouts.picture import picture
+    from vllm_ansible.plan.estimate.layouts.picture import of_set
 
+    _write(path, of_set(found))
+
+
+def _write(path: str, picture: str) -> None:
     try:
-        Path(path).write_text(picture(found), encoding="utf-8")
+        Path(path).write_text(picture, encoding="utf-8")
     except OSError as error:
         raise PlanError(Problem(f"{path} cannot be written: {error.strerror}")) from error
 
@@ -73,6 +81,11 @@ def _offered(options: argparse.Namespace) -> int:
     asked = offers.offers(_read(options.offers, "offers"), options.offers, own)
     request = check(_request(options, asked[0].machines))
     found, refused = offers.ranked(request, asked)
+    if options.svg and found:
+        from vllm_ansible.plan.estimate.layouts import frontier
+
+        drawn = frontier.points(request, [one.offer for one in found])
+        _write(options.svg, frontier.draw(request, drawn))
     if options.json:
         told = {"ok": bool(found), "offers": offers.document(found, refused)}
         sys.stdout.write(json.dumps(told, indent=2) + "\n")
@@ -146,12 +159,17 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--encoder-data", action="store_true", help="the vision tower whole on every rank"
     )
+    made.add_argument("--lora-slots", type=int, metavar="N", help="LoRA adapters at once")
+    made.add_argument("--lora-rank", type=int, default=16, metavar="N", help="and their rank (16)")
+    made.add_argument(
+        "--mtp", type=int, default=0, metavar="N", help="tokens the model's own layers propose"
+    )
     made.add_argument("--offload-gib", type=float, default=0.0, metavar="GIB", help="to the host")
     made.add_argument(
         "--measured", type=float, metavar="GB/S", help="bus bandwidth that a check saw across nodes"
     )
     made.add_argument("--accelerators", metavar="FILE", help="own accelerators, JSON or YAML")
-    made.add_argument("--svg", metavar="FILE", help="write a picture of all ranks")
+    made.add_argument("--svg", metavar="FILE", help="write a picture of all ranks, or of offers")
     made.add_argument("--json", action="store_true", help="print one JSON document")
     made.add_argument("--all", action="store_true", help="show every other layout")
     return made
@@ -188,14 +206,17 @@ def _request(options: argparse.Namespace, given: Machines | None = None) -> Requ
         batched_tokens=options.batched_tokens,
         text_only=options.text_only,
         encoder_data=options.encoder_data,
+        lora=None if options.lora_slots is None else Slots(options.lora_slots, options.lora_rank),
+        speculative=options.mtp,
     )
 
 
 def _model(name: str, options: argparse.Namespace) -> Model:
     """Return a model with its vision tower as the command line wants it."""
-    return with_tower(
+    model = with_tower(
         model_of(name), text_only=options.text_only, encoder_data=options.encoder_data
     )
+    return with_drafts(model) if options.mtp else model
 
 
 def _wanted(options: argparse.Namespace, there: Machines) -> Candidate | None:

@@ -95,8 +95,11 @@ class Judge:
     def most_running(self, held: Budget, candidate: Candidate, where: tuple[Site, ...]) -> float:
         """Return how many sequences one engine runs at once, by its cache and its scheduler."""
         each = self.request.input_tokens + self.request.output_tokens / 2
-        seats = min(self._step(site.accelerator)[1] for site in where)
-        return max(1.0, min(held.kv_tokens[1] / each, seats)) * candidate.data
+        return max(1.0, min(held.kv_tokens[1] / each, self.seats(where))) * candidate.data
+
+    def seats(self, where: tuple[Site, ...]) -> int:
+        """Return how many sequences the scheduler of one engine lets run at once."""
+        return min(self._step(site.accelerator)[1] for site in where)
 
     def _step(self, device: Accelerator) -> tuple[int, int]:
         """Return the most tokens and sequences of a step on a device."""
@@ -133,7 +136,10 @@ class Judge:
         words = _shape(candidate, self.request.machines)
         if words:
             return words
-        found = refusals(self.facts, candidate, where[0].accelerator, self.request.offload_gib)
+        request = self.request
+        if request.lora and candidate.expert and self.facts.experts:
+            return f"{candidate.name} keeps experts whole, and vLLM has no LoRA for those"
+        found = refusals(self.facts, candidate, where[0].accelerator, request.offload_gib)
         return next(found, "")
 
     def _budget(self, split: Split, where: tuple[Site, ...]) -> Budget:
@@ -154,6 +160,7 @@ class Judge:
             accelerator_kind=KINDS.get(where[0].accelerator.kind, "cuda"),
             device=where[0].accelerator.name,
             capability=where[0].accelerator.capability,
+            lora=request.lora,
         )
 
     def _memory(self, held: Budget, stages_: int) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 from vllm_ansible.accelerators.machines import Machines, machines
 from vllm_ansible.frozen import frozen
-from vllm_ansible.plan.estimate.layouts.answer import Answer, NoLayout, answer
+from vllm_ansible.plan.estimate.layouts.answer import NoLayout
+from vllm_ansible.plan.estimate.layouts.engine_set import EngineSet, engine_set
 from vllm_ansible.plan.estimate.layouts.request import Request
 from vllm_ansible.problem import PlanError, Problem
 
@@ -31,14 +32,19 @@ class Offer:
 
 @frozen
 class Judged:
-    """An offer and its best plan at the asked load; `cost` is low, likely and high.
+    """An offer and its engines at the asked load; `cost` is low, likely and high.
 
     Dollars are for a million tokens of replies, with the whole of the machines paid, idle or not.
     """
 
     offer: Offer
-    answer: Answer
+    engines: EngineSet
     cost: tuple[float, float, float]
+
+    @property
+    def layout(self) -> str:
+        """Return the layouts of all engines."""
+        return " and ".join(one.answer.chosen.candidate.name for one in self.engines.members)
 
 
 def offers(values: object, where: str, own: Mapping[str, Mapping[str, Any]]) -> tuple[Offer, ...]:
@@ -55,7 +61,7 @@ def ranked(
     found, refused = [], []
     for one in asked:
         try:
-            plan = answer(replace(request, machines=one.machines))
+            plan = engine_set(replace(request, machines=one.machines))
         except NoLayout as error:
             refused.append((one, error.problems[0].message))
             continue
@@ -76,13 +82,11 @@ def lines(
     ]
     for one in found:
         low, likely, high = one.cost
-        load, chosen = one.answer.chosen.load, one.answer.chosen
-        first = load.first_token.middle if load else 0.0
         told.append(
             f"  {f'{likely:.2f} ({low:.2f} to {high:.2f})':<26}"
-            f"{one.offer.dollars_per_hour:>10.2f}  {chosen.output_rate:>9,.0f}  "
-            f"{chosen.token_time * 1e3:>10.1f}  {first * 1e3:>4.0f} ms  "
-            f"{one.offer.name}, {chosen.candidate.name}, price of {one.offer.as_of}"
+            f"{one.offer.dollars_per_hour:>10.2f}  {one.engines.output_rate.middle:>9,.0f}  "
+            f"{one.engines.token_time * 1e3:>10.1f}  {one.engines.first_token * 1e3:>4.0f} ms  "
+            f"{one.offer.name}, {one.layout}, price of {one.offer.as_of}"
         )
     told += [f"  does not run on {offer.name}: {why}" for offer, why in refused]
     return told
@@ -93,14 +97,13 @@ def document(found: Sequence[Judged], refused: Sequence[tuple[Offer, str]]) -> l
     able = [
         {
             **_named(one.offer),
-            "layout": one.answer.chosen.candidate.name,
+            "layout": one.layout,
             "dollars_per_million_tokens": [round(cost, 4) for cost in one.cost],
-            "output_tokens_per_second": round(one.answer.chosen.output_rate, 1),
-            "seconds_per_token": one.answer.chosen.token_time,
-            "seconds_to_first_token": load.first_token.middle,
+            "output_tokens_per_second": round(one.engines.output_rate.middle, 1),
+            "seconds_per_token": one.engines.token_time,
+            "seconds_to_first_token": one.engines.first_token,
         }
         for one in found
-        if (load := one.answer.chosen.load)
     ]
     return [*able, *({**_named(offer), "refused": why} for offer, why in refused)]
 
@@ -114,11 +117,8 @@ def _named(offer: Offer) -> dict[str, Any]:
     }
 
 
-def _cost(offer: Offer, plan: Answer) -> tuple[float, float, float]:
-    load, replicas = plan.chosen.load, plan.chosen.candidate.replicas
-    if load is None:
-        return (float("inf"),) * 3
-    rates = load.output_rate.times(replicas)
+def _cost(offer: Offer, plan: EngineSet) -> tuple[float, float, float]:
+    rates = plan.output_rate
     low, likely, high = (
         offer.dollars_per_hour / SECONDS_PER_HOUR / rate * MILLION
         for rate in (rates.high, rates.middle, rates.low)

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from vllm_ansible.frozen import frozen
-from vllm_ansible.plan.estimate.layouts.answer import Answer
+from vllm_ansible.plan.estimate.layouts.engine_set import EngineSet
 
 GIB = 1 << 30
 COLOURS = ("#3a6ea5", "#d98324", "#4f9d69", "#a34a7c", "#7a6bb5", "#5c8a8a")
@@ -43,34 +43,43 @@ class Host:
     devices: tuple[Device, ...]
 
 
-def picture(answer: Answer) -> str:
-    """Return the picture of an answer."""
-    held = answer.chosen.budget
-    seats = {(seat.node, seat.device): seat for seat in answer.seats()}
-    hosts = []
-    for node in answer.request.machines.nodes:
-        devices = []
-        for index in range(node.devices):
-            seat = seats.get((node.name, index))
-            total = float(node.accelerator.memory_bytes)
-            if seat is None or held is None:
-                devices.append(Device(total))
-                continue
+def of_set(found: EngineSet) -> str:
+    """Return the picture of a set of engines."""
+    seats: dict[tuple[str, int], Device] = {}
+    engines, names = 0, []
+    for member in found.members:
+        held = member.answer.chosen.budget
+        if held is None:
+            continue
+        memory = {
+            piece.node.name: float(piece.node.accelerator.memory_bytes) for piece in member.pieces
+        }
+        places = zip(member.answer.seats(), member.devices(), strict=True)
+        for seat, (node, number) in places:
             stage = held.stages[seat.stage]
-            devices.append(
-                Device(
-                    total,
-                    seat.rank,
-                    seat.engine,
-                    seat.stage,
-                    stage.weights,
-                    stage.overhead.mid,
-                    stage.kv_bytes.mid,
-                )
+            seats[node, number] = Device(
+                memory[node],
+                seat.rank,
+                engines + seat.engine,
+                seat.stage,
+                stage.weights,
+                stage.overhead.mid,
+                stage.kv_bytes.mid,
             )
-        hosts.append(Host(node.name, node.accelerator.name, tuple(devices)))
-    title = f"{answer.request.model.name}: {answer.chosen.candidate.name}"
-    return draw(title, hosts)
+        engines += member.engines
+        names.append(member.answer.chosen.candidate.name)
+    hosts = [
+        Host(
+            node.name,
+            node.accelerator.name,
+            tuple(
+                seats.get((node.name, number), Device(float(node.accelerator.memory_bytes)))
+                for number in range(node.devices)
+            ),
+        )
+        for node in found.request.machines.nodes
+    ]
+    return draw(f"{found.request.model.name}: {', '.join(names)}", hosts)
 
 
 def of_plan(engines: Sequence[Mapping[str, Any]]) -> str:

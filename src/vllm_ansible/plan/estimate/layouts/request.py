@@ -6,6 +6,7 @@ from vllm_ansible.accelerators.machines import Machines
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
+from vllm_ansible.plan.estimate.memory.lora import Slots
 from vllm_ansible.problem import PlanError, Problem
 
 OBJECTIVES = ("throughput", "latency", "context")
@@ -22,7 +23,8 @@ class Request:
     replicas; `utilization` is the share of a device's memory
     that the engine takes, and `batched_tokens` the most tokens of a step, None for what its version
     does by itself. `text_only` leaves the vision tower out, `encoder_data` keeps it whole on every
-    rank; `model` is the one that results.
+    rank; `lora` are slots for adapters, `speculative` the tokens that the checkpoint's own layers
+    propose in a step. `model` is the one that results.
     """
 
     model: Model
@@ -41,6 +43,8 @@ class Request:
     batched_tokens: int | None = None
     text_only: bool = False
     encoder_data: bool = False
+    lora: Slots | None = None
+    speculative: int = 0
 
     @property
     def longest(self) -> int:
@@ -67,9 +71,19 @@ def check(request: Request) -> Request:
             ("output tokens", request.output_tokens),
             ("context", 1 if request.context is None else request.context),
             ("batched tokens", 1 if request.batched_tokens is None else request.batched_tokens),
+            ("LoRA slots", request.lora.number if request.lora else 1),
+            ("LoRA rank", request.lora.rank if request.lora else 1),
         )
         if value < 1
     ]
+    if request.speculative and not request.model.next_layers:
+        problems.append(
+            Problem(
+                f"{request.model.name} has no layers that propose tokens",
+                "num_nextn_predict_layers or mtp_num_hidden_layers in its config.json",
+                fix="leave speculation out, or take a model that has them",
+            )
+        )
     if request.objective not in OBJECTIVES:
         problems.append(
             Problem(f"the objective {request.objective!r} is none of {', '.join(OBJECTIVES)}")

@@ -151,7 +151,7 @@ def _speed(answer: Answer) -> list[str]:
         (f"saturated ({answer.saturated.running * replicas:,.0f} running)", answer.saturated),
     ]
     return [
-        f"  {name:<26}{_rate(one.output_rate.times(replicas)):<36}"
+        f"  {name:<26}{rate(one.output_rate.times(replicas)):<36}"
         f"{one.token_time.middle * 1e3:.1f} ms a token, first after {_seconds(one.first_token)}"
         for name, one in rows
         if one is not None
@@ -197,7 +197,8 @@ def _others(answer: Answer, everything: bool) -> list[str]:
     return told
 
 
-def _rate(band: Band) -> str:
+def rate(band: Band) -> str:
+    """Return a rate with its band."""
     return f"{_number(band.middle)} tokens/s ({_number(band.low)} to {_number(band.high)})"
 
 

@@ -92,8 +92,10 @@ def groups(
     """Return the groups into which the engine sorts a model's layers."""
     kv_dtype = resolved(model, kv_dtype, engine_version)
     dealt = stages(model.layers, split, engine_version)
+    # Layers that propose tokens cache theirs, too.
+    dealt = (*dealt[:-1], range(dealt[-1].start, dealt[-1].stop + len(model.drafts)))
     alike: dict[KvCache, list[int]] = {}
-    for layer in model.layers:
+    for layer in (*model.layers, *model.drafts):
         if layer.kv.kind != "none":
             alike.setdefault(layer.kv, []).append(layer.index)
     sizes = {

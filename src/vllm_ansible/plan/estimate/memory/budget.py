@@ -9,6 +9,7 @@ from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.memory.blocks import bytes_per_sequence, groups, holding
 from vllm_ansible.plan.estimate.memory.group import Request
 from vllm_ansible.plan.estimate.memory.kernels import Kernels
+from vllm_ansible.plan.estimate.memory.lora import Slots, slot_bytes
 from vllm_ansible.plan.estimate.memory.overhead import Band, Term, overhead, total, unknown
 from vllm_ansible.plan.estimate.memory.release import release
 from vllm_ansible.plan.estimate.memory.split import Split, stages
@@ -102,13 +103,15 @@ def budget(
     block_size: int | None = None,
     device: str = "",
     capability: float | None = None,
+    lora: Slots | None = None,
 ) -> Budget:
     """Return the memory of every stage.
 
     `memory_bytes` is a device's memory as the driver reports it, or one for each stage; `device`
     is its name, `capability` NVIDIA's compute capability, which decides on the kernels that hold
-    the weights. Without a name, a device of 8.0 is taken for an A100. What is None is vLLM's
-    default for the device. Raises PlanError for values that are no sizes.
+    the weights. Without a name, a device of 8.0 is taken for an A100. `lora` are slots for
+    adapters, which count as weights. What is None is vLLM's default for the device. Raises
+    PlanError for values that are no sizes.
     """
     memory = _memory(memory_bytes, split)
     part = default_utilization(engine_version) if utilization is None else utilization
@@ -128,6 +131,8 @@ def budget(
     for index, (layers, size) in enumerate(
         zip(dealt, weights(model, split, engine_version, kernels), strict=True)
     ):
+        if lora:
+            size += round(slot_bytes(model.layers[layers.start : layers.stop], split, lora))
         terms = overhead(
             model,
             split,

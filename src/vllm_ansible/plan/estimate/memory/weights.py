@@ -57,6 +57,7 @@ def parameters(
     version = release(engine_version)
     kernels = replace(kernels, version=version)
     dealt = stages(model.layers, split, engine_version)
+    last = split.pipeline - 1
     sums: dict[int, float] = {}
 
     def layer_bytes(layer: Layer) -> float:
@@ -67,7 +68,8 @@ def parameters(
 
     return tuple(
         sum(layer_bytes(model.layers[index]) for index in layers)
-        + _ends(model, split, stage == 0, stage == split.pipeline - 1)
+        + _ends(model, split, stage == 0, stage == last)
+        + (sum(layer_bytes(one) for one in model.drafts) if stage == last else 0.0)
         for stage, layers in enumerate(dealt)
     )
 

@@ -10,25 +10,51 @@ MICRO = 1e-6
 # A dense matrix product at decode takes 4 us and its bytes at 0.85 of the datasheet's bandwidth
 # (H200, gemm: 8192 x 10240 in bf16 4.0 of 4.8 TB/s, fp8 the same).
 MEMORY_SHARE = 0.85
-# vLLM's fused kernel over experts reads those that a batch touches at 0.66 (256 of an expert's
-# width), 0.88 (512) and 0.75 (16 whole experts): the kernel's own time in vLLM 0.26 on an H200 at
-# 32 sequences (tests/data/h200-engines.json). PyTorch's grouped product alone reaches 0.70.
-EXPERT_MEMORY_SHARE = 0.75
 # Paged attention reads its cache in blocks; taken as one grouped product.
 CACHE_MEMORY_SHARE = 0.70
-# Large products reach 0.70 of the dense rate (H200, gemm with 4096 rows, bf16 704, fp8 1382
-# TFLOP/s); over experts 0.51 (8192 tokens).
+# Large products reach 0.70 of the dense rate (H200, gemm with 4096 rows, bf16 704 TFLOP/s). In FP8
+# the activations are quantized first: 0.49 with it (OPERATIONS, gemm of 8192 rows on H100 and H200,
+# by CUTLASS and by DeepGEMM).
 ARITHMETIC_SHARE = 0.70
-EXPERT_ARITHMETIC_SHARE = 0.51
-# Attention over a prompt: FlashAttention-3 multiplies at 0.65 of an H100's dense rate with heads of
-# 128 and more (620 to 648 of 989 TFLOP/s: its paper, pytorch/benchmark#2391). A head of 64 has half
-# the products for as many exponentials.
+FP8_ARITHMETIC_SHARE = 0.49
+# Sparse attention (DeepSeek-V3.2, GLM-5) multiplies at this share, with no fewer heads on a rank
+# than its kernel's tile has (OPERATIONS, dsa_context_module of H200: 9.4 ms for 8 x 2,048 tokens
+# and 16 heads, 20.5 ms for 128), and its indexer at that one of the FP8 rate.
+SPARSE_ATTENTION_SHARE, INDEXER_SHARE = 0.60, 0.40
+SPARSE_HEADS = 64
+# OPERATIONS: the tables of single operations of vLLM that aiconfigurator-core 0.12.0 (NVIDIA,
+# Apache-2.0) has measured on A100, H100, H200 and B200, each timed by itself; what is taken from
+# them is fitted to the tables alone; tests/data/public/operations.csv has some of their rows.
+#
+# Attention of decoding sequences, where it is bound by its products.
 ATTENTION_SHARE = 0.65
-SMALL_HEAD, SMALL_HEAD_ATTENTION_SHARE = 64, 0.42
-# FP8 products over experts reach a third of what bf16 ones do of their rate: DeepSeek-R1 on eight
-# H200 under vLLM 0.11's defaults takes in 15,500 to 17,700 tokens/s (GPUStack's performance lab,
-# prompts of 2,000 to 32,000).
-FP8_EXPERT_ARITHMETIC_SHARE = 0.18
+# Attention over a prompt multiplies at a share of the dense rate that grows with its length:
+# share x length / (length + half), by the size of a head; Ampere's kernel is another one (476 to
+# 1,292 rows of each, 68 to 86 % within 1.3, 85 to 95 % within 1.5).
+ATTENTION = {64: (0.53, 1886.0), 128: (0.69, 1588.0), 256: (0.85, 1595.0)}
+AMPERE_ATTENTION = (0.56, 760.0)
+# The fused operation over experts, tokens sorted, both products and the activation: the bytes of
+# the experts that a step touches at `memory` of the bandwidth, and each token, and for each touched
+# expert `tile` tokens more, at `arithmetic` x width / (width + half) of the rate of their type,
+# where the width is that of an expert on one rank. A share of the bandwidth above 1 is part of a
+# sum: the tiles take the rest of what reading takes. By least squares of the logarithms over all
+# rows of 32 experts and more that are not spread over ranks (405 to 16,356 for each kind); 85 to 95
+# % of a kind's rows lie within 1.3 of it, of Blackwell's 67 to 87 % (of
+# mxfp4's 53 %), of CUTLASS's 78 %.
+EXPERTS = {
+    "ampere bf16": (1.60, 0.36, 1.0, 26.0),
+    # Marlin's kernels widen 4 and 8 bits in registers (of Ampere SGLang's table, the same kernels).
+    "ampere marlin": (1.21, 0.48, 42.0, 6.0),
+    "bf16": (1.34, 0.92, 191.0, 41.0),
+    "fp8": (1.24, 0.54, 269.0, 24.0),
+    "cutlass fp8": (0.30, 0.19, 270.0, 64.0),
+    "mxfp4": (1.60, 0.67, 134.0, 37.0),
+    "marlin": (1.60, 0.32, 104.0, 11.0),
+    "blackwell bf16": (1.49, 0.56, 217.0, 58.0),
+    "blackwell fp8": (1.26, 0.61, 542.0, 48.0),
+    "blackwell mxfp4": (1.60, 0.18, 68.0, 27.0),
+    "blackwell fp4": (1.29, 0.73, 363.0, 64.0),
+}
 # The part of a prefill that is matrix products: norms, activations, quantizing and small chunks
 # take the rest (the same source, Qwen3-14B and Qwen3-235B on A100).
 PREFILL_SHARE = 0.75

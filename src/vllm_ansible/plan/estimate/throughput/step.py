@@ -8,6 +8,11 @@ from vllm_ansible.plan.estimate.throughput import constants as c
 from vllm_ansible.plan.estimate.throughput.collectives import Links
 from vllm_ansible.plan.estimate.throughput.work import LayerWork, Parts, Work
 
+HOPPER = 9.0
+LARGE_HEAD = 128
+# An expert's gate, up and down projections.
+EXPERT_MATRICES = 3
+
 
 @frozen
 class Pass:
@@ -94,15 +99,16 @@ def stage_pass(work: Work, parts: Parts, head: bool, load: Pass, rank: Rank) -> 
     """Return the terms of one stage with these layers; `head` tells whether it makes the logits."""
     device, memory, arithmetic, kernels, collectives, launches = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for kind, count in parts:
-        read, computed = _read(kind, load, rank), _computed(kind, load, rank) * load.slowed
+        read, computed = _read(kind, load, rank), _computed(kind, load, rank)
+        held, multiplied = experts_time(kind, work.hidden, load, rank)
         kept = kind.kernels * c.GRAPH_KERNEL
         talk = _collectives(kind, work.hidden, load, rank)
         # What takes longer hides the other: products read while they multiply.
-        memory += count * (read if read >= computed else 0.0)
-        arithmetic += count * (computed if computed > read else 0.0)
+        memory += count * ((read if read >= computed else 0.0) + held)
+        arithmetic += count * ((computed if computed > read else 0.0) + multiplied)
         kernels += count * kept
         collectives += count * talk
-        device += count * (max(read, computed) + kept + talk)
+        device += count * (max(read, computed) + held + multiplied + kept + talk)
         calls = kind.collectives + (2 if kind.experts_all and rank.expert else 0)
         launches += count * (kind.kernels * c.EAGER_KERNEL + calls * c.EAGER_COLLECTIVE)
     if head:
@@ -123,29 +129,95 @@ def _read(kind: LayerWork, load: Pass, rank: Rank) -> float:
     bandwidth = rank.accelerator.bandwidth
     old = c.OLD_WIDENED_MEMORY_SHARE
     time = kind.dense_bytes / (bandwidth * (old if _old(rank, kind.dense_bits) else c.MEMORY_SHARE))
-    if kind.experts_all:
-        chosen = 1 - (1 - kind.experts_per_token / kind.experts_all) ** max(1.0, load.all_tokens)
-        share = old if _old(rank, kind.expert_bits) else c.EXPERT_MEMORY_SHARE
-        time += kind.experts * chosen * kind.expert_bytes / (bandwidth * share)
     context = _seen(kind, load.context)
-    cache = load.sequences * (kind.cache_bytes * context + kind.state_bytes)
+    each = kind.cache_bytes * context + kind.state_bytes
+    each += kind.chosen_bytes * min(context, kind.chosen)
+    cache = load.sequences * each
     return time + cache / (bandwidth * c.CACHE_MEMORY_SHARE)
 
 
 def _computed(kind: LayerWork, load: Pass, rank: Rank) -> float:
-    """Return the seconds of the multiply-adds of one layer."""
+    """Return the seconds of the multiply-adds of one layer, those of experts left out."""
     device = rank.accelerator
-    time = 2 * kind.products * load.tokens / _rate(device, kind.dense_bits)
-    if kind.experts_all:
-        busy = c.EXPERT_IMBALANCE if rank.expert else 1.0
-        each = kind.experts_per_token * kind.experts / kind.experts_all
-        products = each * kind.expert_products * load.all_tokens * busy
-        time += 2 * products / _expert_rate(rank, kind.expert_bits)
+    time = 2 * kind.products * load.tokens / _rate(device, kind.dense_bits) * load.slowed
+    dense = device.flops["bf16"]
     context, before = _seen(kind, load.context), _seen(kind, load.before)
-    share = c.SMALL_HEAD_ATTENTION_SHARE if kind.small_heads else c.ATTENTION_SHARE
-    attended = kind.attention_products * load.sequences * context
-    attended += kind.prefill_products * load.prompt * before
-    return time + 2 * attended / (device.flops["bf16"] * share)
+    decoded = kind.attention_products * load.sequences
+    prompt = kind.prefill_products * load.prompt
+    if kind.chosen:
+        attended = decoded * min(context, kind.chosen) + prompt * _mean_chosen(kind, before)
+        time += 2 * attended / (dense * c.SPARSE_ATTENTION_SHARE)
+        scored = kind.index_products * (load.sequences * context + load.prompt * before)
+        return time + 2 * scored / (device.flops.get("fp8", dense) * c.INDEXER_SHARE)
+    time += 2 * decoded * context / (dense * c.ATTENTION_SHARE)
+    if prompt and before:
+        time += 2 * prompt * before / (dense * attention_share(kind, load, device))
+    return time
+
+
+def _mean_chosen(kind: LayerWork, before: float) -> float:
+    """Return how many tokens those of a prompt see in the mean, where no more than some are."""
+    length = 2 * before
+    if length <= kind.chosen:
+        return before
+    return kind.chosen - kind.chosen**2 / (2 * length)
+
+
+def attention_share(kind: LayerWork, load: Pass, device: Accelerator) -> float:
+    """Return the share of the dense rate at which attention over a prompt multiplies."""
+    size = min(c.ATTENTION, key=lambda size: abs(size - kind.head_size))
+    most, half = c.ATTENTION[size]
+    if device.capability and device.capability < HOPPER:
+        # Of Ampere heads of 128 were timed; others are taken to differ as they do on Hopper.
+        share, half = c.AMPERE_ATTENTION
+        most *= share / c.ATTENTION[LARGE_HEAD][0]
+    # In the mean half of a prompt is before each of its tokens.
+    length = 2 * load.before
+    return most * length / (length + half)
+
+
+def experts_time(kind: LayerWork, hidden: int, load: Pass, rank: Rank) -> tuple[float, float]:
+    """Return the seconds of reading one layer's experts and of multiplying with them."""
+    if not kind.experts_all:
+        return 0.0, 0.0
+    device, bandwidth = rank.accelerator, rank.accelerator.bandwidth
+    part = kind.experts_per_token / kind.experts_all
+    touched = kind.experts * (1 - (1 - part) ** max(1.0, load.all_tokens))
+    busy = c.EXPERT_IMBALANCE if rank.expert else 1.0
+    rows = load.all_tokens * part * kind.experts * busy
+    size = touched * kind.expert_bytes
+    if _old(rank, kind.expert_bits):
+        read = size / (bandwidth * c.OLD_WIDENED_MEMORY_SHARE)
+        rate = device.flops["bf16"] * c.OLD_WIDENED_EXPERT_ARITHMETIC_SHARE
+        computed = 2 * rows * kind.expert_products / rate
+        return (read, 0.0) if read > computed else (0.0, computed)
+    name, rate = _experts_kind(kind, device)
+    memory, arithmetic, half, tile = c.EXPERTS[name]
+    width = kind.expert_products / (EXPERT_MATRICES * hidden)
+    rate *= arithmetic * width / (width + half)
+    moved = rows * (3 * hidden + 4 * width) * 2 / (bandwidth * c.MEMORY_SHARE)
+    computed = 2 * (rows + touched * tile) * kind.expert_products / rate
+    return size / (bandwidth * memory), computed + moved
+
+
+def _experts_kind(kind: LayerWork, device: Accelerator) -> tuple[str, float]:
+    """Return which kernels multiply with a layer's experts, and the rate that bounds them."""
+    flops, bits = device.flops, kind.expert_bits
+    if device.capability and device.capability < HOPPER:
+        return "ampere bf16" if bits == 16 else "ampere marlin", flops["bf16"]
+    new = "blackwell " if "fp4" in flops and device.kind == "nvidia" else ""
+    if new and kind.mxfp4:
+        return "blackwell mxfp4", flops["bf16"]
+    if bits == 4 and "fp4" not in flops:
+        return "mxfp4" if kind.triton else "marlin", flops["bf16"]
+    name = {8: "fp8", 4: "fp4"}.get(bits, "bf16")
+    if name not in flops:
+        return "bf16", flops["bf16"]
+    if name == "fp4" and not new:
+        return "fp8", flops["fp4"]
+    if name == "fp8" and kind.cutlass and not new:
+        return "cutlass fp8", flops["fp8"]
+    return f"{new}{name}", flops[name]
 
 
 def _seen(kind: LayerWork, tokens: float) -> float:
@@ -185,14 +257,6 @@ def _old(rank: Rank, bits: int) -> bool:
 def _rate(device: Accelerator, bits: int) -> float:
     """Return the operations per second of dense products with weights of these bits."""
     name = {8: "fp8", 4: "fp4"}.get(bits, "bf16")
-    return device.flops.get(name, device.flops["bf16"]) * c.ARITHMETIC_SHARE
-
-
-def _expert_rate(rank: Rank, bits: int) -> float:
-    """Return the operations per second of grouped products over experts."""
-    flops = rank.accelerator.flops
-    if _old(rank, bits):
-        return flops["bf16"] * c.OLD_WIDENED_EXPERT_ARITHMETIC_SHARE
-    if bits == 8 and "fp8" in flops:
-        return flops["fp8"] * c.FP8_EXPERT_ARITHMETIC_SHARE
-    return flops.get({4: "fp4"}.get(bits, "bf16"), flops["bf16"]) * c.EXPERT_ARITHMETIC_SHARE
+    if name not in device.flops:
+        return device.flops["bf16"] * c.ARITHMETIC_SHARE
+    return device.flops[name] * (c.ARITHMETIC_SHARE if name == "bf16" else c.FP8_ARITHMETIC_SHARE)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vllm_ansible.frozen import frozen
+from vllm_ansible.plan.estimate.architectures.families.decoder import INDEX_TOKENS
 from vllm_ansible.plan.estimate.architectures.model import Layer, Model, Tensor
 from vllm_ansible.plan.estimate.memory.kernels import USUAL, Kernels, stretch
-from vllm_ansible.plan.estimate.throughput.constants import SMALL_HEAD
+from vllm_ansible.plan.estimate.throughput.constants import SPARSE_HEADS
 
 
 @frozen
@@ -20,7 +21,10 @@ class LayerWork:
     tokens of a sequence that are read (0: all), `state_bytes` what is read for each sequence.
     `attention_products` are multiply-adds for one token and one token before it,
     `prefill_products` those of a prompt, in which latent attention brings keys and values back to
-    their heads.
+    their heads. Sparse attention sees at most `chosen` tokens (0: all), of each of which
+    `chosen_bytes` of the cache are read; `index_products` choose them among all. `mxfp4` tells of
+    4-bit experts that meet activations of 16 bits, `triton` that Triton's kernels multiply them,
+    `cutlass` of FP8 ones without blocks of scales that FlashInfer's CUTLASS kernels multiply.
     """
 
     dense_bytes: float
@@ -35,13 +39,21 @@ class LayerWork:
     state_bytes: float
     attention_products: float
     prefill_products: float
-    small_heads: bool
+    head_size: int
+    mxfp4: bool
+    triton: bool
+    cutlass: bool
+    chosen: int
+    chosen_bytes: float
+    index_products: float
     kernels: int
     collectives: int
     dense_bits: int
     expert_bits: int
 
 
+# Elements of a head in prompts of a model with latent attention.
+LATENT_HEAD = 128
 # Rotated elements of a latent key, in every model of the kind.
 ROTARY = 64
 # Kinds of layers, and how many there are of each.
@@ -132,6 +144,7 @@ def _layer_work(
     kv = layer.kv
     mla = kv.kind == "mla"
     heads = 1 if mla else max(1, kv.heads // tensor) if kv.heads else 0
+    chosen = _chosen(model) if mla else 0
     per_token = heads * (kv.head_size + (0 if mla else kv.value_size)) * 2
     return LayerWork(
         dense_bytes=sum(one.bytes * _share(one, tensor) for one in dense),
@@ -141,12 +154,22 @@ def _layer_work(
         experts=experts,
         experts_all=layer.experts,
         experts_per_token=layer.experts_per_token,
-        cache_bytes=per_token + kv.extra_bytes_per_token if kv.kind != "linear" else 0,
+        cache_bytes=(per_token * (not chosen) + kv.extra_bytes_per_token)
+        if kv.kind != "linear"
+        else 0,
         window=kv.window or 0,
         state_bytes=kv.state_bytes / tensor,
-        attention_products=_attention(model, layer, tensor),
-        prefill_products=_prefill_attention(model, layer, tensor),
-        small_heads=0 < kv.head_size <= SMALL_HEAD,
+        attention_products=_attention(model, layer, tensor, chosen),
+        prefill_products=_attention(model, layer, tensor, chosen)
+        if chosen
+        else _prefill_attention(model, layer, tensor),
+        head_size=LATENT_HEAD if mla else kv.head_size,
+        mxfp4=model.quantization.startswith("mxfp4"),
+        triton=kernels.triton and model.quantization.startswith("mxfp4"),
+        cutlass=kernels.flashinfer and model.quantization.startswith("fp8") and not model.block,
+        chosen=chosen,
+        chosen_bytes=float(per_token) if chosen else 0.0,
+        index_products=_index_products(layer) if chosen else 0.0,
         kernels=_kernels(model, layer, old_rope),
         collectives=2 if tensor > 1 else 0,
         dense_bits=_bits(dense),
@@ -154,12 +177,27 @@ def _layer_work(
     )
 
 
-def _attention(model: Model, layer: Layer, tensor: int) -> float:
+def _chosen(model: Model) -> int:
+    """Return how many tokens sparse attention chooses, 0 where every token is seen."""
+    for one in model.buffers:
+        if one.name == "topk_indices":
+            return int(one.elements) // INDEX_TOKENS
+    return 0
+
+
+def _index_products(layer: Layer) -> float:
+    """Return the multiply-adds with which an indexer scores one token before another, or 0."""
+    queries = [one for one in layer.tensors if one.name.endswith("indexer.wq_b.weight")]
+    ranks = [one for one in layer.tensors if one.name.endswith("q_a_layernorm")]
+    return queries[0].elements / ranks[0].elements if queries and ranks else 0.0
+
+
+def _attention(model: Model, layer: Layer, tensor: int, chosen: int = 0) -> float:
     """Return the multiply-adds of scores and values for one token and one token before it."""
-    heads = max(1.0, model.heads / tensor)
+    heads = max(SPARSE_HEADS if chosen else 1.0, model.heads / tensor)
     if layer.kv.kind in ("linear", "none"):
         return 0.0
-    values = layer.kv.value_size or layer.kv.head_size
+    values = layer.kv.value_size or (layer.kv.head_size - ROTARY * bool(chosen))
     return heads * (layer.kv.head_size + values)
 
 
@@ -192,9 +230,11 @@ def _kernels(model: Model, layer: Layer, old_rope: bool) -> int:
     (18 elementwise operations on queries and key in engines before 0.10, then 2). Dense mlp: norm,
     gate and up, activation, down. Experts: norm, two of the router, four of top-k, four of
     sorting, two grouped products, activation, sum, scale, add; a shared expert adds three.
-    Quantized activations add one for each product.
+    Quantized activations add one for each product. An indexer: two projections, norm, rotary, two
+    quantizing, scaling, cache write, scores, choice.
     """
     scaled = model.quantization.startswith(("fp8", "int8", "mxfp8", "nvfp4"))
+    indexed = any(".indexer." in one.name for one in layer.tensors)
     attention = {"mla": 17 + (18 if old_rope else 2), "linear": 12, "none": 4}.get(layer.kv.kind, 6)
     products = {"mla": 5, "linear": 2, "none": 1}.get(layer.kv.kind, 2)
     if layer.experts:
@@ -204,4 +244,4 @@ def _kernels(model: Model, layer: Layer, old_rope: bool) -> int:
     else:
         attention += 4
         products += 2
-    return attention + (products if scaled else 0)
+    return attention + (products if scaled else 0) + (10 if indexed else 0)

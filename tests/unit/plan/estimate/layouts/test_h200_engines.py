@@ -1,7 +1,6 @@
 """What vLLM took for one rank of DeepSeek-R1 on an H200, beside what is planned for it.
 
-tests/data/README.md says how it was measured. The share of the bandwidth that experts are read at
-comes from the kernel's own time in these engines, at 32 sequences; no other constant does.
+tests/data/README.md says how it was measured; no constant comes from these engines.
 """
 
 from __future__ import annotations

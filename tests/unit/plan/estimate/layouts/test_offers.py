@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from vllm_ansible.plan.estimate.layouts.answer import answer
 from vllm_ansible.plan.estimate.layouts.command import NO_LAYOUT, OK, REFUSED, main
+from vllm_ansible.plan.estimate.layouts.engine_set import engine_set
+from vllm_ansible.plan.estimate.layouts.frontier import Point, points, undominated
 from vllm_ansible.plan.estimate.layouts.offers import offers, ranked
 from vllm_ansible.problem import PlanError
 
@@ -83,3 +86,42 @@ def test_offers_and_machines_are_not_asked_about_at_once(
     assert main([config, "1x8 H200", "--offers", "prices.yml"]) == REFUSED
     assert main([config]) == REFUSED
     assert "no machines are named" in capsys.readouterr().err
+
+
+def test_all_engines_of_machines_that_differ_are_paid_and_counted(ask: Any) -> None:
+    mixed = [{"machines": "1x8 H200 + 2x8 H100-80", "dollars_per_hour": 78, "as_of": "2026-11-20"}]
+    ((one,), _) = ranked(ask("r1", "1x8 H200"), offers(mixed, "offers", {}))
+    rate = engine_set(ask("r1", "1x8 H200 + 2x8 H100-80")).output_rate.middle
+    assert one.cost[1] == pytest.approx(78 / 3600 / rate * 1e6)
+    assert one.layout.count(" and ") == 1
+
+
+def test_only_points_that_nothing_beats_are_on_the_frontier(ask: Any) -> None:
+    asked = ask("llama-8b", "1x1 H200")
+    two = [
+        {"name": "H200", "machines": "1x1 H200", "dollars_per_hour": 4, "as_of": "2026-11-20"},
+        {"name": "dear", "machines": "1x1 H200", "dollars_per_hour": 8, "as_of": "2026-11-20"},
+    ]
+    found = points(asked, offers(two, "offers", {}))
+    assert {point.offer for point in undominated(found)} == {"H200"}
+    by_load = {point.requests: point for point in found if point.offer == "H200"}
+    assert by_load[1].per_user > by_load[64].per_user
+    assert by_load[64].per_dollar > by_load[1].per_dollar
+    single = by_load[1]
+    assert single.per_dollar == pytest.approx(single.per_user * 3600 / 4)
+    worse = Point("x", 1, "TP1", single.per_user - 1, single.per_dollar - 1)
+    assert worse not in undominated([*found, worse])
+
+
+def test_the_command_draws_the_frontier(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prices, drawn = tmp_path / "prices.json", tmp_path / "frontier.svg"
+    prices.write_text(json.dumps([{**TWO[1], "as_of": "2026-11-21"}, TWO[2]]))
+    assert main([config, "--offers", str(prices), "--svg", str(drawn)]) == OK
+    capsys.readouterr()
+    page = ElementTree.fromstring(drawn.read_text(encoding="utf-8"))  # noqa: S314 our own
+    words = [one.text for one in page.iter() if one.text]
+    # What does not run is not drawn.
+    assert "eight H200" in words and "1x8 H100-80" not in words
+    assert "output tokens for a dollar" in words

@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 
 from vllm_ansible.accelerators.machines import machines
+from vllm_ansible.plan.estimate.architectures.drafts import with_drafts
 from vllm_ansible.plan.estimate.architectures.source import load
 from vllm_ansible.plan.estimate.architectures.towers import with_tower
 from vllm_ansible.plan.estimate.layouts.answer import answer
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
-from vllm_ansible.plan.estimate.layouts.command import OK, REFUSED, main
-from vllm_ansible.plan.estimate.layouts.request import Request
+from vllm_ansible.plan.estimate.layouts.command import NO_LAYOUT, OK, REFUSED, main
+from vllm_ansible.plan.estimate.layouts.request import Request, check
+from vllm_ansible.plan.estimate.memory.lora import Slots, slot_bytes
 from vllm_ansible.plan.estimate.memory.split import Split
 from vllm_ansible.plan.estimate.memory.weights import weights
+from vllm_ansible.problem import PlanError
 
 CONFIGS = Path(__file__).parents[4] / "data/public/configs"
 QWEN_VL = CONFIGS / "Qwen--Qwen3-VL-30B-A3B-Instruct_config.json"
@@ -59,3 +62,64 @@ def test_the_command_takes_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--language-model-only" in told and "--max-num-batched-tokens 4096" in told
     assert main([*words[:-1], "0"]) == REFUSED
     assert "batched tokens is 0" in capsys.readouterr().err
+
+
+LLAMA = CONFIGS / "meta-llama--Meta-Llama-3.1-8B_config.json"
+R1 = CONFIGS / "deepseek-ai--DeepSeek-R1_config.json"
+# The layer that proposes tokens, as the index of DeepSeek-R1's checkpoint sums it up; it repeats
+# the model's embedding and head, which an engine has once.
+R1_NEXT_LAYER = 15_424_227_440
+# PEFT prints it for Llama-3-8B and -3.1-8B with rank 16 on all linear layers ("trainable params:
+# 41,943,040 || all params: 8,072,204,288").
+LLAMA_RANK_16 = 41_943_040
+
+
+def test_a_slot_for_an_adapter_is_as_large_as_an_adapter_of_its_rank() -> None:
+    model = load(str(LLAMA))
+    assert slot_bytes(model.layers, Split(1), Slots(1, 16)) == 2 * LLAMA_RANK_16
+    assert slot_bytes(model.layers, Split(1), Slots(4, 64)) == 16 * 2 * LLAMA_RANK_16
+    # Half of an adapter's matrices are whole on every rank.
+    halved = slot_bytes(model.layers, Split(2), Slots(1, 16))
+    assert LLAMA_RANK_16 < halved < 2 * LLAMA_RANK_16
+
+
+def test_slots_for_adapters_leave_less_cache_and_are_started_with(ask: Any) -> None:
+    asked = ask("llama-8b", "1x1 H100-80")
+    plain, slots = answer(asked), answer(replace(asked, lora=Slots(8, 128)))
+    assert plain.chosen.budget is not None and slots.chosen.budget is not None
+    taken = plain.chosen.budget.stages[0].kv_bytes.mid - slots.chosen.budget.stages[0].kv_bytes.mid
+    assert taken == pytest.approx(8 * 8 * 2 * LLAMA_RANK_16, abs=2)
+    assert " ".join(slots.start.arguments).endswith("--max-loras 8 --max-lora-rank 128")
+
+
+def test_adapters_of_experts_that_stay_whole_are_refused(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [config, "1x8 H200", "--lora-slots", "1", "--tensor", "8", "--expert"]
+    assert main(words) == NO_LAYOUT
+    assert "keeps experts whole, and vLLM has no LoRA for those" in capsys.readouterr().err
+    assert main([config, "1x8 H200", "--lora-slots", "0"]) == REFUSED
+
+
+def test_the_layer_that_proposes_tokens_is_the_checkpoints() -> None:
+    model = load(str(R1))
+    (draft,) = with_drafts(model).drafts
+    made = [one for one in draft.tensors if not one.name.endswith("kv_b_absorbed")]
+    ends = sum(one.bytes for one in (*model.embedding, *model.head))
+    assert sum(one.bytes for one in made) + ends == pytest.approx(R1_NEXT_LAYER, rel=0.001)
+    assert draft.kv == model.layers[-1].kv
+
+
+def test_layers_that_propose_tokens_take_weights_and_cache_of_the_last_stage(ask: Any) -> None:
+    model = load(str(R1))
+    asked = Request(model, machines("2x8 H200"), wanted=Candidate(8, 2))
+    plain = answer(asked).chosen.budget
+    found = answer(replace(asked, model=with_drafts(model), speculative=1))
+    drafting = found.chosen.budget
+    assert plain is not None and drafting is not None
+    assert plain.stages[0].weights == drafting.stages[0].weights
+    assert plain.stages[1].weights < drafting.stages[1].weights
+    assert plain.kv_tokens[1] > drafting.kv_tokens[1]
+    assert any("without speculation" in note for note in found.notes)
+    with pytest.raises(PlanError, match="has no layers that propose tokens"):
+        check(replace(ask("llama-8b", "1x1 H200"), speculative=1))

@@ -31,7 +31,7 @@ TESTS = Path(__file__).parents[4]
 TABLE = TESTS / "data" / "public" / "gpustack-rates.csv"
 DOCS = TESTS.parent / "docs" / "planner.md"
 # How many of each kind of load lie in their band: what is reached, so that none is lost again.
-INSIDE = {"few clients": 9, "chats": 31, "long prompts": 43, "four tokens": 6}
+INSIDE = {"few clients": 10, "chats": 36, "long prompts": 53, "four tokens": 7}
 OWN = json.loads((TESTS / "data" / "h200-rates.json").read_text(encoding="utf-8"))
 ROW = re.compile(r"^\| (few clients|chats|long prompts|four tokens)\b.*\| (\d+) of (\d+) \|", re.M)
 
@@ -74,8 +74,13 @@ def ratio(row: dict[str, str]) -> tuple[str, float]:
     if row["max_num_batched_tokens"]:
         most = int(row["max_num_batched_tokens"])
         speed.placed = replace(speed.placed, step_tokens=most)
-    # What is not expected to run is judged as one request at a time: it did run.
-    seats = judge.most_running(verdict.budget, candidate, where) if verdict.budget else 1.0
+    # An engine starts only if its cache holds one request of full length: this one did start.
+    seats = max(1.0, request.longest / (prompt + reply / 2))
+    if verdict.budget:
+        seats = max(
+            judge.most_running(verdict.budget, candidate, where),
+            min(seats, judge.seats(where)) * candidate.data,
+        )
     load = kind(prompt, reply, clients)
     varied = load in ("chats", "few clients")
     replies = spread(reply, number) if varied else [reply] * number

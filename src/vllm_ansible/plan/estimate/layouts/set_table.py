@@ -1,0 +1,213 @@
+"""A set of engines as lines for a console, as a document, and as an inventory has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from vllm_ansible.plan.estimate.layouts.engine_set import EngineSet, Member, Piece
+from vllm_ansible.plan.estimate.layouts.table import SHOWN, document, lines, rate
+
+LAYOUT = (
+    "tensor-parallel",
+    "pipeline-parallel",
+    "data-parallel",
+    "distributed-executor",
+    "headless",
+)
+# A name of an engine in an inventory has at most twelve letters, a number among them.
+LETTERS = 9
+Entry = dict[str, Any]
+
+
+def set_lines(found: EngineSet, everything: bool = False) -> list[str]:
+    """Return the set as people read it; one layout on all of its machines as itself."""
+    if len(found.members) == 1:
+        told = lines(found.members[0].answer, everything)
+        return [*told, *([""] if found.idle else []), *_idle(found.idle)]
+    request, machines = found.request, found.request.machines
+    told = [
+        f"{request.model.name} on {machines.line()}: a set of "
+        f"{sum(one.engines for one in found.members)} engines",
+        "",
+        f"  {found.devices} of {machines.devices} devices, "
+        f"{rate(found.output_rate)} at {request.concurrency} requests",
+        *_idle(found.idle),
+        "",
+        "  engines:",
+        *(f"  {line}" for entry in entries(found) for line in _written(entry)),
+        *(f"  note  {words}" for words in _unbuilt(found)),
+    ]
+    for one in found.members:
+        load = one.answer.request.concurrency
+        first, *rest = lines(one.answer, everything)
+        told += ["", f"on {where(one)}, {load} of {request.concurrency} requests: {first}"]
+        told += rest if everything else _without_others(rest)
+    return told
+
+
+def set_document(found: EngineSet) -> dict[str, Any]:
+    """Return the set as JSON holds it; of one member its plan, with what stays idle beside it."""
+    beside = {
+        "engines": list(entries(found)),
+        "idle": [
+            {"node": piece.node.name, "devices": list(_numbers(piece)), "why": why}
+            for piece, why in found.idle
+        ],
+    }
+    if len(found.members) == 1:
+        return {**document(found.members[0].answer), **beside}
+    together = found.output_rate
+    return {
+        "model": found.request.model.name,
+        "machines": found.request.machines.line(),
+        "concurrency": found.request.concurrency,
+        "devices": found.devices,
+        "output_tokens_per_second": {
+            "low": round(together.low, 1),
+            "middle": round(together.middle, 1),
+            "high": round(together.high, 1),
+        },
+        "members": [
+            {"devices": [list(place) for place in one.devices()], **document(one.answer)}
+            for one in found.members
+        ],
+        **beside,
+    }
+
+
+def entries(found: EngineSet) -> Iterator[Entry]:
+    """Yield the engines as the variable `engines` of an inventory lists them.
+
+    Replicas of a dense model on nodes that are used alike are data ranks of one entry; each engine
+    of a mixture, whose data ranks would share their experts, is an entry. Stages over nodes that
+    differ are left out: the stage `plan` builds none.
+    """
+    text = re.sub(r"[^a-z0-9]+", "-", found.request.model.name.rpartition("/")[2].lower())
+    base = (text if text[:1].isalpha() else f"m{text}")[:LETTERS].strip("-")
+    made = [entry for one in found.members if _built(one) for entry in _entries(found, one)]
+    for number, entry in enumerate(made, 1):
+        yield {"name": f"{base}-{number}" if len(made) > 1 else base, **entry}
+
+
+def where(member: Member) -> str:
+    """Return the nodes of a member, and its devices where it does not have all of a node."""
+    named: dict[str, list[int]] = {}
+    for node, number in member.devices():
+        named.setdefault(node, []).append(number)
+    whole = {piece.node.name: piece.first == 0 for piece in member.pieces}
+    return ", ".join(
+        node if whole[node] else f"{node} devices {min(numbers)} to {max(numbers)}"
+        for node, numbers in named.items()
+    )
+
+
+def _built(member: Member) -> bool:
+    """Tell whether the stage `plan` builds a member: its ranks on equal accelerators."""
+    nodes = {name for name, _ in member.devices()}
+    return len({one.node.accelerator.name for one in member.pieces if one.node.name in nodes}) == 1
+
+
+def _unbuilt(found: EngineSet) -> Iterator[str]:
+    for one in found.members:
+        if not _built(one):
+            yield (
+                f"{one.answer.chosen.candidate.name} on {where(one)} is not among them: the stage "
+                "plan builds no engine over nodes that differ."
+            )
+
+
+def _entries(found: EngineSet, member: Member) -> Iterator[Entry]:
+    one, replicas = member.answer.chosen.candidate, member.engines
+    mixture = any(layer.experts for layer in found.request.model.layers)
+    arguments = _arguments(member)
+    groups = [[number] for number in range(replicas)]
+    if replicas > 1 and not mixture and one.pipeline == 1 and _even(member):
+        groups = [list(range(replicas))]
+    for group in groups:
+        hosts = dict.fromkeys(node for part in group for node, _ in member.devices(part))
+        sizes = {"data": one.data * len(group), "tensor": one.tensor, "pipeline": one.pipeline}
+        layout = {name: size for name, size in sizes.items() if size > 1} or {"tensor": 1}
+        entry: Entry = {"model": found.request.model.name, "hosts": list(hosts), "layout": layout}
+        yield {**entry, "vllm_args": arguments} if arguments else entry
+
+
+def _even(member: Member) -> bool:
+    """Tell whether each node has as many devices of a member."""
+    named = [node for node, _ in member.devices()]
+    return len({named.count(node) for node in set(named)}) == 1
+
+
+def _arguments(member: Member) -> dict[str, Any]:
+    """Return what vLLM is given beside the layout."""
+    found: dict[str, Any] = {}
+    name = ""
+    for word in member.answer.start.arguments:
+        if word.startswith("--"):
+            name = word.removeprefix("--").replace("-", "_")
+            found[name] = True
+        else:
+            found[name] = _value(word)
+    if member.answer.chosen.candidate.data > 1:
+        found.pop("enable_expert_parallel", None)
+    layout = tuple(one.replace("-", "_") for one in LAYOUT)
+    return {name: value for name, value in found.items() if not name.startswith(layout)}
+
+
+def _value(word: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
+
+
+def _written(entry: Entry) -> list[str]:
+    """Return an entry as lines of YAML."""
+    layout = ", ".join(f"{name}: {size}" for name, size in entry["layout"].items())
+    told = [
+        f"  - name: {entry['name']}",
+        f"    model: {entry['model']}",
+        f"    hosts: [{', '.join(entry['hosts'])}]",
+        f"    layout: {{{layout}}}",
+    ]
+    if "vllm_args" in entry:
+        given = ", ".join(
+            f"{name}: {_in_yaml(value)}" for name, value in entry["vllm_args"].items()
+        )
+        told.append(f"    vllm_args: {{{given}}}")
+    return told
+
+
+def _in_yaml(value: object) -> str:
+    """Return a value of an argument as YAML has it; what only looks like a mapping is quoted."""
+    if value is True:
+        return "true"
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def _idle(pieces: Sequence[tuple[Piece, str]]) -> list[str]:
+    """Return what no engine uses, and the reason once for each kind of it."""
+    told: dict[tuple[int, str, str], list[str]] = {}
+    for piece, why in pieces:
+        first, *_, last = (*_numbers(piece), _numbers(piece)[-1])
+        numbers = f"device {first}" if first == last else f"devices {first} to {last}"
+        kind = piece.node.devices, piece.node.accelerator.name, why
+        told.setdefault(kind, []).append(f"{piece.node.name} {numbers}")
+    return [
+        f"  idle  {count} x {name} on {'; '.join(places[:SHOWN])}"
+        f"{f' and {len(places) - SHOWN} more' if len(places) > SHOWN else ''}: {why}"
+        for (count, name, why), places in told.items()
+    ]
+
+
+def _numbers(piece: Piece) -> range:
+    return range(piece.first, piece.first + piece.node.devices)
+
+
+def _without_others(told: list[str]) -> list[str]:
+    """Return the lines of a plan up to the reasons against other layouts."""
+    end = told.index("  why not") if "  why not" in told else len(told)
+    return told[: end - 1] if end < len(told) else told
