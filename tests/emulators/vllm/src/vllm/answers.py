@@ -7,6 +7,24 @@ from typing import Any
 
 KNOWN = {"capital of France": "The capital of France is Paris."}
 UNKNOWN = "I am only a stand-in."
+# What is empty unless somebody asks for it.
+EMPTY_CHOICE = dict.fromkeys(("stop_reason", "token_ids", "routed_experts"))
+EMPTY_MESSAGE = dict.fromkeys(("refusal", "annotations", "audio", "function_call", "reasoning"))
+EMPTY_TRANSFER = dict.fromkeys(("kv_transfer_params", "ec_transfer_params", "metrics"))
+EMPTY_PROMPT = dict.fromkeys(("prompt_logprobs", "prompt_token_ids", "prompt_text"))
+PERMISSION = {
+    "id": "modelperm-1",
+    "object": "model_permission",
+    "allow_create_engine": False,
+    "allow_sampling": True,
+    "allow_logprobs": True,
+    "allow_search_indices": False,
+    "allow_view": True,
+    "allow_fine_tuning": False,
+    "organization": "*",
+    "group": None,
+    "is_blocking": False,
+}
 VOCABULARY = 49152
 END = "<|im_end|>"
 
@@ -17,7 +35,9 @@ class Refused(Exception):
     def __init__(self, status: int, kind: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.status = status
-        self.body = {"error": {"message": message, "type": kind, "param": param, "code": status}}
+        self.body: dict[str, Any] = {
+            "error": {"message": message, "type": kind, "param": param, "code": status}
+        }
 
 
 def pieces(text: str) -> list[str]:
@@ -48,8 +68,9 @@ class Model:
 
     def models(self) -> dict[str, Any]:
         one = {"id": self.name, "object": "model", "created": self.created, "owned_by": "vllm"}
-        more = {"root": self.root, "parent": None, "max_model_len": self.length, "permission": []}
-        return {"object": "list", "data": [{**one, **more}]}
+        permission = {**PERMISSION, "created": self.created}
+        more = {"root": self.root, "parent": None, "max_model_len": self.length}
+        return {"object": "list", "data": [{**one, **more, "permission": [permission]}]}
 
     def chat(self, body: dict[str, Any]) -> dict[str, Any]:
         self._check(body, "messages")
@@ -59,10 +80,10 @@ class Model:
         said = [one for one in tokens if one != END]
         choice: dict[str, Any] = {
             "index": 0,
-            "message": {"role": "assistant", "content": "".join(said)},
+            "message": {"role": "assistant", "content": "".join(said), **EMPTY_MESSAGE},
             "logprobs": None,
             "finish_reason": reason,
-            "stop_reason": None,
+            **EMPTY_CHOICE,
         }
         if body.get("logprobs"):
             content = [
@@ -75,7 +96,8 @@ class Model:
                 for place, one in enumerate(tokens)
             ]
             choice["logprobs"] = {"content": content}
-        return self._reply("chatcmpl", "chat.completion", choice, len(pieces(asked)), len(tokens))
+        reply = self._reply("chatcmpl", "chat.completion", choice, len(pieces(asked)), len(tokens))
+        return {**reply, **EMPTY_PROMPT}
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         self._check(body, "prompt")
@@ -86,8 +108,9 @@ class Model:
             "text": "".join(tokens),
             "logprobs": None,
             "finish_reason": reason,
-            "stop_reason": None,
+            **EMPTY_CHOICE,
             "prompt_logprobs": None,
+            "prompt_token_ids": None,
         }
         if body.get("logprobs") is not None:
             names = [f"token_id:{number(one)}" for one in tokens]
@@ -115,10 +138,16 @@ class Model:
 
     def _check(self, body: dict[str, Any], what: str) -> None:
         if body.get("model") != self.name:
-            message = f"The model `{body.get('model')}` does not exist."
+            wrong = f"The model `{body.get('model')}` does not exist."
+            message = f"{wrong} Valid aliases: {self.name}."
             raise Refused(404, "NotFoundError", message, "model")
         if not body.get(what):
-            raise Refused(400, "Bad Request", f"no {what}")
+            message = (
+                "1 validation error:\n"
+                f"  {{'type': 'missing', 'loc': 'body.{what}', 'msg': 'Field required', "
+                f"'input': '<dict of {len(body)} items>'}}"
+            )
+            raise Refused(400, "Bad Request", message, f"body.{what}")
         if body.get("stream"):
             raise Refused(400, "Bad Request", "a stand-in does not stream")
 
@@ -126,8 +155,8 @@ class Model:
         most = int(body.get("max_tokens") or self.length - asked)
         if asked + most > self.length:
             message = (
-                f"'max_tokens' or 'max_completion_tokens' is too large: {most}. This model's "
-                f"maximum context length is {self.length} tokens"
+                f"max_tokens={most} cannot be greater than max_model_len={self.length}. Please "
+                f"request fewer output tokens. (parameter=max_tokens, value={most})"
             )
             raise Refused(400, "BadRequestError", message, "max_tokens")
         return (tokens, "stop") if len(tokens) <= most else (tokens[:most], "length")
@@ -141,6 +170,7 @@ class Model:
             "total_tokens": asked + answered,
             "completion_tokens": answered,
             "prompt_tokens_details": None,
+            "completion_tokens_details": None,
         }
         return {
             "id": f"{kind}-{self.count}",
@@ -149,4 +179,7 @@ class Model:
             "model": self.name,
             "choices": [choice],
             "usage": usage,
+            "service_tier": None,
+            "system_fingerprint": "vllm-stand-in",
+            **EMPTY_TRANSFER,
         }
