@@ -15,6 +15,8 @@ from vllm.logger import log
 
 # As long as vLLM waits for Ray to place its ranks.
 PLACED_SECONDS = 1800
+# Set by a server that ends in good order.
+ENDS = threading.Event()
 
 
 class Rank:
@@ -69,5 +71,7 @@ def _watch(ranks: list[Any]) -> None:
     try:
         ray.get([rank.stay.remote() for rank in ranks])
     except Exception as error:
+        if ENDS.is_set():
+            return
         log(f"EngineDeadError: EngineCore encountered an issue: {error}")
     os._exit(1)

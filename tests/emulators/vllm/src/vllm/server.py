@@ -32,6 +32,7 @@ def main(args: Namespace) -> None:
         await asyncio.gather(*[worker.step.remote() for worker in workers])
 
     asyncio.run(serve(args, Application(model, key, step)))
+    ranks.ENDS.set()
     ray.shutdown()
 
 
