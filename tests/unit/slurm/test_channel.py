@@ -49,10 +49,11 @@ def test_megabytes_pass_both_ways_unchanged(held: Held) -> None:
 def test_a_command_that_reads_nothing_stops_no_other(held: Held, tmp_path: Path) -> None:
     go_on = tmp_path / "go-on"
     waits = f"until test -e {go_on}; do sleep 0.05; done"
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(2) as pool:
         deaf = pool.submit(shell, held, waits, bytes(4 << 20))
         try:
-            assert shell(held, "echo quick")[1] == b"quick\n"
+            quick = pool.submit(shell, held, "echo quick")
+            assert quick.result(60)[1] == b"quick\n"
             assert not deaf.done()
         finally:
             go_on.touch()
@@ -86,7 +87,7 @@ def test_a_client_that_has_stopped_stops_no_other(held: Held) -> None:
     taken: list[int] = []
 
     def stopped(output: bytes) -> None:
-        go_on.wait(300)
+        go_on.wait(120)
         taken.append(len(output))
 
     command = ["/bin/sh", "-c", "head -c 67108864 /dev/zero"]
