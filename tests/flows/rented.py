@@ -56,7 +56,7 @@ class Rented:
 
 
 @contextmanager
-def rented(directory: Path, hosts: int, engine: str) -> Iterator[Rented]:
+def rented(directory: Path, hosts: int, engine: str = "vllm") -> Iterator[Rented]:
     """Make a lab, a cloud that rents its hosts out, and a clone; nothing of them stays behind.
 
     engine: `vllm`, or `stand-in`, which serves in its place.
