@@ -35,8 +35,17 @@ settings.load_profile("shared")
 # As wide as a console without a terminal: whoever runs the tests may have another.
 os.environ["COLUMNS"] = "100"
 
-# Tests that take minutes, most of them spent waiting: each row on one worker, all others beside.
-ROWS = {"engine": "engines", "flows": "engines", "lab": "hosts", "test_molecule.py": "hosts"}
+# Tests that take minutes, most of them spent waiting: each row on one worker, all others beside. A
+# test belongs to the first of these that its path begins with.
+ROWS = {
+    "tests/flows/test_rented.py": "clouds",
+    "tests/flows/test_slurm.py": "clouds",
+    "tests/lab/test_slurm": "clouds",
+    "tests/engine/": "engines",
+    "tests/flows/": "engines",
+    "tests/lab/": "hosts",
+    "tests/test_molecule.py": "hosts",
+}
 # Marks of tests by the fixture that brings what the mark is about: `make test-unit` needs none.
 MARKED = {
     "tests/enflame/": ("machine", "lab"),
@@ -50,7 +59,7 @@ IN_ORDER = ("tests/unit/router/test_role.py",)
 
 def row(nodeid: str) -> str | None:
     """Return the row that a test belongs to, if any."""
-    return ROWS.get(nodeid.partition("::")[0].split("/")[1])
+    return next((name for start, name in ROWS.items() if nodeid.startswith(start)), None)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -14,6 +14,7 @@ from tests.emulators.lab_machines import LabMachines
 from tests.emulators.lambda_account import Account
 from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
+from tests.emulators.standin import environment
 from vllm_ansible.lab import Lab
 from vllm_ansible.lab.inventory import inventory_file
 
@@ -55,8 +56,11 @@ class Rented:
 
 
 @contextmanager
-def rented(directory: Path, hosts: int) -> Iterator[Rented]:
-    """Make a lab, a cloud that rents its hosts out, and a clone; nothing of them stays behind."""
+def rented(directory: Path, hosts: int, engine: str = "vllm") -> Iterator[Rented]:
+    """Make a lab, a cloud that rents its hosts out, and a clone; nothing of them stays behind.
+
+    engine: `vllm`, or `stand-in`, which serves in its place.
+    """
     with Lab.create(hosts, "rented-test", root=directory / "lab") as lab:
         machines = LabMachines(lab)
         account = Account([Type(KIND, "GH200 (96 GB)", 149, left={REGION: hosts})], machines)
@@ -104,6 +108,8 @@ def rented(directory: Path, hosts: int) -> Iterator[Rented]:
                     }
                 ],
             }
+            if engine == "stand-in":
+                variables |= environment(directory / "engine")
             inventory = clone.directory / "inventories" / "rented"
             yield Rented(lab, cloud, machines, clone, inventory, variables)
             assert cloud.misfits == []

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.emulators.standin import ENGINES
+
 from .clone import MINUTE
 from .rented import KEY, KIND, REGION, Rented, rented
 
@@ -15,9 +17,11 @@ pytestmark = pytest.mark.lab
 RENT = ("--tags", "provision")
 
 
-@pytest.fixture(scope="module")
-def site(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rented]:
-    with rented(tmp_path_factory.mktemp("rented"), hosts=4) as made:
+@pytest.fixture(scope="module", params=ENGINES)
+def site(
+    request: pytest.FixtureRequest, real_hosts: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Rented]:
+    with rented(tmp_path_factory.mktemp("rented"), hosts=4, engine=request.param) as made:
         yield made
 
 
@@ -140,7 +144,6 @@ def test_a_machine_is_given_back_by_the_name_of_its_host(site: Rented) -> None:
     assert after["rented-2"] not in before.values()
 
 
-@pytest.mark.engine
 def test_what_is_rented_serves_a_true_answer(site: Rented) -> None:
     # Everything from nothing, on two hosts at once, beside other tests.
     ran = site.start().result(20 * MINUTE)
@@ -157,7 +160,6 @@ def test_what_is_rented_serves_a_true_answer(site: Rented) -> None:
     assert "end ansible-playbook playbooks/teardown.yml -i inventories/rented" in told
 
 
-@pytest.mark.engine
 def test_serve_alone_finds_the_hosts_that_were_rented_and_leaves_them_serving(
     site: Rented,
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.emulators.standin import ENGINES, environment
 from tests.slurm.lab import USERS, SlurmLab, slurm_lab
 from tests.slurm.person import ENGINE, Person
 from tests.slurm.script import Script
@@ -19,7 +20,9 @@ from vllm_ansible.slurm.inventory import port_base
 
 from .clone import MINUTE, Ran, wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.engine]
+pytestmark = pytest.mark.lab
+# What only real vLLM proves.
+REAL = pytest.mark.parametrize("engine", ["vllm"], indirect=True, scope="module")
 ASK = """
 import sys, urllib.request
 key, url, question = open(sys.argv[1]).read().strip(), sys.argv[2], sys.argv[3].encode()
@@ -35,9 +38,18 @@ def lab(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield made
 
 
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """Return what serves."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def ann(lab: SlurmLab) -> Person:
+def ann(lab: SlurmLab, engine: str) -> Person:
     person = Person(lab, "ann", "r1")
+    if engine == "stand-in":
+        # On the login node, where its user has everything.
+        person.variables |= environment(lab.home("ann") / "engine", lab.inside)
     # Half of them: what a script alone asks for at the same time has room beside it.
     person.variables |= {"slurm_persist_seconds": 30, "slurm_gpus_per_node": GPUS // 2}
     return person
@@ -98,6 +110,7 @@ def test_the_engine_answers_once_every_step_of_ansible_is_gone(served: Ran, ann:
     assert "Paris" in answer(ann)
 
 
+@REAL
 @pytest.mark.soak
 def test_the_engine_still_answers_after_ten_minutes(served: Ran, ann: Person) -> None:
     time.sleep(10 * MINUTE)
@@ -141,6 +154,7 @@ def before(alone: Script) -> set[str]:
     return set(alone.files())
 
 
+@REAL
 @pytest.mark.soak
 def test_the_script_alone_serves_over_two_nodes_to_a_correct_answer(
     alone: Script, before: set[str]
@@ -154,6 +168,7 @@ def test_the_script_alone_serves_over_two_nodes_to_a_correct_answer(
         assert (alone.directory / "logs" / f"{host}-chat-ray.log").read_text()
 
 
+@REAL
 @pytest.mark.soak
 def test_its_ray_asks_for_the_token_and_nobody_sees_a_secret(alone: Script) -> None:
     dashboard = port_base(USERS["ann"], "alone") + 1
@@ -168,6 +183,7 @@ def test_its_ray_asks_for_the_token_and_nobody_sees_a_secret(alone: Script) -> N
     assert not [text for text in texts for secret in secrets if secret in text]
 
 
+@REAL
 @pytest.mark.soak
 def test_its_end_leaves_logs_and_nothing_else(alone: Script, ann: Person, before: set[str]) -> None:
     held = {host: ann.processes(host) for host in ann.lab.computes}

@@ -112,14 +112,14 @@ def test_it_ends_with_the_last_machine(watched: Watched) -> None:
 def test_it_ends_when_its_file_says_so(watched: Watched) -> None:
     assert watched.watch(max_hours=9)
     watched.end()
-    watched.wait(5)
+    watched.wait()
     assert watched.world.slots == ["r1-0", "r1-1"]
 
 
 def test_limits_that_are_removed_are_watched_no_more(watched: Watched) -> None:
     assert watched.watch(max_hours=9)
     assert not watched.watch()
-    watched.wait(5)
+    watched.wait()
     assert watched.world.slots == ["r1-0", "r1-1"]
 
 

