@@ -15,12 +15,15 @@ from .match import FAILURES, Signature, all_matches
 _SAME_FAILURE_SECONDS = 5.0
 # Within so many lines after the head of an exception its reason is looked for.
 _REASON_LINES = 20
+# Of a traceback, the frames that are nearest to its exception.
+_MOST_FRAMES = 120
 # An engine that only went silent shows its last phase in its last lines.
 _LAST_LINES = 20
 # Whatever a log said before this did not keep its program from working.
 _SERVES = re.compile(
     r"Application startup complete|Uvicorn running on |init engine \(profile, create kv cache"
-    r"|^\[  PASSED  \]|^# Out of bounds values *: 0 OK|^# Avg bus bandwidth"
+    r"|^\[  PASSED  \]|^# Size +(?:Avg )?(?:Latency|Bandwidth)\(|\bready to serve client requests"
+    r"|^Server is ready$|^# Out of bounds values *: 0 OK|^# Avg bus bandwidth"
 )
 
 
@@ -139,6 +142,8 @@ def _candidates(
     rank: str, text: str, order: int, everything: str, clocks: Mapping[str, float]
 ) -> list[_Candidate]:
     found: list[_Candidate] = []
+    # Of each writer's traceback the frames, until its exception ends them.
+    frames: dict[str | None, list[str]] = {}
     seconds = float("inf")
     read = [lines.read(raw) for raw in text.splitlines()]
     for number, line in enumerate(read, start=1):
@@ -154,15 +159,30 @@ def _candidates(
         if line.is_head:
             after = read[number : number + _REASON_LINES]
             said = " ".join((said, *lines.reason(after, line.writer)))
+        if line.is_head_of_traceback:
+            frames[line.writer] = []
+            continue
+        if line.is_frame or (line.writer in frames and line.is_indented):
+            # Frames and the source that they show say where, not what.
+            frames.setdefault(line.writer, []).append(line.text)
+            del frames[line.writer][:-_MOST_FRAMES]
+            continue
+        raised_in = "\n".join(frames.pop(line.writer, ()))
         known = _known(line, said)
         signature = next(
-            (one for one in known if (one.warns or not warning) and one.holds_beside(everything)),
+            (
+                one
+                for one in known
+                if (one.warns or not warning)
+                and one.raised_in(raised_in)
+                and one.holds_beside(everything)
+            ),
             None,
         )
         if not signature and not line.is_failure:
             continue
         # What is known is a cause, even in words that usually follow from another one.
-        follows = line.is_follow_up and not signature
+        follows = signature.follows if signature else line.is_follow_up
         finding = Finding(rank, said, number, signature, line.writer, line.address, seconds)
         found.append(_Candidate(1 if follows else 0, seconds, order, finding))
     return found
@@ -174,7 +194,8 @@ def _known(line: lines.Line, said: str) -> list[Signature]:
     if not line.source:
         return known
     placed = all_matches(f"{line.source} {said}", FAILURES)
-    return [one for one in placed if one not in known] + known
+    found = [one for one in placed if one not in known] + known
+    return sorted(found, key=lambda one: one.generic)
 
 
 def _seconds(moment: lines.Moment) -> float:
