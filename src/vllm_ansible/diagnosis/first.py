@@ -195,7 +195,7 @@ def _known(line: lines.Line, said: str) -> list[Signature]:
         return known
     placed = all_matches(f"{line.source} {said}", FAILURES)
     found = [one for one in placed if one not in known] + known
-    return sorted(found, key=lambda one: one.generic)
+    return sorted(found, key=lambda one: (one.generic, one.follows))
 
 
 def _seconds(moment: lines.Moment) -> float:

@@ -123,6 +123,15 @@ _FLAGS: tuple[tuple[str, str], ...] = (
     ("ray", r"\(Ray\w+ pid=|ray\.exceptions|RayWorker|ray_executor|\(raylet"),
     ("user_site", r"/\.local/lib/python"),
     ("package_paths", r"/(?:site|dist)-packages/"),
+    (
+        "unified_memory",
+        r"\b(?:GB10|DGX Spark|Jetson|AGX (?:Thor|Orin))\b|\bsm_?121a?\b|\b[Uu]nified[- ]memory\b",
+    ),
+    (
+        "other_platform",
+        r"detected platform (?:xpu|rocm)|device_config=(?:xpu|rocm)|\bxpu:\d|\bxpu_(?:worker|model_runner)|"
+        r"(?:xpu|rocm)_communicator|HIP (?:error|version)",
+    ),
 )
 _COMPILED = tuple((name, kind, re.compile(text, re.MULTILINE)) for name, kind, text in _PATTERNS)
 _COMPILED_FLAGS = tuple((name, re.compile(text)) for name, text in _FLAGS)

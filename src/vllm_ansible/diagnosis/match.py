@@ -95,7 +95,7 @@ def match(text: str, kinds: Collection[str] = FAILURES) -> Signature | None:
 def all_matches(text: str, kinds: Collection[str] = FAILURES) -> list[Signature]:
     """Return the known failures that the text shows, specific ones first, then by place."""
     found = [
-        (signature.generic, position.start(), rank, signature)
+        ((signature.generic, signature.follows), position.start(), rank, signature)
         for rank, signature in enumerate(signatures())
         if signature.kind in kinds
         and signature.pattern
