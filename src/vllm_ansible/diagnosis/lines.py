@@ -56,8 +56,8 @@ _RUNNERS = re.compile(
 )
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _JOURNAL = re.compile(
-    rf"^(?:\[[A-Z][a-z]{{2}} )?(?P<month>{'|'.join(_MONTHS[n : n + 3] for n in range(0, 36, 3))}) +(?P<d>\d+) "
-    r"(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)"
+    rf"^(?:\[[A-Z][a-z]{{2}} )?(?P<month>{'|'.join(_MONTHS[n : n + 3] for n in range(0, 36, 3))})"
+    r" +(?P<d>\d+) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)"
 )
 _DOCKER = re.compile(r'^\{"log":"(?P<log>(?:[^"\\]|\\.)*)"')
 # What writes one JSON document a line (etcd, Dynamo) and what writes pairs (containerd, docker).

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import yaml
@@ -92,8 +92,14 @@ def match(text: str, kinds: Collection[str] = FAILURES) -> Signature | None:
     return next((one for one in found if one.raised_in(text)), None)
 
 
-def all_matches(text: str, kinds: Collection[str] = FAILURES) -> list[Signature]:
+def all_matches(text: str, kinds: Collection[str] = FAILURES) -> Sequence[Signature]:
     """Return the known failures that the text shows, specific ones first, then by place."""
+    return _matches(text, tuple(kinds))
+
+
+# Logs repeat themselves.
+@lru_cache(maxsize=8192)
+def _matches(text: str, kinds: tuple[str, ...]) -> tuple[Signature, ...]:
     found = [
         ((signature.generic, signature.follows), position.start(), rank, signature)
         for rank, signature in enumerate(signatures())
@@ -101,4 +107,4 @@ def all_matches(text: str, kinds: Collection[str] = FAILURES) -> list[Signature]
         and signature.pattern
         and (position := signature.pattern.search(text))
     ]
-    return [one[3] for one in sorted(found, key=lambda one: one[:3])]
+    return tuple(one[3] for one in sorted(found, key=lambda one: one[:3]))

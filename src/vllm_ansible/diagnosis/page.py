@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from ..record.redact import redact_text, visible
 from .evidence import Evidence
 from .explained import explained, host_of_finding
-from .first import Finding, first_failure, in_order, known_failures, last_known
+from .first import (
+    Candidate,
+    Finding,
+    candidates_of,
+    first_of,
+    in_order,
+    known_failures,
+    last_known,
+)
+from .long_log import count
 from .verdict import shorten
 
 _WIDTH = 100
@@ -23,15 +32,16 @@ def explain(logs: Mapping[str, str], evidence: Evidence | None = None) -> dict[s
     """Return the first cause, where it stands, and which other known failures the logs show."""
     known_of = evidence or Evidence()
     clocks = known_of.clocks_of(logs)
-    finding = first_failure(logs, clocks)
+    candidates = candidates_of(logs, clocks)
+    finding = first_of(candidates)
     silent = None if finding else last_known(logs)
     told = finding or silent
     signature = told.signature if told else None
-    others = [one for one in known_failures(logs, clocks) if one.signature != signature]
+    others = [one for one in known_failures(candidates) if one.signature != signature]
     answer = explained(told, logs, known_of.facts) if told else None
     return {
         "logs": len(logs),
-        "lines": sum(len(text.splitlines()) for text in logs.values()),
+        "lines": sum(count(text) for text in logs.values()),
         "silent": silent is not None,
         "found": _said(told) if told else "",
         "where": told.where if told else "",
@@ -43,7 +53,7 @@ def explain(logs: Mapping[str, str], evidence: Evidence | None = None) -> dict[s
         "excluded": list(answer.excluded) if answer else [],
         "fix": answer.fix if answer else "",
         "threads": list(signature.refs) if signature else [],
-        "evidence": _evidence(logs, clocks, told, known_of),
+        "evidence": _evidence(candidates, told, known_of),
         "clocks": {host: seconds for host, seconds in known_of.clocks.items() if seconds},
         "others": [_other(one) for one in others],
     }
@@ -77,12 +87,12 @@ def page(answer: Mapping[str, Any]) -> str:
 
 
 def _evidence(
-    logs: Mapping[str, str], clocks: Mapping[str, float], told: Finding | None, known: Evidence
+    candidates: Sequence[Candidate], told: Finding | None, known: Evidence
 ) -> list[dict[str, str]]:
     """Return the first lines that say that something failed, with host and corrected time."""
     if told is None:
         return []
-    lines = [told, *(one for one in in_order(logs, clocks) if one.seconds >= told.seconds)]
+    lines = [told, *(one for one in in_order(candidates) if one.seconds >= told.seconds)]
     found: dict[tuple[str, str], dict[str, str]] = {}
     for one in lines:
         host, line = host_of_finding(one, known.facts), _said(one)[:_LINE_LENGTH]
