@@ -54,6 +54,8 @@ _RUNNERS = re.compile(
         )
     )
 )
+# torchrun's and MPI's number of the rank that wrote a line.
+_RANK = re.compile(r"^\[(?:rank|\d+,)(\d+)\]")
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _JOURNAL = re.compile(
     rf"^(?:\[[A-Z][a-z]{{2}} )?(?P<month>{'|'.join(_MONTHS[n : n + 3] for n in range(0, 36, 3))})"
@@ -231,6 +233,8 @@ def read(raw: str) -> Line:
             if not prefix:
                 break
             moment = _written(prefix[0]) or moment
+            if rank := _RANK.match(prefix[0]):
+                writer = writer or f"rank {rank[1]}"
         text = text[prefix.end() :]
     if library := _NCCL.match(text) or _UCX.match(text):
         moment = _written(text[:24]) or moment
