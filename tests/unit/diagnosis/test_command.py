@@ -148,3 +148,32 @@ def test_logs_and_an_inventory_are_refused_together(
 def test_an_unknown_inventory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "-i", "/nowhere/at/all"]) == command.REFUSED
     assert "/nowhere/at/all" in capsys.readouterr().err
+
+
+def test_the_page_names_host_rank_and_stage_and_fits_one_screen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gpu-2").mkdir()
+    started = "INFO 11-20 10:00:00 [core.py:1] Capturing CUDA graphs: 1/3\n"
+    failed = "ERROR 11-20 10:00:{:02} [core.py:1] RuntimeError: no word of this is known, nor {}\n"
+    (tmp_path / "gpu-2/serve.log").write_text(
+        f"{started}(Worker_TP3 pid=9) ERROR 11-20 10:00:01 [x.py:1] torch.OutOfMemoryError: CUDA"
+        f" out of memory\n{''.join(failed.format(n, 'x' * 300) for n in range(2, 60))}"
+    )
+    assert main(["diagnose", "--logs", str(tmp_path)]) == command.FOUND
+    said = capsys.readouterr().out
+    for row in ("  host    gpu-2\n", "  rank    Worker_TP3\n", "  time    11-20 10:00:01\n"):
+        assert row in said
+    assert "  stage   capturing graphs, 1 of 3\n" in said
+    rows = said.splitlines()
+    assert (rows[1][:9], len(rows) <= 30) == ("  cause  ", True)
+    assert max(len(row) for row in rows) <= 100
+
+
+def test_an_unknown_line_comes_with_what_to_do_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").write_text("ValueError: nobody has met this\n")
+    main(["diagnose", "--logs", str(tmp_path)])
+    said = capsys.readouterr().out
+    assert "next    read the lines around it (a.log, line 1 of its log); --bundle FILE" in said
