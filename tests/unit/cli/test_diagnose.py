@@ -11,6 +11,7 @@ import pytest
 from vllm_ansible.cli import diagnose as command
 from vllm_ansible.cli.main import main
 from vllm_ansible.record.diagnosis import reading
+from vllm_ansible.record.diagnosis.long_log import Room
 
 FULL = "OSError: [Errno 28] No space left on device: '/models/x'\n"
 TAKEN = "ERROR 11-20 10:31:02 [x.py:1] OSError: [Errno 98] Address already in use\n"
@@ -64,15 +65,38 @@ def test_secrets_of_a_log_are_not_printed(
     assert secret not in capsys.readouterr().out
 
 
-def test_of_a_long_log_head_and_tail_are_read(
+def test_of_a_long_log_its_ends_and_what_is_no_routine_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reading, "_ROOM", Room(head=2000, middle=2000, tail=2000))
+    routine = "INFO 11-20 10:31:02 [loggers.py:127] Engine 000: Running: 12 reqs\n"
+    (tmp_path / "a.log").write_text(f"first\n{routine * 5000}{TAKEN}{routine * 5000}last\n")
+    text = reading.read_logs([tmp_path])["a.log"]
+    assert len(text) < 8000
+    assert (text[:5], text[-5:]) == ("first", "last\n")
+    assert main(["diagnose", "--json", "--logs", str(tmp_path)]) == command.FOUND
+    answer = json.loads(capsys.readouterr().out)
+    # Numbers are those of the log, not of what was kept of it.
+    assert answer["where"] == "a.log, line 5002 of its log"
+    assert answer["lines"] == 10003
+    assert answer["signature"] == "port-taken"
+
+
+def test_of_many_long_logs_each_has_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_HALF_BYTES", 100)
-    file = tmp_path / "a.log"
-    file.write_text(f"first\n{'x' * 500}\nlast\n")
-    text = reading.read_logs([file])["a.log"]
-    assert len(text) == 201
-    assert (text[:5], text[-5:]) == ("first", "last\n")
+    monkeypatch.setattr(reading, "_MOST_BYTES", 8000)
+    for name in "abcd":
+        (tmp_path / name).write_text("x" * 99 + "\n" + f"{'y' * 99}\n" * 1000)
+    logs = reading.read_logs([tmp_path])
+    assert sum(len(text) for text in logs.values()) < 10_000
+
+
+def test_a_line_without_an_end_takes_no_more_than_its_share(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"z" * 20_000_000 + b"\nlast\n")
+    text = reading.read_logs([tmp_path])["a.log"]
+    assert len(text) < 100_000
+    assert text.endswith("\nlast\n")
 
 
 def test_nothing_to_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,3 +149,32 @@ def test_logs_and_an_inventory_are_refused_together(
 def test_an_unknown_inventory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "-i", "/nowhere/at/all"]) == command.REFUSED
     assert "/nowhere/at/all" in capsys.readouterr().err
+
+
+def test_the_page_names_host_rank_and_stage_and_fits_one_screen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gpu-2").mkdir()
+    started = "INFO 11-20 10:00:00 [core.py:1] Capturing CUDA graphs: 1/3\n"
+    failed = "ERROR 11-20 10:00:{:02} [core.py:1] RuntimeError: no word of this is known, nor {}\n"
+    (tmp_path / "gpu-2/serve.log").write_text(
+        f"{started}(Worker_TP3 pid=9) ERROR 11-20 10:00:01 [x.py:1] torch.OutOfMemoryError: CUDA"
+        f" out of memory\n{''.join(failed.format(n, 'x' * 300) for n in range(2, 60))}"
+    )
+    assert main(["diagnose", "--logs", str(tmp_path)]) == command.FOUND
+    said = capsys.readouterr().out
+    for row in ("  host    gpu-2\n", "  rank    Worker_TP3\n", "  time    11-20 10:00:01\n"):
+        assert row in said
+    assert "  stage   capturing graphs, 1 of 3\n" in said
+    rows = said.splitlines()
+    assert (rows[1][:9], len(rows) <= 30) == ("  cause  ", True)
+    assert max(len(row) for row in rows) <= 100
+
+
+def test_an_unknown_line_comes_with_what_to_do_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").write_text("ValueError: nobody has met this\n")
+    main(["diagnose", "--logs", str(tmp_path)])
+    said = capsys.readouterr().out
+    assert "next    read the lines around it (a.log, line 1 of its log); --bundle FILE" in said

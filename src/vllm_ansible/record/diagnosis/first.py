@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from . import lines
+from .long_log import numbered
 from .match import FAILURES, Signature, all_matches
 
 # Within this time of the first failure, a line that is known says more than one that is not:
@@ -15,12 +16,15 @@ from .match import FAILURES, Signature, all_matches
 _SAME_FAILURE_SECONDS = 5.0
 # Within so many lines after the head of an exception its reason is looked for.
 _REASON_LINES = 20
+# Of a traceback, the frames that are nearest to its exception.
+_MOST_FRAMES = 120
 # An engine that only went silent shows its last phase in its last lines.
 _LAST_LINES = 20
 # Whatever a log said before this did not keep its program from working.
 _SERVES = re.compile(
     r"Application startup complete|Uvicorn running on |init engine \(profile, create kv cache"
-    r"|^\[  PASSED  \]|^# Out of bounds values *: 0 OK|^# Avg bus bandwidth"
+    r"|^\[  PASSED  \]|^# Size +(?:Avg )?(?:Latency|Bandwidth)\(|\bready to serve client requests"
+    r"|^Server is ready$|^# Out of bounds values *: 0 OK|^# Avg bus bandwidth"
 )
 
 
@@ -47,7 +51,9 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class Candidate:
+    """A line that says that something failed; tier 1 where it only follows from another."""
+
     tier: int
     seconds: float
     order: int
@@ -65,7 +71,11 @@ def first_failure(
 
     clocks: by how many seconds the clock is ahead that a log, or an address in it, was written by.
     """
-    candidates = _all_candidates(logs, clocks or {})
+    return first_of(candidates_of(logs, clocks))
+
+
+def first_of(candidates: Sequence[Candidate]) -> Finding | None:
+    """Return the first of all lines that say what failed, root causes before the rest."""
     if not candidates:
         return None
     first = min(candidates, key=lambda one: (one.tier, one.seconds, one.order, one.finding.number))
@@ -81,24 +91,23 @@ def first_failure(
     return min(known, key=lambda one: one[:4])[4] if known else first.finding
 
 
-def known_failures(
-    logs: Mapping[str, str], clocks: Mapping[str, float] | None = None
-) -> list[Finding]:
+def known_failures(candidates: Sequence[Candidate]) -> list[Finding]:
     """Return the first line of each known failure that the logs show, in the order of time."""
-    candidates = [one for one in _all_candidates(logs, clocks or {}) if one.finding.signature]
-    candidates.sort(key=lambda one: (one.tier, one.seconds, one.order, one.finding.number))
+    known = sorted(
+        (one for one in candidates if one.finding.signature),
+        key=lambda one: (one.tier, one.seconds, one.order, one.finding.number),
+    )
     first: dict[str, Finding] = {}
-    for one in candidates:
+    for one in known:
         if one.finding.signature:
             first.setdefault(one.finding.signature.id, one.finding)
     return list(first.values())
 
 
-def in_order(logs: Mapping[str, str], clocks: Mapping[str, float] | None = None) -> list[Finding]:
+def in_order(candidates: Sequence[Candidate]) -> list[Finding]:
     """Return every line that says that something failed, in the order of time."""
-    candidates = _all_candidates(logs, clocks or {})
-    candidates.sort(key=lambda one: (one.seconds, one.order, one.finding.number))
-    return [one.finding for one in candidates]
+    found = sorted(candidates, key=lambda one: (one.seconds, one.order, one.finding.number))
+    return [one.finding for one in found]
 
 
 def last_known(logs: Mapping[str, str]) -> Finding | None:
@@ -110,8 +119,8 @@ def last_known(logs: Mapping[str, str]) -> Finding | None:
     for rank, text in logs.items():
         if serves(text):
             continue
-        numbered = list(enumerate(text.splitlines(), start=1))
-        for number, raw in reversed(numbered[-_LAST_LINES:]):
+        last = list(numbered(text.splitlines()))[-_LAST_LINES:]
+        for number, raw in reversed(last):
             line = lines.read(raw)
             for known in all_matches(line.text, kinds=("stall",)):
                 if known.holds_beside(everything):
@@ -126,22 +135,27 @@ def serves(text: str) -> bool:
     return any(_SERVES.search(lines.read(raw).text) for raw in text.splitlines())
 
 
-def _all_candidates(logs: Mapping[str, str], clocks: Mapping[str, float]) -> list[_Candidate]:
+def candidates_of(
+    logs: Mapping[str, str], clocks: Mapping[str, float] | None = None
+) -> list[Candidate]:
+    """Return every line of the logs that says that something failed."""
     everything = "\n".join(logs.values())
     return [
         candidate
         for order, (rank, text) in enumerate(logs.items())
-        for candidate in _candidates(rank, text, order, everything, clocks)
+        for candidate in _candidates(rank, text, order, everything, clocks or {})
     ]
 
 
 def _candidates(
     rank: str, text: str, order: int, everything: str, clocks: Mapping[str, float]
-) -> list[_Candidate]:
-    found: list[_Candidate] = []
+) -> list[Candidate]:
+    found: list[Candidate] = []
+    # Of each writer's traceback the frames, until its exception ends them.
+    frames: dict[str | None, list[str]] = {}
     seconds = float("inf")
-    read = [lines.read(raw) for raw in text.splitlines()]
-    for number, line in enumerate(read, start=1):
+    read = [(number, lines.read(raw)) for number, raw in numbered(text.splitlines())]
+    for place, (number, line) in enumerate(read, start=1):
         if line.moment:
             ahead = clocks.get(line.address or rank, clocks.get(rank, 0.0))
             seconds = _seconds(line.moment) - ahead
@@ -152,29 +166,45 @@ def _candidates(
         warning = line.level == "WARNING" and not line.library
         said = line.text.strip()
         if line.is_head:
-            after = read[number : number + _REASON_LINES]
+            after = [one for _, one in read[place : place + _REASON_LINES]]
             said = " ".join((said, *lines.reason(after, line.writer)))
+        if line.is_head_of_traceback:
+            frames[line.writer] = []
+            continue
+        if line.is_frame or (line.writer in frames and line.is_indented):
+            # Frames and the source that they show say where, not what.
+            frames.setdefault(line.writer, []).append(line.text)
+            del frames[line.writer][:-_MOST_FRAMES]
+            continue
+        raised_in = "\n".join(frames.pop(line.writer, ()))
         known = _known(line, said)
         signature = next(
-            (one for one in known if (one.warns or not warning) and one.holds_beside(everything)),
+            (
+                one
+                for one in known
+                if (one.warns or not warning)
+                and one.raised_in(raised_in)
+                and one.holds_beside(everything)
+            ),
             None,
         )
         if not signature and not line.is_failure:
             continue
         # What is known is a cause, even in words that usually follow from another one.
-        follows = line.is_follow_up and not signature
+        follows = signature.follows if signature else line.is_follow_up
         finding = Finding(rank, said, number, signature, line.writer, line.address, seconds)
-        found.append(_Candidate(1 if follows else 0, seconds, order, finding))
+        found.append(Candidate(1 if follows else 0, seconds, order, finding))
     return found
 
 
-def _known(line: lines.Line, said: str) -> list[Signature]:
+def _known(line: lines.Line, said: str) -> Sequence[Signature]:
     """Return the known failures of a line; what only its place in a library tells is first."""
     known = all_matches(said, FAILURES)
     if not line.source:
         return known
     placed = all_matches(f"{line.source} {said}", FAILURES)
-    return [one for one in placed if one not in known] + known
+    found = [*(one for one in placed if one not in known), *known]
+    return sorted(found, key=lambda one: (one.generic, one.follows))
 
 
 def _seconds(moment: lines.Moment) -> float:

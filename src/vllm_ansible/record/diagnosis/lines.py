@@ -15,7 +15,26 @@ _PREFIX = re.compile(
     r"^\((?P<name>[A-Za-z_][\w.\- ]*?) pid=\d+(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
 )
 _LEVEL = re.compile(r"^(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b[ :]*")
-_LEVELS = {"WARN": "WARNING", "TRACE": "DEBUG"}
+# In brackets: NATS in three letters, HAProxy with a date of its own and its process behind it.
+_BRACKETED = re.compile(
+    r"^\[(?P<level>TRC|DBG|INF|WRN|ERR|FTL|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ALERT|EMERG|FATAL)\]"
+    r"(?: +(?:\d+/\d+ )?\(\d+\) :)? *"
+)
+_LEVELS = {
+    "WARN": "WARNING",
+    "WRN": "WARNING",
+    "TRACE": "DEBUG",
+    "TRC": "DEBUG",
+    "DBG": "DEBUG",
+    "INF": "INFO",
+    "NOTICE": "INFO",
+    "ERR": "ERROR",
+    "ALERT": "ERROR",
+    "EMERG": "FATAL",
+    "FTL": "FATAL",
+    "PANIC": "FATAL",
+    "DPANIC": "FATAL",
+}
 # Severity letters of glog, Ray's C++ parts and torch.
 _LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL", "C": "CRITICAL"}
 # What runs a program puts before its lines: containerd, MPI, torchrun and vLLM's ranks, systemd's
@@ -31,29 +50,40 @@ _RUNNERS = re.compile(
             r"^(?:\[\d{1,5}\] )+(?![\w./-]+:\d+ NCCL )",
             r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w@./-]+(?:\[\d+\])?: ",
             r"^\[ *\d+\.\d{6}\] (?!\[)",
+            r"^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ",
         )
     )
 )
+# torchrun's and MPI's number of the rank that wrote a line.
+_RANK = re.compile(r"^\[(?:rank|\d+,)(\d+)\]")
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _JOURNAL = re.compile(
-    rf"^(?P<month>{'|'.join(_MONTHS[n : n + 3] for n in range(0, 36, 3))}) +(?P<d>\d+) "
-    r"(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)"
+    rf"^(?:\[[A-Z][a-z]{{2}} )?(?P<month>{'|'.join(_MONTHS[n : n + 3] for n in range(0, 36, 3))})"
+    r" +(?P<d>\d+) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)"
 )
 _DOCKER = re.compile(r'^\{"log":"(?P<log>(?:[^"\\]|\\.)*)"')
+# What writes one JSON document a line (etcd, Dynamo) and what writes pairs (containerd, docker).
+_DOCUMENT = re.compile(r'^\{.*"(?:level|severity)" ?: ?"\w+".*\}$')
+_PAIRS = re.compile(
+    r'^(?:time|ts)="?(?P<time>[^" ]+)"? level="?(?P<level>\w+)"? (?:\w+=\S+ )*?'
+    r'msg=(?:"(?P<msg>(?:[^"\\]|\\.)*)"|(?P<word>\S+))(?P<rest>.*)$'
+)
+# In a document: where its words are, and what else says why.
+_WORDS, _REASONS = ("message", "msg"), ("error", "err", "reason")
 # gpu-1:311:1288 [0] bootstrap.cc:112 NCCL WARN Bootstrap : no socket interface found
 _NCCL = re.compile(
     r"^(?:\[[^\]]*\] )?(?P<host>[\w.-]+):\d+:\d+ \[\d+\] "
     r"(?:(?P<source>.*?) )??NCCL (?P<level>INFO|WARN|TRACE|ERROR|VERSION)\b ?"
 )
 # [1614790001.220112] [node:4001 :0]   ib_device.c:478  UCX  WARN  words
-_UCX = re.compile(r"^\[\d+\.\d+\] \[[^\]]*\] +\S+:\d+ +UCX +(?P<level>[A-Z]+) +")
+_UCX = re.compile(r"^\[\d+\.\d+\] \[[^\]]*\] +\S+:\d+ +(?P<place>UCX +(?P<level>[A-Z]+)) +")
 # [2026-11-20 10:31:02,123 E 12 12] (raylet) worker_pool.cc:1239: words
 _RAY_SEVERITY = re.compile(r"^ (?P<letter>[DIWEFC]) \d+ \d+\] (?:\([\w-]+\) )?(?:[\w./-]+:\d+: ?)?")
 _NAMED_LEVEL = re.compile(r"^ - [\w.]+ - (?P<level>[A-Z]+) - ")
 _TIMES = (
     # Ray and most others: 2026-11-20 10:31:02,123 or with a T
     re.compile(
-        r"\b\d{4}-(?P<mo>\d\d)-(?P<d>\d\d)[ T](?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)"
+        r"\b\d{4}[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[ T](?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)"
         r"(?:[.,](?P<ms>\d{3})\d*)?(?:Z|[+-]\d\d:?\d\d\b)?"
     ),
     # vLLM: 11-20 10:31:02; after the full date, of which it is a part
@@ -64,7 +94,7 @@ _TIMES = (
         r"(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)\.(?P<ms>\d{3})\d*"
     ),
 )
-_GLOG_LOCATION = re.compile(r"^ +(?:\d+ +)?[\w./-]+:\d+\] ")
+_GLOG_LOCATION = re.compile(r"^ +(?:\d+ +)*[\w./-]+:\d+\] ")
 # Releases of vLLM before 0.8 leave the first bracket out.
 _LOCATION = re.compile(r"^\[?[\w./-]+:\d+\]\s?")
 _RAY_LOCATION = re.compile(r"^[\w./-]+:\d+ -- ")
@@ -82,6 +112,7 @@ _DEATH = re.compile(
 )
 # Parts of a traceback: its head, its frames, their source lines and carets.
 _FRAME = re.compile(r"^(?:Traceback \(most recent call last\):|\s+\S.*|\s*\^+|)$")
+_FRAME_HEAD = re.compile(r'^\s+File "[^"]+", line \d+')
 # An exception of pydantic that only counts: what was wrong stands in the lines after it.
 _HEAD = re.compile(r"\b\d+ validation errors? for \S+$")
 _REASON_END = re.compile(r"^\s*For further information visit ")
@@ -151,6 +182,21 @@ class Line:
         return self.level in ("INFO", "DEBUG") or bool(_NOISE.search(self.text))
 
     @property
+    def is_frame(self) -> bool:
+        """Lines of a traceback that name a file and a line of it."""
+        return bool(_FRAME_HEAD.match(self.text))
+
+    @property
+    def is_head_of_traceback(self) -> bool:
+        """The line with which a traceback begins."""
+        return self.text.startswith("Traceback (most recent call last):")
+
+    @property
+    def is_indented(self) -> bool:
+        """Lines that belong to the one before them."""
+        return self.text.startswith((" ", "\t"))
+
+    @property
     def is_follow_up(self) -> bool:
         """Lines that only say that something else has failed."""
         return bool(_FOLLOW_UP.search(self.text))
@@ -187,12 +233,17 @@ def read(raw: str) -> Line:
             if not prefix:
                 break
             moment = _written(prefix[0]) or moment
+            if rank := _RANK.match(prefix[0]):
+                writer = writer or f"rank {rank[1]}"
         text = text[prefix.end() :]
     if library := _NCCL.match(text) or _UCX.match(text):
         moment = _written(text[:24]) or moment
-        source = library.groupdict().get("source") or ""
+        source = library.groupdict().get("source") or library.groupdict().get("place") or ""
         text, level = text[library.end() :], _level(library)
         return Line(raw.rstrip(), text, writer, address, level, moment, True, source)
+    if told := _of_document(text) or _of_pairs(text):
+        level, text, at = told
+        return Line(raw.rstrip(), text, writer, address, level, _written(at) or moment)
     head = text[:48]
     for pattern in _TIMES:
         if found := pattern.search(head):
@@ -200,7 +251,7 @@ def read(raw: str) -> Line:
             level, text = _after_time(text, found)
             break
     else:
-        if named := _LEVEL.match(text):
+        if named := _LEVEL.match(text) or _BRACKETED.match(text):
             level, text = _level(named), text[named.end() :]
     text = _LOCATION.sub("", text)
     return Line(raw.rstrip(), _RAY_LOCATION.sub("", text), writer, address, level, moment)
@@ -233,14 +284,41 @@ def _after_time(text: str, found: re.Match[str]) -> tuple[str | None, str]:
     if named := _NAMED_LEVEL.match(after):
         return _level(named), after[named.end() :]
     text = after.lstrip(" \t]")
-    if named := _LEVEL.match(text):
+    if named := _LEVEL.match(text) or _BRACKETED.match(text):
         return _level(named), text[named.end() :]
     return None, text
 
 
 def _level(found: re.Match[str]) -> str:
-    level = found["level"]
+    return _level_named(found["level"])
+
+
+def _level_named(name: str) -> str:
+    level = name.upper()
     return _LEVELS.get(level, level)
+
+
+def _of_document(text: str) -> tuple[str, str, str] | None:
+    """Return level, words and time of a line that is one JSON document."""
+    if not _DOCUMENT.match(text):
+        return None
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return None
+    fields = told.get("fields")
+    told = {**told, **fields} if isinstance(fields, dict) else told
+    words = [told[name] for name in (*_WORDS, *_REASONS) if isinstance(told.get(name), str)]
+    level = _level_named(str(told.get("level") or told.get("severity")))
+    return level, ": ".join(words), str(told.get("time") or told.get("ts") or told.get("timestamp"))
+
+
+def _of_pairs(text: str) -> tuple[str, str, str] | None:
+    """Return level, words and time of a line of names and values."""
+    if not (found := _PAIRS.match(text)):
+        return None
+    words = _unescaped(found["msg"]) if found["msg"] is not None else found["word"]
+    return _level_named(found["level"]), f"{words}{found['rest']}", found["time"]
 
 
 def _written(text: str) -> Moment | None:

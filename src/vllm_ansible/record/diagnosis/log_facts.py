@@ -123,6 +123,15 @@ _FLAGS: tuple[tuple[str, str], ...] = (
     ("ray", r"\(Ray\w+ pid=|ray\.exceptions|RayWorker|ray_executor|\(raylet"),
     ("user_site", r"/\.local/lib/python"),
     ("package_paths", r"/(?:site|dist)-packages/"),
+    (
+        "unified_memory",
+        r"\b(?:GB10|DGX Spark|Jetson|AGX (?:Thor|Orin))\b|\bsm_?121a?\b|\b[Uu]nified[- ]memory\b",
+    ),
+    (
+        "other_platform",
+        r"detected platform (?:xpu|rocm)|device_config=(?:xpu|rocm)|\bxpu:\d"
+        r"|\bxpu_(?:worker|model_runner)|(?:xpu|rocm)_communicator|HIP (?:error|version)",
+    ),
 )
 _COMPILED = tuple((name, kind, re.compile(text, re.MULTILINE)) for name, kind, text in _PATTERNS)
 _COMPILED_FLAGS = tuple((name, re.compile(text)) for name, text in _FLAGS)
@@ -138,6 +147,14 @@ def values(text: str) -> dict[str, Value]:
     return found
 
 
+# Programs print what they are at their start, and again where they fail.
+_FIRST, _LAST = 2 * 1024 * 1024, 1024 * 1024
+
+
+def _ends(text: str) -> str:
+    return text if len(text) <= _FIRST + _LAST else f"{text[:_FIRST]}\n{text[-_LAST:]}"
+
+
 def read(logs: Mapping[str, str], known: tuple[str, ...] = ()) -> dict[str, dict[str, Fact]]:
     """Return the facts that logs print, by the host that wrote them.
 
@@ -145,6 +162,6 @@ def read(logs: Mapping[str, str], known: tuple[str, ...] = ()) -> dict[str, dict
     """
     found: dict[str, dict[str, Fact]] = {}
     for rank, text in logs.items():
-        told = {name: Fact(value, SOURCE) for name, value in values(text).items()}
+        told = {name: Fact(value, SOURCE) for name, value in values(_ends(text)).items()}
         found.setdefault(host_of(rank, known), {}).update(told)
     return found

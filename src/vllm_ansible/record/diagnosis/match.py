@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import yaml
@@ -31,17 +31,25 @@ class Signature:
     # A line of this kind has several causes, of which the signature can only name the usual one:
     # any other known line near it says more.
     generic: bool = False
+    # Its line only follows from a failure; it speaks where no other does.
+    follows: bool = False
     # Its line is only a warning of its program, and yet why that fails.
     warns: bool = False
     # What other lines of the same logs must, and must not, say.
     beside: re.Pattern[str] | None = None
     unless: re.Pattern[str] | None = None
+    # What the frames of the exception's traceback must say: where it was raised.
+    frames: re.Pattern[str] | None = None
 
     def holds_beside(self, text: str) -> bool:
         """Tell whether the rest of the logs bears it out."""
         if self.beside and not self.beside.search(text):
             return False
         return not (self.unless and self.unless.search(text))
+
+    def raised_in(self, frames: str) -> bool:
+        """Tell whether the frames of a traceback are those that it asks for."""
+        return not self.frames or bool(self.frames.search(frames))
 
 
 @cache
@@ -60,9 +68,11 @@ def signatures() -> tuple[Signature, ...]:
             refs=tuple(item["refs"]),
             sample=item["sample"],
             generic=item.get("generic", False),
+            follows=item.get("follows", False),
             warns=item.get("warns", False),
             beside=_pattern(item.get("beside")),
             unless=_pattern(item.get("unless")),
+            frames=_pattern(item.get("frames")),
         )
         for item in data
     )
@@ -78,16 +88,23 @@ def _pattern(regex: str | list[str] | None) -> re.Pattern[str] | None:
 def match(text: str, kinds: Collection[str] = FAILURES) -> Signature | None:
     """Return the known failure that the text shows first, or None."""
     found = all_matches(text, kinds)
-    return found[0] if found else None
+    # A text that is no log brings its frames with it, or has none.
+    return next((one for one in found if one.raised_in(text)), None)
 
 
-def all_matches(text: str, kinds: Collection[str] = FAILURES) -> list[Signature]:
+def all_matches(text: str, kinds: Collection[str] = FAILURES) -> Sequence[Signature]:
     """Return the known failures that the text shows, specific ones first, then by place."""
+    return _matches(text, tuple(kinds))
+
+
+# Logs repeat themselves.
+@lru_cache(maxsize=8192)
+def _matches(text: str, kinds: tuple[str, ...]) -> tuple[Signature, ...]:
     found = [
-        (signature.generic, position.start(), rank, signature)
+        ((signature.generic, signature.follows), position.start(), rank, signature)
         for rank, signature in enumerate(signatures())
         if signature.kind in kinds
         and signature.pattern
         and (position := signature.pattern.search(text))
     ]
-    return [one[3] for one in sorted(found, key=lambda one: one[:3])]
+    return tuple(one[3] for one in sorted(found, key=lambda one: one[:3]))

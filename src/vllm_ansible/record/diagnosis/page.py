@@ -3,39 +3,60 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from ...node.engine.log import last_phase
 from ..redact import redact_text, visible
 from .evidence import Evidence
 from .explained import explained, host_of_finding
-from .first import Finding, first_failure, in_order, known_failures, last_known
+from .first import (
+    Candidate,
+    Finding,
+    candidates_of,
+    first_of,
+    in_order,
+    known_failures,
+    last_known,
+)
+from .long_log import count, numbered
 from .verdict import shorten
 
 _WIDTH = 100
-# Of a line of evidence more would not fit on one page.
-_MOST_LINES, _LINE_LENGTH = 6, 160
+# More would not fit on one screen.
+_MOST_LINES, _MOST_OTHERS, _MOST_EXCLUDED = 6, 3, 3
+_LINE_LENGTH = 160
+_NO_TIME = "without a time"
+# Names of processes that carry the number of a rank.
+_RANKS = re.compile(r"\brank|_(?:TP|PP|DP|EP)\d|Worker")
+# Of a log, the lines before a failure in which the phase that it was in is looked for.
+_PHASE_LINES = 20_000
+_HAND_ON = "read the lines around it ({}); --bundle FILE makes a redacted archive to hand on"
 
 
 def explain(logs: Mapping[str, str], evidence: Evidence | None = None) -> dict[str, Any]:
     """Return the first cause, where it stands, and which other known failures the logs show."""
     known_of = evidence or Evidence()
     clocks = known_of.clocks_of(logs)
-    finding = first_failure(logs, clocks)
+    candidates = candidates_of(logs, clocks)
+    finding = first_of(candidates)
     silent = None if finding else last_known(logs)
     told = finding or silent
     signature = told.signature if told else None
-    others = [one for one in known_failures(logs, clocks) if one.signature != signature]
+    others = [one for one in known_failures(candidates) if one.signature != signature]
     answer = explained(told, logs, known_of.facts) if told else None
     return {
         "logs": len(logs),
-        "lines": sum(len(text.splitlines()) for text in logs.values()),
+        "lines": sum(count(text) for text in logs.values()),
         "silent": silent is not None,
         "found": _said(told) if told else "",
         "where": told.where if told else "",
         "host": host_of_finding(told, known_of.facts) if told else "",
+        "rank": (told.writer or "") if told else "",
+        "stage": _phase(logs.get(told.rank, ""), told.number) if told else "",
         "time": _time(told.seconds) if told else "",
         "signature": signature.id if signature else "",
         "cause": answer.cause if answer else "",
@@ -43,7 +64,7 @@ def explain(logs: Mapping[str, str], evidence: Evidence | None = None) -> dict[s
         "excluded": list(answer.excluded) if answer else [],
         "fix": answer.fix if answer else "",
         "threads": list(signature.refs) if signature else [],
-        "evidence": _evidence(logs, clocks, told, known_of),
+        "evidence": _evidence(candidates, told, known_of),
         "clocks": {host: seconds for host, seconds in known_of.clocks.items() if seconds},
         "others": [_other(one) for one in others],
     }
@@ -56,33 +77,53 @@ def page(answer: Mapping[str, Any]) -> str:
     if not answer["found"]:
         return "\n".join([*wrong, f"No line of {read} says that something failed."])
     first = "The logs end, and no line says what failed" if answer["silent"] else "First failure"
-    rows = [("", f"{first}, in {read}:")]
-    rows += [("found", answer["found"]), ("where", answer["where"])]
+    rows = [f"{first}, in {read}:"]
     if answer["cause"]:
-        rows.append(("cause", answer["cause"]))
-        rows += [("or", answer["otherwise"])] if answer["otherwise"] else []
-        rows.append(("fix", answer["fix"]))
-        rows += [("seen in", ", ".join(answer["threads"]))] if answer["threads"] else []
+        rows.append(_row("cause", answer["cause"]))
+        rows += [_row("or", answer["otherwise"])] if answer["otherwise"] else []
+        rows.append(_row("fix", answer["fix"]))
     else:
-        rows.append(("cause", "not known: no signature knows this line"))
+        rows.append(_row("cause", "not known: no signature knows this line"))
+        rows.append(_row("next", _HAND_ON.format(answer["where"])))
+    writer = "rank" if _RANKS.search(answer.get("rank", "")) else "process"
+    said = (("host", "host"), (writer, "rank"), ("stage", "stage"))
+    rows += [_row(name, answer[key]) for name, key in said if answer.get(key)]
+    rows += [_row("time", answer["time"])] if answer.get("time", _NO_TIME) != _NO_TIME else []
+    rows += [_row("found", answer["found"]), _row("where", answer["where"])]
+    rows += [_row("seen in", ", ".join(answer["threads"]))] if answer["threads"] else []
     if answer["excluded"]:
-        rows += [("", "Excluded:"), *(("", one) for one in answer["excluded"])]
+        rows += ["Excluded:", *(_row("", one) for one in answer["excluded"][:_MOST_EXCLUDED])]
     if len(answer["evidence"]) > 1:
-        rows.append(("", "The lines, in the order of time:"))
-        rows += [("", f"{one['time']} {one['host']}: {one['line']}") for one in answer["evidence"]]
+        rows.append("The lines, in the order of time:")
+        rows += [
+            _short(f"{one['time']} {one['host']}: {one['line']}") for one in answer["evidence"]
+        ]
     if answer["others"]:
-        rows.append(("", "Also known, later or less likely:"))
-        rows += [("", f"{one['where']}: {one['cause']}") for one in answer["others"]]
-    return "\n".join([*wrong, *(_row(*row) for row in rows)])
+        rows.append("Also known, later or less likely:")
+        rows += [
+            _short(f"{one['where']}: {one['cause']}") for one in answer["others"][:_MOST_OTHERS]
+        ]
+    return "\n".join([*wrong, *rows])
+
+
+def _phase(text: str, until: int) -> str:
+    """Return what the engine was doing when it wrote a line, as far as its log says."""
+    before = [line for number, line in numbered(text.splitlines()) if number <= until]
+    found = last_phase("\n".join(before[-_PHASE_LINES:]))
+    if found is None:
+        return ""
+    if found.name == "listening":
+        return "serving"
+    return f"{found.name}, {found.done} of {found.total}" if found.total else found.name
 
 
 def _evidence(
-    logs: Mapping[str, str], clocks: Mapping[str, float], told: Finding | None, known: Evidence
+    candidates: Sequence[Candidate], told: Finding | None, known: Evidence
 ) -> list[dict[str, str]]:
     """Return the first lines that say that something failed, with host and corrected time."""
     if told is None:
         return []
-    lines = [told, *(one for one in in_order(logs, clocks) if one.seconds >= told.seconds)]
+    lines = [told, *(one for one in in_order(candidates) if one.seconds >= told.seconds)]
     found: dict[tuple[str, str], dict[str, str]] = {}
     for one in lines:
         host, line = host_of_finding(one, known.facts), _said(one)[:_LINE_LENGTH]
@@ -97,7 +138,7 @@ def _said(finding: Finding) -> str:
 def _time(seconds: float) -> str:
     """Return a moment as vLLM writes it: no year, for most logs have none."""
     if math.isinf(seconds):
-        return "without a time"
+        return _NO_TIME
     return datetime.fromtimestamp(seconds, UTC).strftime("%m-%d %H:%M:%S")
 
 
@@ -111,9 +152,13 @@ def _other(finding: Finding) -> dict[str, str]:
     }
 
 
+def _short(words: str) -> str:
+    """Return a line of its own, cut where the page ends."""
+    line = f"{'':10}{words}"
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 4]} ..."
+
+
 def _row(name: str, words: str) -> str:
-    if not name and words.endswith(":"):
-        return words
     # Commands and names stay whole, to be copied.
     return textwrap.fill(
         words,

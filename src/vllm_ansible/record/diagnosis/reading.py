@@ -8,9 +8,13 @@ from pathlib import Path
 
 from .. import events
 from .evidence import FACTS, KEPT, Evidence, of_directory
+from .long_log import Room, kept
 
-# Of a longer log the head and the tail are read: the first failure and the last words.
-_HALF_BYTES = 8 * 1024 * 1024
+_MIB = 1024 * 1024
+# Of a longer log the head, the tail and the lines between them that are no routine are kept.
+_ROOM = Room(head=_MIB, middle=2 * _MIB, tail=3 * _MIB)
+# Of all logs together; many long ones share it.
+_MOST_BYTES = 96 * _MIB
 _MOST_FILES = 2000
 # What lies in the directory of a run, in a bundle and on the head beside logs, and is none.
 _NO_LOGS = frozenset(
@@ -41,7 +45,8 @@ def read_logs(paths: Sequence[Path]) -> dict[str, str]:
         raise UnreadableLogs(
             f"expected at most {_MOST_FILES} logs, found {len(files)}: name a smaller directory"
         )
-    return {name: _text(file) for name, file in files.items()}
+    room = _room(len(files))
+    return {name: _text(file, room) for name, file in files.items()}
 
 
 def read_evidence(paths: Sequence[Path]) -> Evidence:
@@ -53,15 +58,15 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
     return found
 
 
-def _text(file: Path) -> str:
+def _room(files: int) -> Room:
+    """Return what each of so many logs may take."""
+    share = min(1.0, _MOST_BYTES / files / _ROOM.whole)
+    return Room(*(int(part * share) for part in (_ROOM.head, _ROOM.middle, _ROOM.tail)))
+
+
+def _text(file: Path, room: Room) -> str:
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as content:
-            head = content.read(2 * _HALF_BYTES + 1)
-            if len(head) <= 2 * _HALF_BYTES:
-                return head.decode(errors="replace")
-            tail = b""
-            while block := content.read(_HALF_BYTES):
-                tail = (tail + block)[-_HALF_BYTES:]
+            return kept(content, room)
     except (OSError, EOFError, gzip.BadGzipFile) as error:
         raise UnreadableLogs(f"expected a readable log, found {error}") from error
-    return (head[:_HALF_BYTES] + b"\n" + tail).decode(errors="replace")

@@ -14,6 +14,10 @@ from vllm_ansible.record.diagnosis.first import Finding
 from vllm_ansible.record.diagnosis.host_facts import facts as facts_of_look
 from vllm_ansible.record.diagnosis.verdict import diagnose
 
+PROFILING = (
+    "AssertionError: Error in memory profiling. Initial free memory 20.1 GiB, current free memory"
+    " 35.0 GiB. This happens when other processes sharing the same container release GPU memory"
+)
 # A line, facts of the host beside it; then what the cause, the excluded causes and the fix have in
 # them, and what is said beside the first cause.
 CASES: dict[str, dict[str, Any]] = {
@@ -216,6 +220,39 @@ CASES: dict[str, dict[str, Any]] = {
         "excluded": "The IOMMU of gpu-1 is off",
         "fix": "switch ACS off",
     },
+    "unified memory moves without another process": {
+        "log": "INFO Using device NVIDIA GB10\n" + PROFILING,
+        "cause": "shares its memory with the host",
+        "excluded": "With unified memory the free memory moves without another process",
+        "fix": "drop the page cache",
+    },
+    "a host of GB10 is known by its compute capability": {
+        "log": PROFILING,
+        "facts": {"compute": "12.1"},
+        "cause": "shares its memory with the host",
+        "excluded": "With unified memory (GB10) the free memory moves",
+        "fix": "drop the page cache",
+    },
+    "on XPU the same message comes without another process": {
+        "log": "INFO 11-20 10:31:02 [__init__.py:241] Automatically detected platform xpu.\n"
+        + PROFILING,
+        "cause": "What this platform (XPU, ROCm) reports as free memory is not exact",
+        "excluded": "On XPU and ROCm the same message comes without another process",
+        "fix": "kv_cache_memory_bytes",
+    },
+    "memory of its own is changed by another process": {
+        "log": PROFILING,
+        "facts": {"gpu": "NVIDIA H100 80GB HBM3", "driver": "580.95.05"},
+        "cause": "Another process took or released memory",
+        "excluded": "NVIDIA H100 80GB HBM3 has memory of its own",
+        "fix": "one after another",
+    },
+    "of unified memory the host itself uses a part": {
+        "log": "INFO Using device NVIDIA GB10\nValueError: Free memory on device cuda:0 (60.1/119.6"
+        " GiB) on startup is less than desired GPU memory utilization (0.9, 107.7 GiB).",
+        "cause": "the host's own programs and its cache of files (page cache) count as used",
+        "fix": "Lower gpu_memory_utilization",
+    },
 }
 
 
@@ -257,6 +294,12 @@ def test_a_confirmed_cause_stands_alone_with_where_it_is_known_from() -> None:
     result = told(CASES["a driver that answers on the host is missing in the container alone"])
     assert "otherwise" not in result
     assert "(preflight)" in result["cause"]
+
+
+def test_without_facts_another_process_is_still_the_usual_cause_of_changed_memory() -> None:
+    result = told({"log": PROFILING})
+    assert result["cause"].startswith("Another process took or released memory")
+    assert "unified memory" in result["otherwise"]
 
 
 def test_where_every_cause_is_excluded_none_is_said() -> None:

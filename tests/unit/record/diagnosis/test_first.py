@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from vllm_ansible.record.diagnosis import lines
 from vllm_ansible.record.diagnosis.first import Finding, first_failure
 
@@ -193,3 +195,52 @@ def test_what_ray_only_warns_of_may_be_why_a_host_does_not_join() -> None:
     )
     names = [found({"b ray": log}).signature for log in (refused, silent)]
     assert [one.id for one in names if one] == ["ray-token", "store-timeout"]
+
+
+TRACEBACK = """\
+ERROR 11-20 10:31:02 [core.py:9] Traceback (most recent call last):
+ERROR 11-20 10:31:02 [core.py:9]   File "/opt/site-packages/vllm/v1/engine/core.py", line 7, in f
+ERROR 11-20 10:31:02 [core.py:9]     return self.scheduler.schedule()
+ERROR 11-20 10:31:02 [core.py:9]   File "/opt/site-packages/{}", line 8, in g
+ERROR 11-20 10:31:02 [core.py:9]     assert blocks
+ERROR 11-20 10:31:02 [core.py:9] AssertionError
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "known"),
+    [
+        ("vllm/v1/core/sched/scheduler.py", "scheduler-check"),
+        ("vllm/distributed/kv_transfer/kv_connector/factory.py", "kv-connector"),
+        ("vllm/config/model.py", "configuration-refused"),
+        ("vllm/compilation/caching.py", "compile-cache-frames"),
+    ],
+)
+def test_an_exception_without_words_is_known_by_the_frames_it_was_raised_in(
+    file: str, known: str
+) -> None:
+    signature = found({"a": TRACEBACK.format(file)}).signature
+    assert signature
+    assert signature.id == known
+
+
+def test_frames_of_nothing_known_say_nothing() -> None:
+    assert found({"a": TRACEBACK.format("mine/own.py")}).signature is None
+
+
+def test_the_source_that_a_traceback_shows_is_no_failure() -> None:
+    log = """\
+Traceback (most recent call last):
+  File "/opt/venv/x.py", line 7, in f
+    raise RuntimeError("No CUDA GPUs are available")
+ValueError: something else
+"""
+    assert found({"a": log}).line == "ValueError: something else"
+
+
+def test_what_only_follows_speaks_where_nothing_else_does() -> None:
+    program = "[Fri Nov 20 10:31:02 2026] NVRM: Xid (PCI:0000:00:05): 43, pid=7, name=x, Ch 8\n"
+    memory = "[Fri Nov 20 11:31:02 2026] NVRM: Xid (PCI:0000:00:08): 94, pid=8, name=x, Ch 8\n"
+    (alone, both) = (found({"a": program}).signature, found({"a": program + memory}).signature)
+    assert alone and both
+    assert (alone.id, both.id) == ("gpu-program-fault", "gpu-memory-error")

@@ -45,6 +45,17 @@ BOOM = "RuntimeError: boom"
         ("ERROR 04-24 14:06:40 worker_base.py:157] " + BOOM, "ERROR", BOOM),
         ("ERROR 06-05 04:18:13 [core.py:396] " + BOOM, "ERROR", BOOM),
         ("INFO:     Application startup complete.", "INFO", "Application startup complete."),
+        # NATS, HAProxy of two releases, the kernel as `dmesg -T` shows it, Ray's C++ of old.
+        ("[1] 2026/11/20 10:31:02.548289 [ERR] JetStream is full", "ERROR", "JetStream is full"),
+        ("[1] 2026/11/20 10:31:02.548289 [INF] Server is ready", "INFO", "Server is ready"),
+        ("[ALERT]    (10) : backend 'a' has no server", "ERROR", "backend 'a' has no server"),
+        ("[WARNING] 049/164958 (33386) : parsing x", "WARNING", "parsing x"),
+        ("[Fri Nov 20 10:31:02 2026] NVRM: Xid", None, "NVRM: Xid"),
+        ("F1119 08:22:23.602 1513 1513 redis_context.cc:298] no", "FATAL", "no"),
+        # etcd and Dynamo; containerd.
+        ('{"level":"warn","ts":"2026-11-20T10:31:02Z","msg":"no","error":"x"}', "WARNING", "no: x"),
+        ('{"time":"x","level":"ERROR","fields":{"message":"no lease"}}', "ERROR", "no lease"),
+        ('time="2026-11-20T10:31:02Z" level=error msg="no \\"a\\"" id=7', "ERROR", 'no "a" id=7'),
     ],
 )
 def test_level_and_words_of_each_form(raw: str, level: str | None, text: str) -> None:
@@ -60,6 +71,10 @@ def test_level_and_words_of_each_form(raw: str, level: str | None, text: str) ->
         "E1120 10:31:02.118   311 nccl_communicator.cc:98] no",
         "[2026-11-20 10:31:02] t:8:8 [0] init.cc:960 NCCL WARN Duplicate GPU",
         "[2026-11-20 10:31:02,123 E 12 12] (raylet) worker_pool.cc:1239: boom",
+        "[1] 2026/11/20 10:31:02.548289 [ERR] boom",
+        "[Fri Nov 20 10:31:02 2026] NVRM: boom",
+        '{"level":"error","ts":"2026-11-20T10:31:02.123Z","msg":"boom"}',
+        'time="2026-11-20T10:31:02.1Z" level=error msg=boom',
     ],
 )
 def test_the_moment_of_each_form(raw: str) -> None:
@@ -79,3 +94,9 @@ def test_the_moment_of_each_form(raw: str) -> None:
 )
 def test_wrappers_give_way_to_what_they_wrap(raw: str) -> None:
     assert lines.read(raw).is_follow_up
+
+
+def test_the_number_of_a_rank_is_the_writer_of_its_lines() -> None:
+    assert lines.read("[rank3]: RuntimeError: boom").writer == "rank 3"
+    assert lines.read("[1,5]<stderr>:RuntimeError: boom").writer == "rank 5"
+    assert lines.read("[rank3]: (Worker_TP3 pid=9) RuntimeError: boom").writer == "Worker_TP3"

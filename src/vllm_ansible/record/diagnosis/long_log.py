@@ -1,0 +1,105 @@
+"""Keep of a long log what a diagnosis needs, in bounded memory: its head, its tail, and between
+them the lines that are no routine; where lines are left out, one line says how many."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+# A line may be a whole document; more of one is no help.
+_LONGEST_LINE = 64 * 1024
+# Lines that a program writes while it works: by their level, and a server's answers.
+_ROUTINE = re.compile(
+    rb"^.{0,120}?\b(?:INFO|DEBUG|TRACE)\b|^.{0,80}?\[(?:INF|DBG|TRC|NOTICE)\]"
+    rb"|^.{0,60}?\d (?:I|D) \d+ \d+\]|\" 200 (?:OK)?"
+)
+_LEFT_OUT = re.compile(r"^\[diagnosis: (\d+) lines left out\]$")
+
+
+class Content(Protocol):
+    """An open file, compressed or not."""
+
+    def readline(self, size: int, /) -> bytes:
+        """Return the next line, or as much of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many bytes of a log are kept of each part."""
+
+    head: int
+    middle: int
+    tail: int
+
+    @property
+    def whole(self) -> int:
+        """Bytes up to which a log is kept as it is."""
+        return self.head + self.middle + self.tail
+
+
+def left_out(line: str) -> int:
+    """Return how many lines this one stands for, 0 where it is a line of the log itself."""
+    found = _LEFT_OUT.match(line)
+    return int(found[1]) if found else 0
+
+
+def numbered(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Return each line with its number in the log as it was, without what stands for others."""
+    number = 0
+    for line in lines:
+        if skipped := left_out(line):
+            number += skipped
+        else:
+            number += 1
+            yield number, line
+
+
+def count(text: str) -> int:
+    """Return how many lines the log had."""
+    return sum(left_out(line) or 1 for line in text.splitlines())
+
+
+def kept(content: Content, room: Room) -> str:
+    """Return the log, or what is kept of it."""
+    parts: list[bytes] = []
+    head = middle = tail = skipped = 0
+    last: deque[bytes] = deque()
+    for line in _lines(content):
+        if head + len(line) <= room.head and not last:
+            head += len(line)
+            parts.append(line)
+            continue
+        last.append(line)
+        tail += len(line)
+        while tail > room.tail + max(0, room.middle - middle) and len(last) > 1:
+            gone = last.popleft()
+            tail -= len(gone)
+            if _ROUTINE.search(gone) or middle + len(gone) > room.middle:
+                skipped += 1
+                continue
+            if skipped:
+                parts.append(_stands_for(skipped))
+                skipped = 0
+            middle += len(gone)
+            parts.append(gone)
+    if skipped:
+        parts.append(_stands_for(skipped))
+    return b"".join((*parts, *last)).decode(errors="replace")
+
+
+def _lines(content: Content) -> Iterator[bytes]:
+    """Return the lines; the rest of a very long one is dropped."""
+    while line := content.readline(_LONGEST_LINE):
+        if not line.endswith(b"\n") and len(line) == _LONGEST_LINE:
+            line += b"\n"
+            while (rest := content.readline(_LONGEST_LINE)) and not rest.endswith(b"\n"):
+                pass
+        yield line
+
+
+def _stands_for(lines: int) -> bytes:
+    return f"[diagnosis: {lines} lines left out]\n".encode()
