@@ -156,6 +156,18 @@ def test_a_scenario_prepares_all_that_its_stages_need(scenario: str) -> None:
     assert made == sorted(made)
 
 
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_what_a_variable_reads_is_made_before_the_first_stage(scenario: str) -> None:
+    """A stage resolves every variable, also those that only a later play needs."""
+    directory = ROOT / "molecule" / scenario
+    reads = "lookup('ansible.builtin.file'" in (directory / "molecule.yml").read_text()
+    prepare = directory / "prepare.yml"
+    if not reads or not prepare.exists():  # what `create` has made is there before both
+        return
+    first = yaml.safe_load(prepare.read_text())[0]
+    assert "import_playbook" not in first, f"{first['name']}: its variables read a later file"
+
+
 def test_the_order_of_stages_is_that_of_the_site() -> None:
     plays = yaml.safe_load((ROOT / "site.yml").read_text())
     stages = [Path(play["import_playbook"]).stem for play in plays]
