@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import killed
 from vllm_ansible.lab import Lab, LabError
 
 pytestmark = pytest.mark.lab
@@ -74,6 +75,7 @@ def remove(lab: str) -> None:
 @pytest.fixture(scope="module")
 def environment(clean_environment: dict[str, str]) -> Iterator[dict[str, str]]:
     """Return molecule's environment for all scenarios, and remove the lab that they have shared."""
+    killed.remember(lab=[str(ROOT), LAB])
     yield {**clean_environment, "MOLECULE_LAB": LAB}
     remove(LAB)
 
@@ -98,6 +100,7 @@ def test_a_scenario_makes_all_that_it_needs_when_it_is_run_alone(
     scenario: str, clean_environment: dict[str, str], tmp_path: Path
 ) -> None:
     """As CONTRIBUTING has it for a change of one role; each with hosts of its own."""
+    killed.remember(lab=[str(ROOT), ALONE])
     try:
         run_scenario(scenario, {**clean_environment, "MOLECULE_LAB": ALONE}, tmp_path)
     finally:
