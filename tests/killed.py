@@ -30,6 +30,8 @@ from vllm_ansible.node.process import SHARED
 # Not with ANSIBLE in it, which tests take out of environments, nor VLLM_, which vLLM judges.
 MARK = "RECORD_OF_TEST_RUN"
 SECONDS = 30.0
+# Paths of a record: what a run keeps its files in, and where a cluster of it has its sockets.
+KINDS = ("directory", "run_dir")
 
 
 def registry() -> Path:
@@ -73,9 +75,10 @@ def end() -> None:
 
 
 def remember(**what: Any) -> None:
-    """Add a line to the record of this run, before the thing is made."""
-    with open(os.environ[MARK], "a", encoding="utf-8") as handle:
-        handle.write(json.dumps(what) + "\n")
+    """Add a line to the record of this run, before the thing is made; by hand there is none."""
+    if own := os.environ.get(MARK):
+        with open(own, "a", encoding="utf-8") as handle:
+            handle.write(json.dumps(what) + "\n")
 
 
 @contextlib.contextmanager
@@ -106,19 +109,15 @@ def lives(record: Path) -> bool:
 def remove(record: Path) -> list[str]:
     """Remove what a dead run has left, then its record."""
     lines = read(record)
-    in_use = {
-        line["directory"]
-        for other in record.parent.glob("*.jsonl")
-        if lives(other)
-        for line in read(other)
-        if "directory" in line
-    }
-    places = [line["directory"] for line in lines if "directory" in line]
-    places = [place for place in dict.fromkeys(places) if place not in in_use]
+    used = [one for other in record.parent.glob("*.jsonl") if lives(other) for one in read(other)]
+    in_use = {line[kind] for line in used for kind in KINDS if kind in line}
+    named = {kind: [one[kind] for one in lines if kind in one] for kind in KINDS}
+    places, sockets = (
+        [one for one in dict.fromkeys(named[kind]) if one not in in_use] for kind in KINDS
+    )
     told: list[str] = []
     labs: dict[str, Lab] = {}
     shared: set[tuple[str, int]] = set()
-    sockets = [line["run_dir"] for line in lines if "run_dir" in line]
     # Last what keeps containers: it ends with them.
     told += end_processes(record, places, shared, sockets, keepers=False)
     for line in lines:
@@ -132,7 +131,7 @@ def remove(record: Path) -> list[str]:
     told += remove_containers(places)
     told += end_processes(record, places, shared, sockets, keepers=True)
     told += remove_shared(shared, places)
-    for path in [*dict.fromkeys(sockets), *places]:
+    for path in [*dict.fromkeys(one for one in sockets if one not in in_use), *places]:
         told += remove_directory(Path(path))
     record.unlink()
     return told

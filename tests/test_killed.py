@@ -166,28 +166,36 @@ def test_a_number_that_was_given_on_is_no_live_run(
     change: dict[str, Any], records: Path, tmp_path: Path
 ) -> None:
     first = {**launcher.identity(os.getpid()), "boot": launcher.boot_id()}
-    left = tmp_path / "left"
+    left, sockets = tmp_path / "left", tmp_path / "sockets"
     left.mkdir()
+    sockets.mkdir()
     for name, line in (("live", first), ("dead", {**first, **change})):
-        lines = [line] if name == "live" else [line, {"directory": str(left)}]
+        lines = (
+            [line]
+            if name == "live"
+            else [line, {"directory": str(left)}, {"run_dir": str(sockets)}]
+        )
         text = "".join(json.dumps(one) + "\n" for one in lines)
         # A line that was cut by the kill says nothing.
         (records / f"{name}.jsonl").write_text(text + '{"directory": "/')
     begin(records)
     assert [path.name for path in records.glob("*.jsonl")] == ["live.jsonl"]
-    assert not left.exists()
+    assert not (left.exists() or sockets.exists())
 
 
-def test_a_directory_that_a_live_run_uses_too_stays(records: Path, tmp_path: Path) -> None:
-    """As with the same --basetemp twice."""
+@pytest.mark.parametrize("kind", killed.KINDS)
+def test_a_directory_that_a_live_run_uses_too_stays(
+    kind: str, records: Path, tmp_path: Path
+) -> None:
+    """As with the same --basetemp, or the same cluster, twice."""
     first = {**launcher.identity(os.getpid()), "boot": launcher.boot_id()}
-    kept = {"directory": str(tmp_path / "kept")}
-    Path(kept["directory"]).mkdir()
+    kept = {kind: str(tmp_path / "kept")}
+    Path(kept[kind]).mkdir()
     for name, line in (("live", first), ("dead", {**first, "start_time": 1})):
         text = "".join(json.dumps(one) + "\n" for one in (line, kept))
         (records / f"{name}.jsonl").write_text(text)
     begin(records)
-    assert Path(kept["directory"]).is_dir()
+    assert Path(kept[kind]).is_dir()
     assert not (records / "dead.jsonl").exists()
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests import killed
-
 from .clone import Clone, Ran, Running
 from .greedy import ASK
 from .processes import end_all
@@ -113,7 +111,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         return
     # Of its own: what a killed session has left in /tmp must not be taken for this one's.
     made = Site(tmp_path_factory.mktemp("flow"), f"flow{os.getpid()}")
-    killed.remember(run_dir=str(made.run_dir))
     yield made
     end_all(made.cluster_dir)
     shutil.rmtree(made.cluster_dir, ignore_errors=True)  # a check alone makes none
