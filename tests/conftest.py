@@ -143,9 +143,12 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def directory_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Record where this run keeps its files."""
-    killed.remember(directory=str(tmp_path_factory.getbasetemp()))
+def directory_of_this_run(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> None:
+    """Record where this run keeps its files; each worker has a directory in the run's."""
+    base = tmp_path_factory.getbasetemp()
+    killed.remember(directory=str(base.parent if hasattr(pytestconfig, "workerinput") else base))
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
