@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.lab import Lab, LabError
-from vllm_ansible.lab.ranks import RATE, Ranks
+from vllm_ansible.lab import Lab
+from vllm_ansible.lab.ranks import PYTHON, RATE, Ranks
 from vllm_ansible.node.coordinator import CollectiveError
 from vllm_ansible.verification.bandwidths import Cluster
 from vllm_ansible.verification.links import judge
@@ -30,12 +30,10 @@ def lab(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def ranks(lab: Lab) -> Iterator[Ranks]:
-    try:
-        started = Ranks(lab, HOSTS)
-        with started:
-            yield started
-    except LabError as error:
-        pytest.skip(str(error))
+    if not PYTHON.exists():
+        pytest.skip(f"PyTorch for hosts of the lab needs {PYTHON}, the Python that they have")
+    with Ranks(lab, HOSTS) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
