@@ -61,7 +61,7 @@ def begin(records: Path) -> list[str]:
                     told.append(f"not all of {record}, which is kept: {error}")
         own = records / f"{uuid.uuid4().hex}.jsonl"
         os.environ[MARK] = str(own)
-        remember(**launcher.identity(os.getpid()), boot=launcher.boot_id())
+        remember(**identity())
     return told
 
 
@@ -72,6 +72,12 @@ def end() -> None:
     if lines and lines[0].get("pid") == os.getpid():
         own.unlink()
         del os.environ[MARK]
+
+
+def identity() -> dict[str, Any]:
+    """Return what tells this process from every other, of this boot and of others."""
+    pids = os.readlink("/proc/self/ns/pid")
+    return {**launcher.identity(os.getpid()), "boot": launcher.boot_id(), "pids": pids}
 
 
 def remember(**what: Any) -> None:
@@ -99,9 +105,11 @@ def read(record: Path) -> list[dict[str, Any]]:
 
 
 def lives(record: Path) -> bool:
-    """Tell whether the very process that began a run still runs."""
-    first = next(iter(read(record)), {})
-    return first.get("boot") == launcher.boot_id() and launcher.alive(
+    """Tell whether the very process that began a run still runs, or may: where we cannot see it."""
+    first, ours = next(iter(read(record)), {}), identity()
+    if first.get("boot") != ours["boot"]:
+        return False
+    return first.get("pids") != ours["pids"] or launcher.alive(
         first.get("pid"), first.get("start_time")
     )
 

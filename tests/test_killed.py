@@ -165,7 +165,7 @@ def test_what_a_killed_run_has_left_is_removed_and_nothing_of_a_live_one(
 def test_a_number_that_was_given_on_is_no_live_run(
     change: dict[str, Any], records: Path, tmp_path: Path
 ) -> None:
-    first = {**launcher.identity(os.getpid()), "boot": launcher.boot_id()}
+    first = killed.identity()
     left, sockets = tmp_path / "left", tmp_path / "sockets"
     left.mkdir()
     sockets.mkdir()
@@ -188,7 +188,7 @@ def test_a_directory_that_a_live_run_uses_too_stays(
     kind: str, records: Path, tmp_path: Path
 ) -> None:
     """As with the same --basetemp, or the same cluster, twice."""
-    first = {**launcher.identity(os.getpid()), "boot": launcher.boot_id()}
+    first = killed.identity()
     kept = {kind: str(tmp_path / "kept")}
     Path(kept[kind]).mkdir()
     for name, line in (("live", first), ("dead", {**first, "start_time": 1})):
@@ -197,6 +197,16 @@ def test_a_directory_that_a_live_run_uses_too_stays(
     begin(records)
     assert Path(kept[kind]).is_dir()
     assert not (records / "dead.jsonl").exists()
+
+
+def test_a_run_that_cannot_be_seen_from_here_is_left_alone(records: Path, tmp_path: Path) -> None:
+    """As one in a container that shares /tmp: its processes have other numbers."""
+    first = {**killed.identity(), "pids": "pid:[1]", "start_time": 1}
+    (records / "far.jsonl").write_text(
+        "".join(json.dumps(one) + "\n" for one in (first, {"directory": str(tmp_path)}))
+    )
+    assert begin(records).strip() == ""
+    assert (records / "far.jsonl").exists()
 
 
 def test_this_run_is_recorded() -> None:
