@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import resource
@@ -21,8 +22,10 @@ from ansible.module_utils.testing import patch_module_args
 from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
+from tests import killed
 from vllm_ansible.lab.commands import missing_tools
-from vllm_ansible.lab.lab import TOOLS
+from vllm_ansible.lab.lab import TOOLS, Lab
+from vllm_ansible.lab.paths import DEFAULT_NAME, REPOSITORY
 
 ROOT = Path(__file__).parents[1]
 # What `module_utils = src` in ansible.cfg does for a play.
@@ -129,8 +132,32 @@ class Costs:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure in every run."""
+    """Measure in every run, and begin without what killed ones have left."""
     config.pluginmanager.register(Costs(), "costs")
+    for words in killed.begin(killed.registry()):
+        print(f"Removed what a killed run of the tests left: {words}", file=sys.stderr)
+    create = Lab.create
+
+    @functools.wraps(create)
+    def recorded(hosts: int = 3, name: str = DEFAULT_NAME, **options: Any) -> Lab:
+        killed.remember(lab=[str(options.get("root", REPOSITORY)), name])
+        return create(hosts, name, **options)
+
+    Lab.create = recorded  # type: ignore[method-assign,assignment]
+
+
+def pytest_unconfigure() -> None:
+    """Forget this run."""
+    killed.end()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def directory_of_this_run(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> None:
+    """Record where this run keeps its files; each worker has a directory in the run's."""
+    base = tmp_path_factory.getbasetemp()
+    killed.remember(directory=str(base.parent if hasattr(pytestconfig, "workerinput") else base))
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import killed
 from vllm_ansible.lab import Lab, LabError
 
 pytestmark = pytest.mark.lab
@@ -74,6 +75,7 @@ def remove(lab: str) -> None:
 @pytest.fixture(scope="module")
 def environment(clean_environment: dict[str, str]) -> Iterator[dict[str, str]]:
     """Return molecule's environment for all scenarios, and remove the lab that they have shared."""
+    killed.remember(lab=[str(ROOT), LAB])
     yield {**clean_environment, "MOLECULE_LAB": LAB}
     remove(LAB)
 
@@ -98,6 +100,7 @@ def test_a_scenario_makes_all_that_it_needs_when_it_is_run_alone(
     scenario: str, clean_environment: dict[str, str], tmp_path: Path
 ) -> None:
     """As CONTRIBUTING has it for a change of one role; each with hosts of its own."""
+    killed.remember(lab=[str(ROOT), ALONE])
     try:
         run_scenario(scenario, {**clean_environment, "MOLECULE_LAB": ALONE}, tmp_path)
     finally:
@@ -154,6 +157,18 @@ def test_a_scenario_prepares_all_that_its_stages_need(scenario: str) -> None:
         prepared.append(stage)
     made = [NEEDED.index(one) for one in prepared if one in NEEDED]
     assert made == sorted(made)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_what_a_variable_reads_is_made_before_the_first_stage(scenario: str) -> None:
+    """A stage resolves every variable, also those that only a later play needs."""
+    directory = ROOT / "molecule" / scenario
+    reads = "lookup('ansible.builtin.file'" in (directory / "molecule.yml").read_text()
+    prepare = directory / "prepare.yml"
+    if not reads or not prepare.exists():  # what `create` has made is there before both
+        return
+    first = yaml.safe_load(prepare.read_text())[0]
+    assert "import_playbook" not in first, f"{first['name']}: its variables read a later file"
 
 
 def test_the_order_of_stages_is_that_of_the_site() -> None:

@@ -18,6 +18,9 @@ from typing import Any
 
 import yaml
 
+from tests import killed
+from vllm_ansible.inventory.site_host import unprivileged_run_dir
+
 REPOSITORY = Path(__file__).parents[2]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 MINUTE = 60
@@ -165,6 +168,8 @@ class Clone:
 
     def inventory(self, name: str, hosts: dict[str, Any], **variables: Any) -> Path:
         """Write an inventory of this clone and return its directory."""
+        if cluster := variables.get("cluster_name"):
+            killed.remember(run_dir=unprivileged_run_dir(cluster, os.getuid()))
         directory = self.directory / "inventories" / name
         (directory / "group_vars").mkdir(parents=True, exist_ok=True)
         content = {"all": {"children": {"gpu": {"hosts": hosts}}}}

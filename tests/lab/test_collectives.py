@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.lab import Lab, LabError
-from vllm_ansible.lab.ranks import RATE, Ranks
+from vllm_ansible.lab import Lab
+from vllm_ansible.lab.ranks import PYTHON, RATE, Ranks
 from vllm_ansible.node.collectives.coordinator import CollectiveError
 from vllm_ansible.verify.bandwidths import Cluster
 from vllm_ansible.verify.links import judge
-from vllm_ansible.verify.row import FAIL, PASS, WARN, Row
+from vllm_ansible.verify.row import PASS, WARN, Row
 
 pytestmark = pytest.mark.lab
 
@@ -30,12 +30,10 @@ def lab(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def ranks(lab: Lab) -> Iterator[Ranks]:
-    try:
-        started = Ranks(lab, HOSTS)
-        with started:
-            yield started
-    except LabError as error:
-        pytest.skip(str(error))
+    if not PYTHON.exists():
+        pytest.skip(f"PyTorch for hosts of the lab needs {PYTHON}, the Python that they have")
+    with Ranks(lab, HOSTS) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +53,14 @@ def test_healthy_links_pass_and_have_the_rate_they_were_given(healthy: dict[str,
     assert healthy["across"]["all_reduce"]["busbw"] * 8000 < 1.05 * 50
 
 
+# Without an accelerator what is slow is a warning; tests/unit/verify holds the refusal.
 def test_a_pair_at_half_speed_is_named(lab: Lab, ranks: Ranks, healthy: dict[str, Any]) -> None:
     lab.link("lab2", "lab3").limit(rate="25mbit")
     try:
         row = rows(ranks.measure(), healthy)["links"]
     finally:
         lab.link("lab2", "lab3").restore()
-    assert (row.verdict, row.where) == (FAIL, "lab2, lab3"), row
+    assert (row.verdict, row.where) == (WARN, "lab2, lab3"), row
     assert row.what == "the path between lab2 and lab3"
 
 
@@ -71,8 +70,8 @@ def test_a_host_at_a_third_is_named(lab: Lab, ranks: Ranks, healthy: dict[str, A
         found = rows(ranks.measure(), healthy)
     finally:
         lab.link("lab4").limit(rate=RATE)
-    assert (found["links"].verdict, found["links"].where) == (FAIL, "lab4"), found["links"]
-    assert found["bandwidth"].verdict == FAIL
+    assert (found["links"].verdict, found["links"].where) == (WARN, "lab4"), found["links"]
+    assert found["bandwidth"].verdict == WARN
 
 
 def test_two_percent_of_loss_is_told(lab: Lab, ranks: Ranks) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vllm_ansible.accelerators.accelerator import accelerator
@@ -14,6 +15,9 @@ from vllm_ansible.verify.row import FAIL, PASS, WARN, Row
 # TCP that resends more than this loses packets; full queues of healthy, busy links made it resend
 # 0.03 % at most, 2 % of loss on one of four hosts 0.4 % on the least of them.
 RESENT = 0.003
+# Rates between ranks on CPUs fall with whatever else these CPUs do: such a row is no refusal.
+RATES = ("bandwidth", "links", "cards")
+BUSY = "other load on these CPUs, or the link"
 
 
 def judge(
@@ -36,7 +40,8 @@ def judge(
         rows += [judged.across(problems), links, _resent(found["retransmitted"])]
         problems = []
     rows += [judged.inside(host, problems) for host in found["inside"]]
-    return rows + [culprits.inside_host(host, one) for host, one in found["cards"].items()]
+    rows += [culprits.inside_host(host, one) for host, one in found["cards"].items()]
+    return rows if cluster.device else [_on_cpus(row) for row in rows]
 
 
 def evidence(found: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
@@ -55,6 +60,13 @@ def evidence(found: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
     values = {key: found[key] for key in ("across", "inside", "pairs", "cards", "seconds")}
     told = [row.told() for row in rows]
     return {"gate": "links", "summary": "; ".join(words), "values": {**values, "rows": told}}
+
+
+def _on_cpus(row: Row) -> Row:
+    """Return the row with a rate that is too low as a warning."""
+    if row.verdict != FAIL or row.check not in RATES:
+        return row
+    return replace(row, verdict=WARN, cause=BUSY)
 
 
 def _wrong(found: Mapping[str, Any]) -> Row:

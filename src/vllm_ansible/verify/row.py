@@ -56,6 +56,7 @@ def warnings(rows: Iterable[Row]) -> list[str]:
     """Return a sentence for each row that a person should see though it lets pass."""
     return [
         f"{row.where}: {row.what}: {row.found}; expected {row.expected} ({row.verdict})"
+        + (f"; likely cause: {row.cause}" if row.cause else "")
         for row in rows
         if row.verdict in (WARN, ACCEPTED)
     ]

@@ -12,19 +12,30 @@ import pytest
 from vllm_ansible.node.collectives.culprit import find
 from vllm_ansible.verify.bandwidths import Cluster
 from vllm_ansible.verify.links import evidence, judge
-from vllm_ansible.verify.row import ACCEPTED, FAIL, PASS, WARN, Row, with_accepted
+from vllm_ansible.verify.row import (
+    ACCEPTED,
+    FAIL,
+    PASS,
+    WARN,
+    Row,
+    failure,
+    warnings,
+    with_accepted,
+)
 
 from .conftest import HOSTS, operations, pair
 
 CPUS = Cluster(dict.fromkeys(HOSTS, 1), "eth1")
+# One accelerator each, over TCP: no figure of such devices is published.
+DEVICES = replace(CPUS, device="S60")
 DATA = Path(__file__).parents[2] / "data" / "collectives"
 
 
-def rows(found: dict[str, Any], cluster: Cluster = CPUS, **kept: Any) -> dict[str, Row]:
+def rows(found: dict[str, Any], cluster: Cluster = DEVICES, **kept: Any) -> dict[str, Row]:
     return {f"{row.check}@{row.where}": row for row in judge(found, cluster, **kept)}
 
 
-def one(found: dict[str, Any], check: str, cluster: Cluster = CPUS, **kept: Any) -> Row:
+def one(found: dict[str, Any], check: str, cluster: Cluster = DEVICES, **kept: Any) -> Row:
     return next(row for row in judge(found, cluster, **kept) if row.check == check)
 
 
@@ -123,11 +134,35 @@ def test_an_unknown_cluster_is_compared_with_its_own_first_run(found: dict[str, 
 
 
 def test_an_ethernet_link_that_can_be_believed_is_a_measure(found: dict[str, Any]) -> None:
-    tenth = replace(CPUS, link=1.25)
+    tenth = replace(DEVICES, link=1.25)
     found["across"] = operations(1.1)
     assert one(found, "bandwidth", tenth).verdict == PASS
     found["across"] = operations(0.4)
     assert one(found, "bandwidth", tenth).verdict == FAIL
+
+
+def test_slow_ranks_on_cpus_are_a_warning(found: dict[str, Any]) -> None:
+    """A busy machine cannot be told from a slow link; on accelerators the same figures fail."""
+    spoil(found, gh01_gh04=0.4)
+    found["across"] = operations(0.5)
+    rates = {("0", "1"): 1.0, ("0", "2"): 0.1, ("1", "2"): 1.0}
+    pairs = [pair(*ends, rate) for ends, rate in rates.items()]
+    found["cards"] = {"gh-02": {"pairs": pairs, "culprit": {**asdict(find(rates)), "cards": []}}}
+    kept = {"across": operations(0.9), "inside": {}}
+    slow = {"bandwidth@all hosts", "links@gh-01, gh-04", "cards@gh-02"}
+
+    told = rows(found, CPUS, kept=kept)
+    assert {where for where, row in told.items() if row.verdict == WARN} == slow
+    assert failure(told.values()) == {}
+    assert len(warnings(told.values())) == len(slow)
+    assert "other load on these CPUs" in told["links@gh-01, gh-04"].cause
+    told = rows(found, DEVICES, kept=kept)
+    assert {where for where, row in told.items() if row.verdict == FAIL} == slow
+
+
+def test_a_wrong_element_fails_on_cpus_too(found: dict[str, Any]) -> None:
+    found["pairs"][2]["wrong"] = 1
+    assert one(found, "results", CPUS).verdict == FAIL
 
 
 @pytest.fixture
