@@ -99,7 +99,11 @@ def test_etcd_has_its_password_before_it_has_an_address_and_never_in_its_environ
         ["/v3/auth/user/grant", {"user": "root", "role": "root"}],
         ["/v3/auth/enable", {}],
     ]
+    key = place / "token.key"
+    assert key.stat().st_mode & 0o777 == 0o600
     for argv, environment in (first, last):
+        # Tokens that outlive a restart: Dynamo never asks for another one.
+        assert "--auth-token=jwt,priv-key=token.key,sign-method=HS256,ttl=87600h" in argv
         assert not [name for name in environment if "PASSWORD" in name]
         assert not [one for one in argv if word in one]
     # It has it now: the next start is one start.
