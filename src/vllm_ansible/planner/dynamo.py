@@ -59,8 +59,8 @@ def front_refusals(
     if data == 1 and not (layout is None and item.get("executor") == "dp"):
         yield (
             "front",
-            "router for one server: a KV-aware router needs two or more to choose from",
-            DYNAMO,
+            "two or more data ranks: with one server a KV-aware router has nothing to choose",
+            f"{DYNAMO} with layout {item.get('layout', 'auto')}",
             "write layout: {data: 2, tensor: N}, two engines of half the devices in place of one, "
             "or remove front",
         )

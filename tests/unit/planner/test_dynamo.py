@@ -111,7 +111,7 @@ def test_a_plan_that_was_kept_has_its_front() -> None:
 )
 def test_one_server_gives_a_kv_router_nothing_to_choose(changes: dict[str, Any]) -> None:
     (said,) = refused(**changes)
-    assert "a KV-aware router needs two or more to choose from" in said
+    assert "with one server a KV-aware router has nothing to choose" in said
     assert "two engines of half the devices in place of one" in said
 
 
