@@ -346,7 +346,6 @@ def _environment(wanted: Mapping[str, Any], run_dir: str) -> dict[str, str]:
         "DYN_DISCOVERY_BACKEND": "etcd",
         # With ZeroMQ each sidecar would listen for events at every address.
         "DYN_EVENT_PLANE": "nats",
-        # No line for each request.
         "DYN_LOG": "warn",
         "DYN_REQUEST_PLANE": "tcp",
         "DYN_SDK_DISABLE_ANSI_LOGGING": "1",
