@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.errors import AnsibleFilterError
 
 from vllm_ansible.inventory.play_variables import plain
-from vllm_ansible.plan import routers
+from vllm_ansible.plan import dynamo, routers
 from vllm_ansible.problem import PlanError
 
 
@@ -33,12 +33,24 @@ def proof(told: Any, looked: Any, answer: Any, where: str, log: str) -> list[dic
     return [*found, answered]
 
 
+def dynamo_steps(told: Any, place: Any, processes: Any, user: Any, lock: str) -> dict[str, Any]:
+    """Return the processes of one Dynamo, as engine_phase takes them."""
+    return dynamo.steps(plain(told), plain(place), plain(processes), user, lock)
+
+
 class FilterModule:
     """What Ansible looks for in this file."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by name."""
         return {
+            "dynamo_measurements": dynamo.measurements,
+            "dynamo_nats": dynamo.nats_configuration,
+            "dynamo_removal": dynamo.removal,
+            "dynamo_starting_ports": dynamo.starting_ports,
+            "dynamo_steps": dynamo_steps,
+            "dynamo_strays": dynamo.strays,
+            "dynamo_summary": dynamo.summary,
             "router_concern": routers.concern,
             "router_removal": routers.removal,
             "router_starting_ports": routers.starting_ports,

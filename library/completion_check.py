@@ -45,6 +45,12 @@ options:
     description: Whether its weights are random, so that the numbers alone are judged.
     type: bool
     default: false
+  numbers:
+    description:
+      - Whether log probabilities must come with the answer. Dynamo 1.6 leaves them out; its
+        engines are asked for them directly.
+    type: bool
+    default: true
   max_tokens:
     description: Longest answer, in tokens.
     type: int
@@ -53,6 +59,12 @@ options:
     description: Longest wait for the whole answer. The first may include compilation.
     type: int
     default: 300
+  guarded:
+    description:
+      - Whether what lies outside C(/v1) must be refused without a key, too. An engine on loopback
+        behind Dynamo has a front end that leaves C(/version) and C(/metrics) open.
+    type: bool
+    default: true
   alongside:
     description:
       - Base addresses of servers that are kept busy meanwhile, for engines whose data-parallel
@@ -124,15 +136,17 @@ def main() -> None:
             "expect": {"type": "str", "default": ""},
             "reasoning": {"type": "bool", "default": False},
             "random": {"type": "bool", "default": False},
+            "numbers": {"type": "bool", "default": True},
             "max_tokens": {"type": "int", "default": 32},
             "timeout_seconds": {"type": "int", "default": 300},
+            "guarded": {"type": "bool", "default": True},
             "alongside": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
     wanted = module.params
     # vLLM guards the first by itself, the second only with packages/vllm_guard.
-    for path in ("/v1/models", "/version"):
+    for path in ("/v1/models", "/version")[: 2 if wanted["guarded"] else 1]:
         if status_of(f"{wanted['url']}{path}") == 200:
             reason = f"the server answers {path} without a key"
             module.exit_json(changed=False, ok=False, wrong=True, reason=reason)
@@ -159,7 +173,9 @@ def _asked(wanted: dict[str, Any], key: str, tokens: int) -> tuple[dict[str, Any
             tokens,
             wanted["timeout_seconds"],
         )
-    return reply, judge(reply, wanted["expect"], wanted["reasoning"], wanted["random"])
+    return reply, judge(
+        reply, wanted["expect"], wanted["reasoning"], wanted["random"], wanted["numbers"]
+    )
 
 
 if __name__ == "__main__":

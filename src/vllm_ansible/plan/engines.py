@@ -10,6 +10,7 @@ from typing import Any
 from vllm_ansible.node.weights.models import source_of
 from vllm_ansible.plan.arguments import ours
 from vllm_ansible.plan.data_request import refusals
+from vllm_ansible.plan.dynamo import FRONTS, front_refusals
 from vllm_ansible.plan.sizes import Layout
 from vllm_ansible.problem import PlanError, Problem, close_match
 
@@ -24,6 +25,7 @@ KEYS = (
     "nodes",
     "executor",
     "role",
+    "front",
     "hosts",
     "port",
     "vllm_args",
@@ -69,6 +71,8 @@ class Engine:
     probe: Probe = Probe()
     # Whether the user chose the executor; else layout: auto may choose data ranks.
     executor_given: bool = False
+    # What stands before its data ranks.
+    front: str = FRONTS[0]
 
 
 def parse_engines(value: object) -> tuple[Engine, ...]:
@@ -145,7 +149,7 @@ class _Reader:
                 self._refuse(str(key), "a key an engine has", key, hint)
         source, model = source_of(self._text("model", required=True))
         layout, executor = self._layout(), self._choice("executor", EXECUTORS)
-        for refused in refusals(self.item, layout):
+        for refused in (*refusals(self.item, layout), *front_refusals(self.item, layout)):
             self._refuse(*refused)
         return Engine(
             name=self._name(),
@@ -162,6 +166,7 @@ class _Reader:
             environment=self._environment(),
             probe=self._probe(),
             executor_given=self.item.get("executor") is not None,
+            front=self._choice("front", FRONTS),
         )
 
     def _refuse(self, key: str, expected: str, found: object, fix: str) -> None:

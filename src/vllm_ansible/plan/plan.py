@@ -12,6 +12,7 @@ from vllm_ansible.plan.advice import Advice, Terms, advise
 from vllm_ansible.plan.arguments import command_line, with_defaults
 from vllm_ansible.plan.clashes import clashes
 from vllm_ansible.plan.data_placing import no_data_layout, place_data
+from vllm_ansible.plan.dynamo import refuse_hosts
 from vllm_ansible.plan.engines import Engine
 from vllm_ansible.plan.layout import Capacity, place
 from vllm_ansible.plan.planned_engine import PlannedEngine, plain
@@ -185,6 +186,7 @@ def _place_engine(
     if layout and layout.data > 1:
         executor = "dp"
         placement = place_data(engine, layout, free, before)
+        refuse_hosts(engine.name, engine.front, placement.hosts)
     else:
         placement = place(replace(engine, layout=layout), free, before)
     first = next(capacity for capacity in free if capacity.host == placement.hosts[0])
@@ -215,6 +217,7 @@ def _place_engine(
         request=digest(plain(engine)),
         reasons=tuple(reasons),
         estimate=advice.estimate,
+        front=engine.front,
     )
 
 

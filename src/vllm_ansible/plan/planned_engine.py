@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from vllm_ansible.plan.dynamo import FRONTS
 from vllm_ansible.plan.engines import Probe
 from vllm_ansible.plan.layout import Rank
 from vllm_ansible.plan.ports import BLOCK, INTERNAL_BASE, Ports, ports_for
@@ -17,10 +18,13 @@ def plain(engine: Any) -> dict[str, Any]:
     """Return an engine, planned or asked for, as its digest takes it.
 
     Where there is one data rank nothing is said of data: it was so before there were several, and
-    engines that run keep their digests. Whether the executor was written down is no part of it.
+    engines that run keep their digests. Nor is anything said of the front that all had before.
+    Whether the executor was written down is no part of it.
     """
     value = asdict(engine)
     value.pop("executor_given", None)
+    if value["front"] == FRONTS[0]:
+        del value["front"]
     if value["layout"] and value["layout"]["data"] == 1:
         del value["layout"]["data"]
     return value
@@ -48,6 +52,8 @@ class PlannedEngine:
     reasons: tuple[str, ...]
     # What the planner expects of it, by stage and rank; empty where nothing was known.
     estimate: Mapping[str, Any] = field(default_factory=dict)
+    # What stands before its data ranks.
+    front: str = FRONTS[0]
 
     def devices(self, host: str) -> tuple[int, ...]:
         """Return the devices this engine has on a host."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from vllm_ansible.node.process import process
 from vllm_ansible.plan.contained import contained, refuse_ray
+from vllm_ansible.plan.dynamo import DYNAMO, LOOPBACK, refuse_rank
 from vllm_ansible.plan.environment import Room, node_environment, ray_environment
 from vllm_ansible.plan.plan import Plan
 from vllm_ansible.plan.planned_engine import PlannedEngine
@@ -158,6 +159,9 @@ def _data_ranks(
 ) -> list[ProcessSpec]:
     """Return the data ranks of one engine on one host, each a server."""
     first = rooms[0].host
+    if room.engine.front == DYNAMO:
+        kind, image = str(room.host["accelerator"]), bool(room.image)
+        refuse_rank(room.engine.name, kind, room.engine_version, image, joined(model))
     return [
         _spec(
             room,
@@ -260,10 +264,13 @@ def _serve(room: Room, rooms: list[Room], model: str) -> tuple[str, ...]:
 
 def _listening(room: Room, model: str, port: int | None) -> tuple[str, ...]:
     """Return the command of a server as far as its address, or of a rank without one."""
-    api = ("--host", str(room.host["address"]), "--port", str(port))
-    # vLLM alone answers completions without a key on paths outside /v1.
+    fronted = room.engine.front == DYNAMO
+    address = LOOPBACK if fronted else str(room.host["address"])
+    api = ("--host", address, "--port", str(port))
     key = ["--config", room.key_file]
-    for middleware in ("access.Guard", "draining.Draining"):
+    # vLLM alone answers completions without a key on paths outside /v1. Its Rust front end takes no
+    # middleware; loopback guards what it leaves open.
+    for middleware in () if fronted else ("access.Guard", "draining.Draining"):
         key += ["--middleware", f"vllm_guard.{middleware}"]
     return (
         f"{room.environment_dir}/bin/vllm",

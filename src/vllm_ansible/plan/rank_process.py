@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vllm_ansible.plan.arguments import option, whole_number
+from vllm_ansible.plan.dynamo import DYNAMO, rank_words
 from vllm_ansible.plan.environment import Room, node_environment
 from vllm_ansible.plan.planned_engine import PlannedEngine
 from vllm_ansible.plan.servers import Server, pinned
@@ -38,6 +39,8 @@ def rank_arguments(room: Room, first: Mapping[str, Any], server: Server, model: 
         "--distributed-executor-backend",
         "mp",
     ]
+    if engine.front == DYNAMO:
+        words += rank_words(room.files_dir, server.port, server.rank)
     if not joined(model):
         return words
     if not _pinned(room):
@@ -67,6 +70,8 @@ def rank_environment(
 ) -> dict[str, str]:
     """Return the whole environment of one rank."""
     more: dict[str, str] = {}
+    if room.engine.front == DYNAMO:
+        more = {"VLLM_USE_RUST_FRONTEND": "1"}
     if room.host["accelerator"] == "enflame":
         more = {
             # As the measurement of links: a library left to itself may take another network.

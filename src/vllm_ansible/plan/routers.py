@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from vllm_ansible.plan import dynamo
 from vllm_ansible.plan.servers import listed, random_weights
 from vllm_ansible.problem import PlanError, Problem
 
@@ -68,13 +69,13 @@ def _told(
         )
     servers = listed([engine], hosts.values(), engine_version)
     ranks = [
-        {
-            "name": f"rank-{one['rank']}",
-            "address": str(hosts[one["host"]]["address"]),
-            "port": one["port"],
-        }
+        {"name": f"rank-{one['rank']}", "address": one["address"], "port": one["port"]}
         for one in servers
     ]
+    fronted = dynamo.told(engine, servers) if dynamo.has_dynamo(engine) else {}
+    if fronted:
+        # It chooses the rank; the router keeps keys and address as everywhere.
+        ranks = [{"name": "dynamo", "address": dynamo.LOOPBACK, "port": fronted["port"]}]
     first = hosts[engine["hosts"][0]]
     return {
         "engine": str(engine["name"]),
@@ -90,6 +91,7 @@ def _told(
         "ranks": ranks,
         # Its ranks step together or not at all.
         "lockstep": any(one["alongside"] for one in servers),
+        "dynamo": fronted,
     }
 
 
@@ -125,7 +127,7 @@ def concern(
 ) -> bool:
     """Tell whether a host has a router, or is to have one."""
     wanted = any(has_router(one) and one["hosts"][0] == host for one in engines)
-    return wanted or bool(recorded(processes))
+    return wanted or bool(recorded(processes) or dynamo.strays(processes, (), host))
 
 
 def starting_ports(

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from vllm_ansible.plan.dynamo import has_dynamo, rank_address
+
 # The release that the vendor's plugin for Enflame is bound to, by whatever name of a build.
 PINNED = re.compile(r"0\.9\.2(?!\d)")
 
@@ -78,6 +80,10 @@ def listed(
                 {
                     **asdict(one),
                     "of": len(ranks),
+                    "guarded": not has_dynamo(engine),
+                    "address": rank_address(
+                        engine, str(by_name.get(one.host, {}).get("address", ""))
+                    ),
                     "served_name": engine["served_name"],
                     "probe": engine["probe"],
                     "random": random_weights(engine),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vllm_ansible.node.process.process import STOPPED, ending, told
+from vllm_ansible.plan.dynamo import is_store, rank_address
 from vllm_ansible.plan.routers import has_router, router_of, url_of
 from vllm_ansible.plan.servers import is_server, servers
 
@@ -31,7 +32,7 @@ def stop_steps(processes: Processes, servers: bool, forget: bool) -> list[dict[s
         }
         # What stands before the engines, or watches them, ends before they do.
         for name, record in sorted(
-            processes.items(), key=lambda one: (bool(one[1]["engine"]), one[0])
+            processes.items(), key=lambda one: (bool(one[1]["engine"]), is_store(one[0]), one[0])
         )
         if _goes_first(name, record) is servers
     ]
@@ -54,7 +55,9 @@ def status_rows(
     rows = []
     engines = list(engines)
     endpoints = {
-        one.name: f"http://{address}:{one.port}/v1" for engine in engines for one in servers(engine)
+        one.name: f"http://{rank_address(engine, address)}:{one.port}/v1"
+        for engine in engines
+        for one in servers(engine)
     }
     endpoints |= {
         router_of(str(engine["name"])): f"{url_of(engine, address)}/v1"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from vllm_ansible.plan.dynamo import GRPC, has_dynamo
 from vllm_ansible.plan.environment import KEPT_ON_THEIR_HOST
 from vllm_ansible.plan.servers import servers
 
@@ -147,7 +148,8 @@ def _listened(engine: Planned, step: Mapping[str, Any]) -> list[tuple[int, str]]
     (own,) = [one for one in ranks if one.name == step["name"]]
     # The first rank is where the others meet.
     master = [(engine["ports"]["gcs"], "data master")] if own.rank == 0 else []
-    return [(own.port, "api"), *master]
+    grpc = [(own.port + GRPC, "gRPC")] if has_dynamo(engine) else []
+    return [(own.port, "api"), *grpc, *master]
 
 
 def port_measurements(

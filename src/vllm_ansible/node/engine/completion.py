@@ -110,18 +110,25 @@ def kept_stepping(base_urls: Sequence[str], key: str, model: str) -> Iterator[No
         done.set()
 
 
-def judge(reply: dict[str, Any], expect: str, reasoning: bool = False, random: bool = False) -> str:
+def judge(
+    reply: dict[str, Any],
+    expect: str,
+    reasoning: bool = False,
+    random: bool = False,
+    numbers: bool = True,
+) -> str:
     """Return why a reply is no proof of a working model, or an empty string when it is.
 
     expect is text that the answer must contain, in any case; Paris also by its name elsewhere.
     Without it an answer must still be one: not empty, with a letter or digit, and more than one
     token over and over. Of random weights, whose answer may be all that, the numbers alone are
     judged. With reasoning, thoughts must come apart from the answer, which may be missing where
-    they took all tokens.
+    they took all tokens. Without numbers nobody asks for log probabilities, which the engine itself
+    has shown.
     """
     if reply["tokens"] < 1:
         return "the answer has no tokens"
-    if not reply["logprobs"]:
+    if numbers and not reply["logprobs"]:
         return "the answer carries no log probabilities"
     # JSON has no NaN: some servers write null in its place.
     broken = [one for one in reply["logprobs"] if one is None or not math.isfinite(float(one))]

@@ -1,0 +1,440 @@
+"""NVIDIA Dynamo before the data ranks of an engine: what may have it, its ports, its processes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from vllm_ansible.plan.sizes import Layout
+from vllm_ansible.problem import PlanError, Problem
+
+ROUTER, DYNAMO = "router", "dynamo"
+# The first is what an engine has that says nothing of it.
+FRONTS = (ROUTER, DYNAMO)
+LOOPBACK = "127.0.0.1"
+
+# Of the engine's own block, where an engine without data ranks has its Ray.
+ETCD, NATS, FRONTEND = 1, 2, 3
+# Each rank has a port of the part for data ranks, and one of each of these; so much further on.
+GRPC, SYSTEM, REQUESTS = 20, 40, 60
+MOST_RANKS = 20
+
+Engine = Mapping[str, Any]
+Processes = Mapping[str, Mapping[str, Any]]
+NAME = re.compile(r"(.+)-(?:(dynamo|etcd|nats)|sidecar-\d+)")
+
+# What the front needs of its engines, and what Dynamo does itself, by the beginning of a name.
+TAKEN = {
+    "grpc": "remove it: the port is the plan's",
+    "kv_events_config": "remove it: the plan says where events go",
+    "middleware": "remove it: vLLM's Rust front end has no middleware",
+    "disable_log_stats": "remove it: the gate reads these counters",
+    "no_enable_prefix_caching": "remove it, or leave out front: dynamo",
+    "api_server_count": "remove it: vLLM's Rust front end is one process",
+    "reasoning_parser": "remove it, or leave out front: dynamo, which parses answers itself",
+    "tool_call_parser": "remove it, or leave out front: dynamo, which parses answers itself",
+    "enable_auto_tool_choice": "remove it, or leave out front: dynamo",
+    "chat_template": "remove it, or leave out front: dynamo, which fills the template itself",
+}
+SHORTEST = 4
+# Of etcd's keys: each engine has an etcd of its own.
+NAMESPACE = "vllm-ansible"
+USER = "dynamo"
+# Of a prompt of four whole blocks and more.
+HIT_BLOCKS = 2
+
+
+def front_refusals(
+    item: Mapping[str, Any], layout: Layout | None
+) -> Iterator[tuple[str, str, object, str]]:
+    """Yield key, what was expected, what was found and the fix of what Dynamo cannot stand before.
+
+    layout: None where the planner is to choose it, or where it was refused already.
+    """
+    if item.get("front") != DYNAMO:
+        return
+    data = layout.data if layout else 1
+    if data == 1 and not (layout is None and item.get("executor") == "dp"):
+        yield (
+            "front",
+            "two or more data ranks: with one server a KV-aware router has nothing to choose",
+            f"{DYNAMO} with layout {item.get('layout', 'auto')}",
+            "write layout: {data: 2, tensor: N}, two engines of half the devices in place of one, "
+            "or remove front",
+        )
+    if data > MOST_RANKS:
+        yield (
+            "front",
+            f"at most {MOST_RANKS} data ranks, each with four ports of the engine's block",
+            f"{data} data ranks",
+            "make tensor larger and data smaller, or write a second engine",
+        )
+    given = item.get("vllm_args")
+    for key, value in given.items() if isinstance(given, Mapping) else ():
+        name = str(key).lstrip("-").replace("-", "_").partition(".")[0]
+        taken = next(
+            (
+                one
+                for one in TAKEN
+                if one == name or (len(name) >= SHORTEST and one.startswith(name))
+            ),
+            "grpc" if name.startswith("grpc") else "",
+        )
+        if name == "enable_prefix_caching" and not value:
+            taken = "no_enable_prefix_caching"
+        if taken:
+            yield "vllm_args", "no argument that front: dynamo rules out", key, TAKEN[taken]
+
+
+def refuse_hosts(name: str, front: str, hosts: Sequence[str]) -> None:
+    """Refuse Dynamo before ranks of several hosts: its request plane has no password."""
+    if front == DYNAMO and len(hosts) > 1:
+        raise PlanError(
+            Problem(
+                f"engine {name} has ranks on {', '.join(hosts)}, and front: dynamo stands before "
+                "the ranks of one host only",
+                expected="all data ranks on one host: Dynamo and its engines meet on loopback",
+                found=f"{len(hosts)} hosts",
+                where=f"engines {name}",
+                fix="write nodes: 1 and a layout that fits one host, or remove front",
+            )
+        )
+
+
+def refuse_rank(name: str, accelerator: str, version: str, image: bool, joined: bool) -> None:
+    """Refuse Dynamo before servers that have no gRPC, or are not started from an environment."""
+    found = ""
+    if accelerator == "enflame":
+        found = "vLLM of Enflame's release, which has no Rust front end"
+    elif version and _older(version):
+        found = f"vLLM {version}"
+    elif image:
+        found = "an engine in an image"
+    elif joined:
+        found = "data ranks of a mixture of experts, which step together"
+    if found:
+        raise PlanError(
+            Problem(
+                f"engine {name} cannot have front: dynamo: {found}",
+                expected="vLLM 0.32 or later from a wheel, with data ranks that are independent "
+                "(a dense model)",
+                found=found,
+                where=f"engines {name}.front",
+                fix="remove front: the router stands before such ranks",
+            )
+        )
+
+
+def _older(version: str) -> bool:
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return found is not None and (int(found[1]), int(found[2])) < (0, 32)
+
+
+def has_dynamo(engine: Engine) -> bool:
+    """Tell whether an engine of a plan has Dynamo before its data ranks."""
+    return engine.get("front") == DYNAMO
+
+
+def rank_address(engine: Engine, address: str) -> str:
+    """Return where the ranks of an engine listen on a host of this address.
+
+    vLLM's gRPC has neither key nor TLS, and follows the address of its HTTP.
+    """
+    return LOOPBACK if has_dynamo(engine) else address
+
+
+def events_socket(files_dir: str, rank: int) -> str:
+    """Return the socket of a rank's KV events: only its user may open what lies there."""
+    return f"{files_dir}/kv{rank}.sock"
+
+
+def rank_words(files_dir: str, port: int, rank: int) -> list[str]:
+    """Return what makes a server one that a sidecar of Dynamo can stand beside."""
+    events = {
+        "enable_kv_cache_events": True,
+        "publisher": "zmq",
+        # vLLM binds what is ipc:// and connects to a host's address, where nobody listens.
+        "endpoint": f"ipc://{events_socket(files_dir, rank)}",
+    }
+    return ["--grpc-port", str(port + GRPC), "--kv-events-config", json.dumps(events)]
+
+
+def told(engine: Engine, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the role is told of the Dynamo of an engine.
+
+    ranks: rank, name and port of each of its servers.
+    """
+    name, block = str(engine["name"]), int(engine["ports"]["gcs"])
+    return {
+        "process": f"{name}-dynamo",
+        "etcd": {"process": f"{name}-etcd", "port": block + ETCD},
+        "nats": {"process": f"{name}-nats", "port": block + NATS},
+        "port": block + FRONTEND,
+        "url": f"http://{LOOPBACK}:{block + FRONTEND}",
+        "sidecars": [
+            {
+                "process": f"{name}-sidecar-{one['rank']}",
+                "engine": str(one["name"]),
+                "server": f"http://{LOOPBACK}:{one['port']}",
+                "grpc": one["port"] + GRPC,
+                "system": one["port"] + SYSTEM,
+                "requests": one["port"] + REQUESTS,
+            }
+            for one in ranks
+        ],
+    }
+
+
+def process_names(wanted: Mapping[str, Any]) -> list[str]:
+    """Return the processes of one Dynamo, in the order of their start."""
+    sidecars = [one["process"] for one in wanted["sidecars"]]
+    return [wanted["etcd"]["process"], wanted["nats"]["process"], *sidecars, wanted["process"]]
+
+
+def ports(wanted: Mapping[str, Any]) -> dict[int, str]:
+    """Return the ports that the processes of one Dynamo listen on, and whose they are."""
+    found = {
+        int(wanted["etcd"]["port"]): wanted["etcd"]["process"],
+        int(wanted["nats"]["port"]): wanted["nats"]["process"],
+        int(wanted["port"]): wanted["process"],
+    }
+    for one in wanted["sidecars"]:
+        found |= {one["system"]: one["process"], one["requests"]: one["process"]}
+    return found
+
+
+def starting_ports(wanted: Mapping[str, Any], processes: Processes) -> dict[str, str]:
+    """Return the ports of those processes of one Dynamo that do not run yet."""
+    return {
+        str(port): name
+        for port, name in ports(wanted).items()
+        if not processes.get(name, {}).get("running")
+    }
+
+
+def strays(processes: Processes, engines: Iterable[Engine], host: str) -> list[str]:
+    """Return the recorded processes of Dynamo on a host that its plan has none of."""
+    planned: set[str] = set()
+    for engine in engines:
+        if has_dynamo(engine) and engine["hosts"][0] == host:
+            data = int((engine.get("layout") or {}).get("data", 1))
+            ranks = [{"rank": rank, "port": 0, "name": ""} for rank in range(data)]
+            planned |= set(process_names(told(engine, ranks)))
+    found = [
+        name
+        for name, record in processes.items()
+        if not record["engine"] and NAME.fullmatch(name) and name not in planned
+    ]
+    return sorted(found, key=lambda name: (is_store(name), name))
+
+
+def is_store(process: str) -> bool:
+    """Tell whether others are registered with a process: it ends after them."""
+    return process.endswith(("-etcd", "-nats"))
+
+
+def removal(names: Iterable[str]) -> list[dict[str, str]]:
+    """Return the steps that stop and forget processes of Dynamo."""
+    return [{"name": name, "engine": "", "state": "absent"} for name in names]
+
+
+def steps(
+    wanted: Mapping[str, Any],
+    place: Mapping[str, str],
+    processes: Processes,
+    user: str | None,
+    lock: str,
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the processes of one Dynamo as `engine_phase` takes them.
+
+    `stores` are etcd and NATS, `sidecars` one for each rank, `front` the frontend. place: python
+    and start of the program that gives each its password, run_dir, etcd, nats and dynamo (the
+    Python of its environment). lock: digest of what is installed there.
+    """
+    start = (place["python"], "-s", "-E", place["start"], place["run_dir"])
+    shared = _environment(wanted, place["run_dir"])
+    dynamo = (*start, "other", place["dynamo"], "-m")
+
+    def step(name: str, argv: Sequence[str], more: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "name": name,
+            "engine": "",
+            "state": "started",
+            "argv": list(argv),
+            "environment": {},
+            "limits": {"nofile": "65536"},
+            "user": user,
+            "restart": True,
+            **more,
+        }
+
+    etcd_url = f"http://{LOOPBACK}:{wanted['etcd']['port']}"
+    nats = (*start, "other", place["nats"], "-c", f"{place['configuration']}/nats.conf")
+    frontend = (
+        *dynamo,
+        "dynamo.frontend",
+        "--router-mode=kv",
+        f"--http-host={LOOPBACK}",
+        f"--http-port={wanted['port']}",
+        f"--namespace={NAMESPACE}",
+        # A stream whose engine or sidecar is lost goes on at another one.
+        "--migration-limit=3",
+    )
+    return {
+        "stores": [
+            step(wanted["etcd"]["process"], (*start, "etcd", place["etcd"], etcd_url), {}),
+            step(
+                wanted["nats"]["process"],
+                nats,
+                {"depends": {"configuration": nats_configuration(wanted)}},
+            ),
+        ],
+        "sidecars": [
+            step(
+                one["process"],
+                (
+                    *dynamo,
+                    "dynamo.vllm.sidecar",
+                    f"--grpc-endpoint={LOOPBACK}:{one['grpc']}",
+                    f"--namespace={NAMESPACE}",
+                ),
+                {
+                    "environment": {
+                        **shared,
+                        "DYN_SYSTEM_PORT": str(one["system"]),
+                        "DYN_TCP_RPC_PORT": str(one["requests"]),
+                    },
+                    # It subscribes to the events of one start of its engine.
+                    "depends": {
+                        "lock": lock,
+                        "engine": processes.get(one["engine"], {}).get("instance") or "",
+                    },
+                },
+            )
+            for one in wanted["sidecars"]
+        ],
+        "front": [
+            step(wanted["process"], frontend, {"environment": shared, "depends": {"lock": lock}})
+        ],
+    }
+
+
+def nats_configuration(wanted: Mapping[str, Any]) -> str:
+    """Return the configuration of NATS, which reads the password from its environment."""
+    return (
+        f"listen: {LOOPBACK}:{wanted['nats']['port']}\n"
+        f"authorization {{ user: {USER}, password: $DYNAMO_PASSWORD }}\n"
+        "max_payload: 8MB\n"
+    )
+
+
+def _environment(wanted: Mapping[str, Any], run_dir: str) -> dict[str, str]:
+    """Return what the frontend and each sidecar have in common; nothing in it is secret."""
+    hosts = (
+        *("DYN_TCP_RPC_HOST", "DYN_SYSTEM_HOST", "DYN_EVENT_PLANE_HOST"),
+        "DYN_TCP_RESPONSE_STREAM_HOST",
+    )
+    return {
+        # Left to themselves they take the first address of the host.
+        **dict.fromkeys(hosts, LOOPBACK),
+        "DO_NOT_TRACK": "1",
+        "DYN_DISABLE_FRONTEND_ADMIN_API": "1",
+        # Clients would choose engines.
+        "DYN_DISABLE_FRONTEND_NVEXT": "1",
+        "DYN_DISCOVERY_BACKEND": "etcd",
+        # With ZeroMQ each sidecar would listen for events at every address.
+        "DYN_EVENT_PLANE": "nats",
+        "DYN_LOG": "warn",
+        "DYN_REQUEST_PLANE": "tcp",
+        "DYN_SDK_DISABLE_ANSI_LOGGING": "1",
+        "ETCD_AUTH_USERNAME": "root",
+        "ETCD_ENDPOINTS": f"http://{LOOPBACK}:{wanted['etcd']['port']}",
+        # With the default of seconds, frontend and sidecars end when etcd is away (dynamo#3493).
+        "ETCD_KEEPALIVE_TIMEOUT_SECONDS": "600",
+        "ETCD_LEASE_TTL": "600",
+        "HF_HUB_OFFLINE": "1",
+        "HOME": run_dir,
+        "NATS_AUTH_USERNAME": USER,
+        "NATS_SERVER": f"nats://{LOOPBACK}:{wanted['nats']['port']}",
+        "TRANSFORMERS_OFFLINE": "1",
+        "XDG_CACHE_HOME": run_dir,
+    }
+
+
+def measurements(
+    looked: Mapping[str, Any], wanted: Mapping[str, Any], where: str, logs: str
+) -> list[dict[str, Any]]:
+    """Return what must hold of a KV-aware router, of what kv_routing_check has found.
+
+    logs: the directory that holds the logs of the processes.
+    """
+    ranks, reason = len(wanted["sidecars"]), str(looked.get("reason") or "")
+    known = int(looked.get("workers") or 0)
+    read = f"read {logs}/{wanted['process']}.log"
+    sidecar = f"{logs}/{wanted['sidecars'][0]['process']}.log"
+    if reason or "repeats" not in looked:
+        why = reason or str(looked.get("msg") or "nothing was asked")
+        return [_one("an answer to each repeat of a prompt", False, "an answer", why, where, read)]
+    block, events = int(looked["block_size"]), int(looked["events"])
+    enough = HIT_BLOCKS * block
+    repeats = [list(one) for one in looked["repeats"]]
+    homes = [
+        number
+        for number in range(ranks)
+        if repeats and block and all(one[number] >= enough for one in repeats)
+    ]
+    return [
+        _one(
+            "every engine known to Dynamo",
+            known == ranks,
+            f"{ranks} engines",
+            f"{known}",
+            where,
+            f"{read} and {sidecar}",
+        ),
+        _one(
+            "KV events applied by the router",
+            events > 0,
+            "more applied events after a prompt that nobody had asked",
+            f"{events} more",
+            where,
+            f"read {logs}/{wanted['nats']['process']}.log and {sidecar}: events go from the engine "
+            "over its sidecar and NATS to the frontend",
+        ),
+        _one(
+            "a repeated prefix at the engine that has it in its cache",
+            bool(homes),
+            f"at least {enough} tokens of each repeat hit at one engine",
+            f"tokens hit, by repeat and engine: {repeats}, of a prompt of "
+            f"{looked.get('prompt_tokens')} and blocks of {block}",
+            where,
+            read,
+        ),
+    ]
+
+
+def _one(
+    what: str, ok: bool, expected: str, found: str, where: str, fix: str
+) -> dict[str, str | bool]:
+    return {
+        "what": what,
+        "ok": ok,
+        "expected": expected,
+        "found": found,
+        "where": where,
+        "fix": fix,
+    }
+
+
+def summary(engine: str, looked: Mapping[str, Any]) -> str:
+    """Return what was found of an engine's Dynamo, as one line."""
+    repeats = [list(one) for one in looked.get("repeats") or ()]
+    hit = sum(max(one, default=0) for one in repeats)
+    asked = int(looked.get("prompt_tokens") or 0) * len(repeats)
+    share = f"{100 * hit / asked:.0f} %" if asked else "nothing"
+    return (
+        f"{engine}: Dynamo before {looked.get('workers', 0)} engines, "
+        f"{looked.get('events', 0)} KV events applied, {share} of repeated prompts cached"
+    )

@@ -1,0 +1,237 @@
+"""Real Dynamo, etcd and NATS before two real engines on this machine, whole and harmed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .clone import MINUTE, Ran, wait_until
+from .conftest import CHAT, Site
+from .dynamo import Load, Programs, chat, programs, status, streams
+from .processes import end_all, identities, listeners, look, of_cluster
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.soak,
+    pytest.mark.skipif(not Path("/usr/sbin/haproxy").exists(), reason="no haproxy on this machine"),
+]
+MODEL = "smollm2-135m-instruct"
+OURS = {"chat-dynamo", "chat-etcd", "chat-nats", "chat-sidecar-0", "chat-sidecar-1"}
+# What Dynamo, its stores and its sidecars listen on, and the two engines' HTTP and gRPC.
+PORTS = {28001, 28002, 28003, 28020, 28021, 28040, 28041, 28060, 28061, 28080, 28081}
+
+
+class Fronted(Site):
+    """A cluster of this machine with one engine of two data ranks behind Dynamo."""
+
+    def __init__(self, directory: Path, found: Programs) -> None:
+        super().__init__(directory)
+        self.engine = {
+            **CHAT,
+            "port": 28000 + 15,
+            "layout": {"data": 2, "tensor": 1},
+            "front": "dynamo",
+            "environment": {"VLLM_RUST_FRONTEND_PATH": found.front_end},
+        }
+        self.variables |= {
+            "cluster_name": "fronted",
+            "accelerator_count": 2,
+            "port_base": 28000,
+            "engines": [self.engine],
+            "router_etcd": found.etcd,
+            "router_nats": found.nats,
+        }
+        self.inventory = self.clone.inventory("fronted", self.hosts, **self.variables)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.engine['port']}/v1"
+
+    @property
+    def key(self) -> str:
+        return self.secrets["api_key"]
+
+    def pid(self, name: str) -> int:
+        return int(self.process(name)["process"]["pid"])
+
+    def kill(self, name: str, sign: signal.Signals = signal.SIGKILL) -> int:
+        """Send a process a signal; return its number."""
+        pid = self.pid(name)
+        os.kill(pid, sign)
+        return pid
+
+    def back(self, name: str, before: int) -> None:
+        """Wait until the supervisor has started a process again."""
+        wait_until(lambda: self.pid(name) != before and look(self.pid(name)), MINUTE, name)
+
+    @property
+    def run_dir(self) -> Path:
+        return Path(os.sep, "tmp", f"vllm-fronted-{os.getuid()}")
+
+    @property
+    def state(self) -> Path:
+        return self.clone.directory / "state" / "fronted"
+
+
+@pytest.fixture(scope="module")
+def fronted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fronted]:
+    """Return the cluster, not yet brought up; nothing of it stays behind, unless it is kept."""
+    kept = os.environ.get("VLLM_ANSIBLE_FLOW_DIR")
+    directory = Path(kept) if kept else tmp_path_factory.mktemp("fronted")
+    made = Fronted(directory, programs(directory))
+    yield made
+    if kept:
+        return
+    end_all(made.cluster_dir)
+    shutil.rmtree(made.cluster_dir, ignore_errors=True)
+    shutil.rmtree(made.run_dir, ignore_errors=True)
+
+
+def routed(ran: Ran) -> dict[str, Any]:
+    """Return what the gate of Dynamo keeps of a run that went well."""
+    assert ran.status == 0, ran.output
+    kept = [one["values"] for one in ran.evidence("dynamo") if "repeats" in one["values"]]
+    assert len(kept) == 1, ran.output
+    found: dict[str, Any] = kept[0]
+    return found
+
+
+def served(fronted: Fronted, times: int = 6) -> set[int]:
+    return {
+        status(fronted.url, fronted.key, chat(MODEL, f"{number} ships", 4))
+        for number in range(times)
+    }
+
+
+def test_repeats_go_to_the_engine_that_has_them_in_its_cache(fronted: Fronted) -> None:
+    found = routed(fronted.run())
+    assert found["workers"] == 2
+    assert found["events"] > 0
+    assert len({one.index(max(one)) for one in found["repeats"]}) == 1, found
+    assert all(max(one) >= 2 * found["block_size"] for one in found["repeats"])
+    assert served(fronted) == {200}
+    assert status(fronted.url, "another", chat(MODEL, "a ship", 4)) == 401
+
+
+def test_everything_listens_on_loopback_and_the_password_is_in_one_file(fronted: Fronted) -> None:
+    heard = listeners(fronted.cluster_dir)
+    assert {address for address, _ in heard} == {"127.0.0.1"}
+    assert {port for _, port in heard} >= PORTS
+    place = fronted.run_dir / "dynamo0"
+    word = (place / "password").read_text()
+    assert (place / "password").stat().st_mode & 0o777 == 0o600
+    texts = [
+        path.read_text(errors="replace")
+        for top in (fronted.cluster_dir / "logs", fronted.cluster_dir / "processes")
+        for path in top.rglob("*")
+        if path.is_file()
+    ]
+    texts += [process.arguments for process in of_cluster(fronted.cluster_dir)]
+    assert not [text for text in texts if word in text]
+
+
+def test_the_second_run_changes_nothing(fronted: Fronted) -> None:
+    before = identities(fronted.cluster_dir)
+    ran = fronted.run()
+    assert routed(ran)["workers"] == 2
+    assert ran.changed == []
+    assert "changed=0" in ran.output
+    assert identities(fronted.cluster_dir) == before
+    looked = fronted.run(playbook="playbooks/status.yml")
+    assert looked.status == 0, looked.output
+    assert all(f"{name}: running" in looked.evidence("status")[0]["summary"] for name in OURS)
+
+
+def test_the_gate_fails_where_events_are_cut_off(fronted: Fronted) -> None:
+    """NATS hangs: requests are answered, and nothing is learnt of what caches hold."""
+    pid = fronted.kill("chat-nats", signal.SIGSTOP)
+    try:
+        ran = fronted.run("-e", "router_dynamo_wait_seconds=10", playbook="playbooks/serve.yml")
+        assert served(fronted) == {200}
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert "KV events applied by the router" in ran.failure["msg"]
+    assert ran.failure["found"] == "0 more"
+    assert routed(fronted.run(playbook="playbooks/serve.yml"))["events"] > 0
+
+
+def test_streams_of_a_killed_sidecar_go_on_with_the_same_text(fronted: Fronted) -> None:
+    whole = streams(fronted.url, fronted.key, MODEL)
+    assert all(one.whole for one in whole), whole
+    pids: list[int] = []
+    began = time.monotonic()
+    found = streams(
+        fronted.url, fronted.key, MODEL, lambda: pids.append(fronted.kill("chat-sidecar-0"))
+    )
+    print("sidecar", [(one.finished, one.error, round(one.longest_gap, 1)) for one in found])
+    assert [one.text for one in found] == [one.text for one in whole]
+    assert all(one.whole for one in found)
+    fronted.back("chat-sidecar-0", pids[0])
+    print(f"back within {time.monotonic() - began:.0f} s of the start of the streams")
+    assert served(fronted) == {200}
+
+
+@pytest.mark.parametrize("name", ["chat-etcd", "chat-nats"])
+def test_a_store_that_is_silent_for_a_minute_or_killed_costs_no_request(
+    fronted: Fronted, name: str
+) -> None:
+    with Load(fronted.url, fronted.key, MODEL) as load:
+        pid = fronted.kill(name, signal.SIGSTOP)
+        try:
+            time.sleep(MINUTE)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        fronted.kill(name)
+        fronted.back(name, pid)
+        time.sleep(10)
+    print(name, dict(load.statuses), f"longest {load.longest:.1f} s")
+    assert set(load.statuses) == {200}
+    assert look(fronted.pid("chat-dynamo")) and look(fronted.pid("chat-sidecar-1"))
+    # What is learnt afterwards counts: a new prompt's events, at both engines.
+    assert routed(fronted.run(playbook="playbooks/serve.yml"))["workers"] == 2
+
+
+def test_an_engine_that_dies_behind_its_sidecar_is_taken_out(fronted: Fronted) -> None:
+    pids = [fronted.process("chat-serve-1")["process"]["pid"]]
+    found = streams(
+        fronted.url, fronted.key, MODEL, lambda: os.killpg(os.getpgid(pids[0]), signal.SIGKILL)
+    )
+    print("engine", [(one.finished, one.error[:80], round(one.longest_gap, 1)) for one in found])
+    wait_until(lambda: look(pids[0]) is None, MINUTE, "end of chat-serve-1")
+    began = time.monotonic()
+    wait_until(lambda: served(fronted, 12) == {200}, MINUTE, "twelve answers in a row")
+    print(f"twelve answers in a row after {time.monotonic() - began:.1f} s")
+    looked = fronted.run(playbook="playbooks/status.yml")
+    assert looked.status == 2, looked.output
+    assert "chat does not run" in looked.failure["msg"]
+    # The rank alone starts again, and its sidecar with it.
+    kept = fronted.process("chat-serve-0")["instance"]
+    assert routed(fronted.run())["workers"] == 2
+    assert fronted.process("chat-serve-0")["instance"] == kept
+
+
+def test_a_killed_frontend_is_back_within_seconds(fronted: Fronted) -> None:
+    pid = fronted.kill("chat-dynamo")
+    began = time.monotonic()
+    wait_until(lambda: served(fronted, 1) == {200}, MINUTE, "an answer")
+    print(f"frontend: an answer after {time.monotonic() - began:.1f} s")
+    fronted.back("chat-dynamo", pid)
+    assert routed(fronted.run(playbook="playbooks/serve.yml"))["workers"] == 2
+
+
+def test_teardown_leaves_nothing(fronted: Fronted) -> None:
+    stopped = fronted.run(playbook="playbooks/stop.yml")
+    assert stopped.status == 0, stopped.output
+    assert listeners(fronted.cluster_dir) == set()
+    ran = fronted.run(playbook="playbooks/teardown.yml")
+    assert ran.status == 0, ran.output
+    assert of_cluster(fronted.cluster_dir) == []
+    assert not list((fronted.cluster_dir / "processes").glob("*"))
+    assert not fronted.run_dir.exists()
