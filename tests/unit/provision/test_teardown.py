@@ -61,6 +61,7 @@ def test_no_machine_is_ended_while_another_run_works_on_the_cluster(site: Site, 
     refused = tasks["Hold the cluster"]
     assert refused["failed"]
     assert "another run holds this cluster: another by ann@elsewhere (process 7)" in refused["msg"]
+    assert refused["fix"].endswith("-e break_lock=true")
     assert "End the machines" not in tasks
     # The lock is still the other run's.
     assert (lock.read(head / "lock.json") or {})["run"] == "another"
@@ -76,7 +77,7 @@ def test_the_cluster_is_held_while_machines_end_and_released_where_some_are_left
     tasks = teardown(site, head)
     assert [name for name in tasks if "skipped" not in tasks[name]] == [
         "teardown",
-        "Hold the cluster before its machines are ended",
+        "Hold the cluster where it can be reached",
         "Hold the cluster",
         "End the machines",
         "Release the cluster where machines are left",
