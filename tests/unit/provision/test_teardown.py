@@ -10,7 +10,8 @@ import pytest
 
 from vllm_ansible.node import lock
 
-from .rental import ROOT, Site
+from .rental import ROOT, Site, machines
+from .watched import suspended
 from .world import EAST, GH200
 
 END = {
@@ -95,3 +96,17 @@ def test_a_head_that_can_keep_no_lock_keeps_no_machine_from_being_ended(
     tasks = teardown(site, head / "file")
     assert "cannot hold this cluster" in tasks["Hold the cluster"]["msg"]
     assert "were rented by bob@elsewhere" in tasks["End the machines"]["msg"]
+
+
+def test_a_renter_that_hangs_is_named_and_not_waited_for_for_ever(site: Site) -> None:
+    # Two minutes of a user's are half a second of this test's.
+    action = site.directory / "action_plugins/rented_machines.py"
+    text = action.read_text()
+    assert "\nHELD_SECONDS = 120.0\n" in text
+    action.write_text(text.replace("\nHELD_SECONDS = 120.0\n", "\nHELD_SECONDS = 0.5\n"))
+    with suspended(site.directory / "state/r1/lambda.lock") as process:
+        told = site(machines("end", state="absent"))["end"]
+    assert told["failed"]
+    assert told["msg"].startswith(f"process {process} rents for this cluster and has not stopped")
+    assert f"`kill -KILL {process}`" in told["fix"]
+    assert site.cloud.writes == []
