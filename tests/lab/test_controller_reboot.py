@@ -22,7 +22,7 @@ from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
 from tests.flows.clone import wait_until
 from tests.unit.provision.watched import HOUR, Watched
-from tests.unit.provision.world import EAST, GH200, World
+from tests.unit.provision.world import EAST, GH200, H100, WEST, World
 from vllm_ansible.lab.commands import missing_tools, run
 from vllm_ansible.lab.vm import TOOLS, Machine
 
@@ -122,7 +122,11 @@ def controller(tmp_path: Path) -> Iterator[Controller]:
 def test_after_a_reboot_the_next_command_watches_again_and_no_lock_needs_force(
     controller: Controller, tmp_path: Path
 ) -> None:
-    account = Account([Type(GH200, "GH200 (96 GB)", 149, left={EAST: 4})])
+    types = [
+        Type(GH200, "GH200 (96 GB)", 149, left={EAST: 4, WEST: 4}),
+        Type(H100, "H100 (80 GB)", 399, left={EAST: 4}),
+    ]
+    account = Account(types)
     account.add_ssh_key("mine", "ssh-ed25519 A")
     with Cloud(account, "secret", request_seconds=0, launch_seconds=0) as cloud:
         world = World(cloud, tmp_path)

@@ -391,6 +391,11 @@ def test_a_service_that_does_all_it_can_gets_nothing_of_root(
         ("engine_compiled", compiled),
         ("engine_compiled", {**compiled, "state": "packed", "archive": str(archive)}),
         ("engine_compiled", {**compiled, "state": "present", "archive": str(archive)}),
+        # What teardown removes of it, without the rest of the cluster.
+        *(
+            ("cluster_removal", {"cluster_dir": str(open_place / "none"), "run_dir": str(path)})
+            for path in (cluster / "engines/a/cache", cluster / "engines/b/config", run / "t0")
+        ),
     ]
     run_module("cluster_directories", directories, [])
     before = {path: (path.stat().st_uid, path.stat().st_ino) for path in ours}
