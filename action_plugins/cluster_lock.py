@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ class ActionModule(ActionBase):
         name = Path(run_dir).name if run_dir else f"pid-{pid}"
         arguments = {
             "run": lock.run_id(name, here, os.environ.get("VLLM_ANSIBLE_RUN_CHANCE", "")),
-            "holder": {**here, "name": name},
+            # By this machine's clock, to be compared with when it was booted.
+            "holder": {**here, "name": name, "acquired": time.time()},
             **self._task.args,
         }
         result = self._call(arguments, task_vars)

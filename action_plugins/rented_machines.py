@@ -44,6 +44,8 @@ from vllm_ansible.record import plays
 from vllm_ansible.record.progress import Progress
 
 ENDING_SECONDS = 600.0
+# A run that rents and ends by itself, or by a signal, is over by then.
+HELD_SECONDS = 120.0
 # Machines that show no SSH key are replaced so often.
 TRIES = 3
 STATE = Path(__file__).resolve().parents[1] / "state"
@@ -181,7 +183,7 @@ class ActionModule(ActionBase):
         """
         if self._task.check_mode:
             return would_end([one for one in cluster.machines() if cluster.mine(one)])
-        with cluster.alone(self._line.show):
+        with cluster.alone(self._line.show, HELD_SECONDS):
             done = end_all(cluster.fleet(), ENDING_SECONDS, self._line.show, mine=cluster.mine)
             listed = [one for one in cluster.machines() if one.status != ENDED]
             left = [one for one in listed if cluster.mine(one)]

@@ -33,6 +33,8 @@ from vllm_ansible.slurm.outcome import Outcome, told, warnings
 from vllm_ansible.slurm.settings import READ, Settings, settings
 from vllm_ansible.slurm.words import queue_line
 
+# A run that ends by itself, or by a signal, is over by then.
+HELD_SECONDS = 120.0
 # KillWait of most sites is 30 s; epilogs take their time.
 ENDING_SECONDS = 600.0
 LOG_LINES = 5
@@ -100,7 +102,7 @@ class ActionModule(ActionBase):
             words = f"job {job.id} would be taken back" if job else "there is no job"
             changed = job is not None or bool(leftovers(wanted, everything))
             return {"changed": changed, "evidence": _evidence(words, {})}
-        with kept.alone(self._line.show):
+        with kept.alone(self._line.show, HELD_SECONDS):
             done = give_back(slurm, ENDING_SECONDS, self._line.show)
             if not done.left:
                 kept.forget()

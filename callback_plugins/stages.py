@@ -31,7 +31,13 @@ from ansible.plugins.callback.default import CallbackModule as DefaultCallback
 from vllm_ansible import terminal as console
 from vllm_ansible.cli.output import outlive_readers
 from vllm_ansible.record import outcome, plays, rented, report
-from vllm_ansible.record.redact import learn_environment, learn_files, redact_text, visible
+from vllm_ansible.record.redact import (
+    learn_environment,
+    learn_files,
+    learn_lines,
+    redact_text,
+    visible,
+)
 
 STATE = Path(__file__).resolve().parents[1] / "state"
 _COLOURS = {"cause": "COLOR_WARN", "fix": "COLOR_CHANGED", "command": "COLOR_HIGHLIGHT"}
@@ -77,9 +83,11 @@ class CallbackModule(DefaultCallback):
             atexit.register(self._interrupted)
             for variables in plays.sources(play):
                 learn_environment(variables)
+            learn_environment(plays.own_environment())
         self._play = play
         # Again for each play: the stage prepare makes some of them.
         learn_files(plays.secret_files(play, STATE))
+        learn_lines(plays.files_of_lines(play))
         self._print_failures()
         stage = plays.stage(play)
         if stage == self._stage:

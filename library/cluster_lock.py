@@ -29,7 +29,8 @@ options:
   holder:
     description:
       - Who runs it and where, for the message that a second run gets (C(name), C(user), C(uid),
-        C(host), C(boot_id), C(namespace), C(pid), C(start_time)). The action plugin fills it in.
+        C(host), C(boot_id), C(machine), C(namespace), C(pid), C(start_time), C(acquired)). The
+        action plugin fills it in.
     type: dict
     default: {}
   dead_runs:

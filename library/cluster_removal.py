@@ -42,10 +42,9 @@ removed:
 """
 
 import os
-import shutil
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import build_command
+from ansible.module_utils.vllm_ansible.node import build_command, safely
 from ansible.module_utils.vllm_ansible.node.environment import image_mount
 
 # What role host makes in every cluster's directory.
@@ -103,7 +102,7 @@ def main() -> None:
             if os.path.isdir(path) and not os.path.islink(path):
                 for place in image_mount.below(path):
                     image_mount.unmount(place, os.environ)
-                shutil.rmtree(path)
+                safely.remove_tree(path)
             elif os.path.lexists(path):
                 os.unlink(path)
         except build_command.BuildError as error:

@@ -13,6 +13,7 @@ import os
 import pwd
 import secrets
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any, NamedTuple, Optional
@@ -25,6 +26,10 @@ MOST_LINKS = 40
 NOBODY = 65534
 # A file system that hangs holds whoever reads there.
 SECONDS = 20.0
+# The longest that a tree is removed: a thousand gigabytes in a million files are gone by then.
+REMOVAL_SECONDS = 600.0
+# What says that an entry was changed since it was looked at.
+CHANGED = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOTEMPTY)
 
 
 class UnsafeError(OSError):
@@ -279,6 +284,68 @@ def replace_in(directory: Directory, name: str, content: bytes, uid: int, gid: i
         with suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=place)
         raise
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory and all below it, however deep, while others may change it.
+
+    Nothing is opened but directories, and those by descriptors of what they are in: a link is
+    removed itself, and a FIFO in the place of a directory is waited for by nobody. What lies deeper
+    is brought up first, so that no depth takes descriptors or calls. Raises OSError.
+    """
+    above, name = os.path.split(os.path.abspath(path))
+    with walked(above) as parent, closing_descriptor(parent.readable()) as place:
+        top = _open_below(place, name)
+        try:
+            _clear(top, path)
+        finally:
+            os.close(top)
+        os.rmdir(name, dir_fd=place)
+
+
+def _open_below(place: int, name: str) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return os.open(name, flags, dir_fd=place)
+
+
+def _clear(top: int, path: str) -> None:
+    """Remove all in a directory; whoever fills it faster is left to it after a while."""
+    end = time.monotonic() + REMOVAL_SECONDS
+    while names := os.listdir(top):
+        for name in names:
+            if time.monotonic() > end:
+                raise OSError(errno.EBUSY, "a process fills it while it is removed", path)
+            try:
+                _remove_in(top, name, path)
+            except OSError as error:
+                # By now it is gone, or something else, or not empty any more.
+                if error.errno not in CHANGED:
+                    raise OSError(error.errno, os.strerror(error.errno or 0), path) from None
+
+
+def _remove_in(top: int, name: str, path: str) -> None:
+    """Remove one entry of a directory, after its directories have been brought up there."""
+    if not _is_directory(top, name):
+        os.unlink(name, dir_fd=top)
+        return
+    with closing_descriptor(_open_below(top, name)) as below:
+        for entry in os.listdir(below):
+            if not _is_directory(below, entry):
+                os.unlink(entry, dir_fd=below)
+                continue
+            try:
+                up = f".removed-{secrets.token_hex(8)}"
+                os.rename(entry, up, src_dir_fd=below, dst_dir_fd=top)
+            except OSError:
+                # On another file system, or of a mode that forbids to move it.
+                with closing_descriptor(_open_below(below, entry)) as deeper:
+                    _clear(deeper, path)
+                os.rmdir(entry, dir_fd=below)
+    os.rmdir(name, dir_fd=top)
+
+
+def _is_directory(place: int, name: str) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode)
 
 
 def as_holder(path: str, work: Callable[[forked.Tell], None]) -> dict[str, Any]:

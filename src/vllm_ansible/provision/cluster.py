@@ -180,20 +180,42 @@ class Cluster(ABC):
 
     @contextmanager
     def alone(
-        self, report: Callable[[str], None], patience_seconds: float | None = None
+        self,
+        report: Callable[[str], None],
+        patience_seconds: float | None = None,
+        beside: bool = False,
     ) -> Iterator[None]:
         """Hold the cluster's machines for one process, after whoever changes them now.
 
         What a killed run had started goes on for a moment: two that count at the same time would
-        both launch what is missing. After `patience_seconds`, if given, it goes on beside it.
+        both launch what is missing. After `patience_seconds`, if given, it goes on beside that
+        process where asked to, else it raises PlanError, which names it.
         """
         with self._lock_file() as lock:
             until = None if patience_seconds is None else time.monotonic() + patience_seconds
-            if lock and _held(lock, report, until):
-                with suppress(OSError):
-                    lock.truncate(0)
-                    os.write(lock.fileno(), str(os.getpid()).encode())
+            if lock:
+                holder = _holder(lock, report, until)
+                if holder and not beside:
+                    raise PlanError(self._hung(holder, patience_seconds or 0))
+                if holder:
+                    report(f"{holder} rents for this cluster and does not stop: going on beside it")
+                else:
+                    with suppress(OSError):
+                        lock.truncate(0)
+                        os.write(lock.fileno(), str(os.getpid()).encode())
             yield
+
+    def _hung(self, holder: str, seconds: float) -> Problem:
+        number = holder.rpartition(" ")[2]
+        end = f"kill -KILL {number}" if number.isdigit() else f"fuser -k {self._lock}"
+        return Problem(
+            f"{holder} rents for this cluster and has not stopped for {seconds:.0f} s; "
+            "no machine was ended",
+            expected="no other process of this controller that changes the cluster's machines",
+            found=f"{holder} holds the lock",
+            where=str(self._lock),
+            fix=f"wait for that run to end, or end it: `{end}`; then run the same command again",
+        )
 
     @contextmanager
     def _lock_file(self) -> Iterator[TextIO | None]:
@@ -249,18 +271,17 @@ class Cluster(ABC):
         return self._wanted.owner or owner()
 
 
-def _held(lock: TextIO, report: Callable[[str], None], until: float | None) -> bool:
-    """Wait for a lock, for ever or until a time; tell whether it is held."""
+def _holder(lock: TextIO, report: Callable[[str], None], until: float | None) -> str:
+    """Acquire a lock; return nothing, or who still holds it when the time is over."""
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
+            return ""
         except BlockingIOError:
             lock.seek(0)
             who = f"process {lock.read().strip() or 'unknown'}"
         if until is not None and time.monotonic() >= until:
-            report(f"{who} rents for this cluster and does not stop: going on beside it")
-            return False
+            return who
         report(f"waiting for {who}, which rents for this cluster; kill ends it")
         time.sleep(LOOK_SECONDS)
 

@@ -10,6 +10,10 @@ it may name the file of an API key and never holds the key. Its own name is the 
 gone says nothing, for whoever deletes its directory deletes it first. One runs for each cluster;
 another one ends at once.
 
+A process whose lists are refused for minutes, as after its credentials expired, releases its lock:
+it looks on, but counts as none, so that a unit that stands by takes its place, or the next command
+starts another one with what that command asks with. It ends when another one holds the lock.
+
 No write may keep it from looking and ending: the controller's disk may be full for a night. What it
 has read once it goes on with where it can read it no more.
 """
@@ -37,6 +41,8 @@ from .provider import Settings, provider
 
 LOOK_SECONDS = 60.0
 ENDING_SECONDS = 600.0
+# Without a list for so long, it is no watcher.
+BLIND_SECONDS = 300.0
 # A run that holds the machines gives way to the limit within seconds, unless it is suspended.
 HELD_SECONDS = 60.0
 # Whoever asks whether a watcher lives holds its lock for a moment.
@@ -65,7 +71,7 @@ def look(
     if not why:
         return True
     # Two that end the same machines do no harm; one that waits all night for the other does.
-    with cluster.alone(say, HELD_SECONDS):
+    with cluster.alone(say, HELD_SECONDS, beside=True):
         # Whoever held the machines until now may have been given a higher limit.
         if not spent(cluster.ledger, reread(), time.time()):
             return True
@@ -86,37 +92,67 @@ class Watch:
         self._kept: tuple[Cluster, Settings] | None = None
         # The file as it was at the last look.
         self._seen: tuple[int, int] | None = None
+        # When it was told last which machines there are, or began.
+        self._told = time.monotonic()
+        self._released = False
 
-    def run(self) -> None:
-        """Look every minute until there is nothing to watch."""
+    def run(self) -> bool:
+        """Look every minute until there is nothing to watch; tell whether another one took over."""
         while self._goes_on():
             left = None
             try:
                 cluster, wanted = self._read()
-                if not look(cluster, wanted, say, lambda: self._read()[1]):
+                goes_on = look(cluster, wanted, say, lambda: self._read()[1])
+                self._sees()
+                if not goes_on:
                     break
                 left = seconds_left(cluster.ledger, wanted, time.time())
             except Exception as error:
                 # Whatever it is, giving up would let the machines cost on.
                 say(f"no look: {type(error).__name__}: {error}")
+                if self._replaced():
+                    return True
             self._sleep(LOOK_SECONDS if left is None else min(left, LOOK_SECONDS))
         with suppress(OSError):
             self._file.unlink(missing_ok=True)
         watcher.forget_unit(self._file)
+        return False
 
     def _goes_on(self) -> bool:
         """Tell whether to look again, and say when somebody looked last."""
         if not self._file.exists():
-            if not self._kept:
+            # Teardown deletes it where no process counts as a watcher.
+            if not self._kept or self._released:
                 return False
             say(f"{self._file} is gone, the machines may not be: watching on")
             self._keep_again()
         with suppress(OSError):
             if self._file.read_text() == watcher.ENDED:
                 return False
+        self._seen = self._look_of_file()
+        return True
+
+    def _sees(self) -> None:
+        """Keep when it was told which machines there are, for whoever asks since when nobody is."""
+        self._told = time.monotonic()
         with suppress(OSError):
             os.utime(self._lock.fileno() if self._lock else self._file)
-        self._seen = self._look_of_file()
+        if self._released and self._lock and take(self._lock, 1):
+            say("there is a list again: this process watches")
+            self._released = False
+
+    def _replaced(self) -> bool:
+        """Tell whether another process watches instead of this one, which is refused each list."""
+        if not self._lock or time.monotonic() - self._told < BLIND_SECONDS:
+            return False
+        if not self._released:
+            say(f"no list for {BLIND_SECONDS:.0f} s: the next command starts another watcher")
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            self._released = True
+            return False
+        if not watcher.lives(self._file):
+            return False
+        say("another process watches now: this one ends")
         return True
 
     def _keep_again(self) -> None:
@@ -184,7 +220,9 @@ def main(file: Path, stands_by: bool = False) -> None:
         if stands_by or take(lock):
             if stands_by:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            Watch(file, lock).run()
+            if Watch(file, lock).run() and stands_by:
+                # systemd starts it again, to stand by for the other one.
+                raise SystemExit(1)
 
 
 def open_lock(file: Path) -> TextIO | None:
@@ -198,9 +236,9 @@ def open_lock(file: Path) -> TextIO | None:
     return None
 
 
-def take(lock: TextIO) -> bool:
+def take(lock: TextIO, tries: int = TRIES) -> bool:
     """Hold the lock, unless another process watches."""
-    for _ in range(TRIES):
+    for _ in range(tries):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

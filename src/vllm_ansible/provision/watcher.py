@@ -78,7 +78,10 @@ def _status(process: subprocess.Popen[bytes]) -> str:
 
 
 def lives(file: Path) -> bool:
-    """Tell whether a process watches: one that can make no lock holds what it reads instead."""
+    """Tell whether a process watches: one that can make no lock holds what it reads instead.
+
+    One whose lists have been refused for minutes holds neither.
+    """
     return any(map(_is_held, (file.with_suffix(".lock"), file)))
 
 
@@ -156,6 +159,9 @@ def revive(
         return ""
     seen = _last_look(file)
     since = f"since {time.strftime('%Y-%m-%d %H:%M', time.localtime(seen))}" if seen else "so far"
+    log = file.with_suffix(".log")
+    # As where each list was refused to it.
+    since += f" (see {log})" if log.exists() else ""
     price = f"{len(living)} machines at {dollars(cents_per_hour(living))}"
     told = f"nobody has watched max_hours and max_cost of {wanted.cluster} {since}: {price}"
     try:

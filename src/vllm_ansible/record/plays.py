@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +55,34 @@ SECRET_FILES = (
     "lambda_api_key_file",
     "runpod_api_key_file",
 )
+SECRET_LINES = ("router_client_keys_file",)
+# How the environment of a controller names the secrets of those who rent machines or keep models.
+SECRET_VARIABLES = re.compile(r"(?:AWS|HF|HUGGING_FACE|LAMBDA|RUNPOD)_\w+")
 STATE_SECRETS = ("api_key", "ray_token", "huggingface_token")
 
 
 def secret_files(play: Any, state: Path) -> list[Path]:
     """Return the files on this machine that hold the cluster's secrets, if they are there."""
-    variables = of_first_host(play, "all")
-    named = [variables.get(name) for name in SECRET_FILES]
-    found = [Path(one).expanduser() for one in named if isinstance(one, str) and one]
     name = cluster_name(play)
-    return found + [state / name / one for one in STATE_SECRETS if name]
+    aws = os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"
+    own = [state / name / one for one in STATE_SECRETS if name]
+    return [*_named_files(play, SECRET_FILES), *own, Path(os.path.expanduser(aws))]
+
+
+def files_of_lines(play: Any) -> list[Path]:
+    """Return the files on this machine that hold one secret a line."""
+    return _named_files(play, SECRET_LINES)
+
+
+def own_environment() -> dict[str, str]:
+    """Return what this process has been given of those who rent machines or keep models."""
+    return {name: os.environ[name] for name in os.environ if SECRET_VARIABLES.fullmatch(name)}
+
+
+def _named_files(play: Any, names: Iterable[str]) -> list[Path]:
+    variables = of_first_host(play, "all")
+    named = [variables.get(name) for name in names]
+    return [Path(one).expanduser() for one in named if isinstance(one, str) and one]
 
 
 def sources(play: Any) -> list[Mapping[str, Any]]:

@@ -15,6 +15,12 @@ from .shapes import HIDDEN, SECRET_NAME
 
 _KNOWN = re.compile(
     r"\bhf_[A-Za-z0-9]{16,}\b|\bsk-[A-Za-z0-9_-]{16,}\b|(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{8,}"
+    # AWS: the ID of a key, with the secret where it follows as in a table, and a session's token.
+    r"|\bA[KS]IA[A-Z2-7]{16}\b(?:[\s,;:|/\"']{1,8}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=]))?"
+    r"|\b(?:IQoJb3JpZ2lu|FwoGZXIvYXdz)[A-Za-z0-9/+]{20,}={0,2}"
+    # RunPod, and what else a host or a controller is often given: NVIDIA, GitHub, GitLab.
+    r"|\brpa_[A-Za-z0-9]{16,}\b|\bnvapi-[A-Za-z0-9_-]{16,}\b"
+    r"|\b(?:gh[oprsu]_|github_pat_|glpat-)[A-Za-z0-9_-]{16,}\b"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
     re.DOTALL,
 )
@@ -40,6 +46,16 @@ def learn_files(paths: Iterable[Path]) -> None:
         except (OSError, ValueError):
             continue
         learn(launcher.secret_words(text))
+
+
+def learn_lines(paths: Iterable[Path]) -> None:
+    """Know each line of files that hold one secret a line."""
+    for path in paths:
+        try:
+            lines = path.read_text().splitlines()
+        except (OSError, ValueError):
+            continue
+        learn(line.strip() for line in lines if not line.lstrip().startswith("#"))
 
 
 def learn_environment(variables: Mapping[str, Any]) -> None:

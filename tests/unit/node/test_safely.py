@@ -9,23 +9,27 @@ import json
 import os
 import pwd
 import random
+import socket
+import struct
 import tarfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vllm_ansible.node import launcher, safely
-from vllm_ansible.node.engine import benchmark, evidence
+from vllm_ansible.node import forked, launcher, safely
+from vllm_ansible.node.engine import benchmark, evidence, router
+from vllm_ansible.node.failure import Failure
 from vllm_ansible.node.log_file import end_of
 from vllm_ansible.node.process import process
 from vllm_ansible.node.process.process import ProcessError
 
-from .service import NOBODY, Roots, acting, everything, swaps
+from .service import NOBODY, Roots, acting, everything, exchange, swaps
 
 Module = Callable[..., dict[str, Any]]
 
@@ -85,6 +89,116 @@ def test_no_secret_is_written_or_removed_behind_a_link(
     with acting(swaps(engine, "config", roots.directory)):
         assert for_a_while(lambda: run_module("secret_files", args, [])) > 20
     assert roots.untouched()
+
+
+def test_no_fifo_in_the_place_of_a_directory_holds_who_removes_it(
+    engine: Path, roots: Roots
+) -> None:
+    """It may be one when it is opened, and have been a directory when it was looked at."""
+    cache, fifo = str(engine / "cache"), str(engine / ".fifo")
+
+    def swap() -> None:
+        for make in (lambda: os.mkdir(cache), lambda: os.mkfifo(fifo)):
+            with suppress(OSError):
+                make()
+        for name in ("a", "b"):
+            with suppress(OSError):
+                os.symlink(roots.directory, f"{cache}/{name}")
+            with suppress(OSError):
+                os.mkfifo(f"{cache}/{name}.fifo")
+        for _ in range(20):
+            exchange(cache, fifo)
+
+    def remove() -> None:
+        with suppress(OSError):
+            safely.remove_tree(cache)
+
+    def works(tell: forked.Tell) -> None:
+        for_a_while(remove)
+        tell("removed", True)
+
+    with acting(swap):
+        assert forked.run_each([works], 60.0, Exception) == [{"removed": True}]
+    assert roots.untouched()
+    safely.remove_tree(str(engine))
+    assert not engine.exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "link above"])
+def test_no_socket_of_root_is_asked_in_the_place_of_haproxys(
+    open_place: Path, roots: Roots, kind: str
+) -> None:
+    """Root would say there what it says to HAProxy: another daemon may obey."""
+    run = open_place / "run"
+    run.mkdir()
+    os.chown(run, NOBODY, NOBODY)
+    theirs = str(roots.directory / "admin.sock")
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.bind(theirs)
+        daemon.listen()
+        daemon.setblocking(False)
+        path = run / "admin.sock"
+        if kind == "link":
+            path.symlink_to(theirs)
+        else:
+            (run / "door").symlink_to(roots.directory)
+            path = run / "door/admin.sock"
+        with pytest.raises(Failure, match="does not answer"):
+            router.ask(str(path), "show stat", 5)
+        with pytest.raises(BlockingIOError):
+            daemon.accept()
+
+
+def test_haproxy_is_asked_by_who_could_put_another_in_its_place(open_place: Path) -> None:
+    run = open_place / "run"
+    run.mkdir()
+    path = str(run / "admin.sock")
+    with socket.socket(socket.AF_UNIX) as haproxy:
+        haproxy.bind(path)
+        haproxy.listen()
+        for one in (str(run), path):
+            os.chown(one, NOBODY, NOBODY)
+        os.chmod(path, 0o600)
+        asked: list[int] = []
+
+        def answer() -> None:
+            connection, _ = haproxy.accept()
+            with connection:
+                peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+                asked.append(struct.unpack("3i", peer)[1])
+                connection.recv(100)
+                connection.sendall(b"words\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert router.ask(path, "show info", 20) == "words\n"
+        thread.join(20)
+    assert asked == [NOBODY]
+
+
+def test_a_directory_of_any_depth_is_removed(engine: Path, tmp_path: Path) -> None:
+    """A thousand descriptors, or calls within each other, are fewer than a service can make."""
+    place = os.open(engine, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=place)
+        below = os.open("d", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = below
+    os.close(place)
+    (engine / "file").write_text("words")
+    (engine / "closed").mkdir(mode=0)
+    (engine / "link").symlink_to(tmp_path)
+    safely.remove_tree(str(engine))
+    assert not engine.exists() and tmp_path.exists()
+
+
+def test_who_fills_a_directory_faster_is_named(
+    engine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(safely, "REMOVAL_SECONDS", 0.0)
+    (engine / "file").write_text("words")
+    with pytest.raises(OSError, match=f"a process fills it while it is removed: '{engine}'"):
+        safely.remove_tree(str(engine))
 
 
 @pytest.mark.parametrize("what", ["session", "logs", "file", "hard link", "directory"])
@@ -279,6 +393,11 @@ def test_a_service_that_does_all_it_can_gets_nothing_of_root(
         ("engine_compiled", compiled),
         ("engine_compiled", {**compiled, "state": "packed", "archive": str(archive)}),
         ("engine_compiled", {**compiled, "state": "present", "archive": str(archive)}),
+        # What teardown removes of it, without the rest of the cluster.
+        *(
+            ("cluster_removal", {"cluster_dir": str(open_place / "none"), "run_dir": str(path)})
+            for path in (cluster / "engines/a/cache", cluster / "engines/b/config", run / "t0")
+        ),
     ]
     run_module("cluster_directories", directories, [])
     before = {path: (path.stat().st_uid, path.stat().st_ino) for path in ours}

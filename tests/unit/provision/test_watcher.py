@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from vllm_ansible.provision.fleet import Machine
 from vllm_ansible.provision.lambda_cluster import LambdaCluster
 from vllm_ansible.provision.lambda_settings import settings
 
-from .watched import HOUR, Watched
+from .watched import HOUR, Watched, suspended
 from .world import EAST, GH200, World
 
 SOON = 1 + 6 / HOUR
@@ -169,29 +168,6 @@ def test_without_a_lock_of_its_own_one_watcher_is_enough(world: World) -> None:
     assert not watcher.lives(watched.file)
 
 
-HOLDER = """
-import fcntl, os, signal, sys
-lock = open(sys.argv[1], "a+")
-fcntl.flock(lock, fcntl.LOCK_EX)
-print("held", flush=True)
-os.kill(os.getpid(), signal.SIGSTOP)
-"""
-
-
-@contextmanager
-def _suspended(lock: Path) -> Iterator[None]:
-    """Hold a lock in a process that is suspended, as by Ctrl-Z."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    argv = [sys.executable, "-c", HOLDER, str(lock)]
-    holder = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-    try:
-        assert holder.stdout and holder.stdout.readline() == "held\n"
-        yield
-    finally:
-        holder.kill()
-        holder.wait()
-
-
 def test_a_suspended_run_keeps_no_machine_past_the_limit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +178,7 @@ def test_a_suspended_run_keeps_no_machine_past_the_limit(
     watched.file.write_text(json.dumps(watched.variables(max_hours=1 + 1 / HOUR)))
     watch = meter.Watch(watched.file)
     thread = threading.Thread(target=watch.run)
-    with _suspended(watched.file.parent / "lambda.lock"):
+    with suspended(watched.file.parent / "lambda.lock"):
         thread.start()
         _until(lambda: world.slots == [], watched, 60)
         # It may go on, and launch another one: somebody watches until it has let go.
@@ -216,7 +192,7 @@ def test_who_is_suspended_in_the_clock_keeps_nobody_from_asking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clock, "_HELD_SECONDS", 0.5)
-    with _suspended(tmp_path / "clock"):
+    with suspended(tmp_path / "clock"):
         assert clock.Clock(tmp_path / "clock", {"request": 0.0}).turn("request") == 0.0
 
 
@@ -246,6 +222,79 @@ def test_a_watcher_that_was_killed_is_said_and_started_again(world: World) -> No
         assert watched.runs and revive() == ""
     finally:
         _end(watched)
+
+
+def test_a_watcher_that_is_refused_every_list_is_said_and_replaced(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose credentials have expired, or whose network is gone: the next command's work."""
+    watched = Watched(world)
+    monkeypatch.setattr(meter, "BLIND_SECONDS", 1.0)
+    monkeypatch.setattr(meter, "LOOK_SECONDS", 1.0)
+    watched.file.parent.mkdir(parents=True)
+    variables = watched.variables(max_hours=9)
+    watched.file.write_text(json.dumps(variables))
+    refused = threading.Event()
+    refused.set()
+    look = meter.look
+
+    def looked(*arguments: Any) -> bool:
+        if refused.is_set():
+            raise OSError("the key has expired")
+        return look(*arguments)
+
+    monkeypatch.setattr(meter, "look", looked)
+    monkeypatch.setattr(meter, "say", lambda text: said.append(text))
+    said: list[str] = []
+    lock = meter.open_lock(watched.file)
+    assert lock and meter.take(lock)
+    replaced: list[bool] = []
+    thread = threading.Thread(target=lambda: replaced.append(meter.Watch(watched.file, lock).run()))
+    with lock:
+        thread.start()
+        try:
+            _until(lambda: not watcher.lives(watched.file), watched)
+            # It may be given lists again, and counts again then.
+            refused.clear()
+            _until(lambda: watcher.lives(watched.file), watched)
+            refused.set()
+            _until(lambda: not watcher.lives(watched.file), watched)
+            wanted = settings(variables, "here")
+            told = watcher.revive(watched.file, _machines(watched), variables, wanted)
+            assert told.startswith("nobody has watched max_hours and max_cost of r1 since 20")
+            assert "a watcher was started now" in told
+            thread.join(30)
+            assert replaced == [True]
+            assert len(watched.processes) == 1
+        finally:
+            refused.clear()
+            _end(watched)
+            thread.join(30)
+    assert "no look: OSError: the key has expired" in said
+
+
+def test_a_watcher_that_is_refused_every_list_ends_with_its_file(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Teardown finds nobody who watches, and deletes it: nobody is to write it again."""
+    watched = Watched(world)
+    monkeypatch.setattr(meter, "BLIND_SECONDS", 0.0)
+    watched.file.parent.mkdir(parents=True)
+    watched.file.write_text(json.dumps(watched.variables(max_hours=9)))
+
+    def refuse(*_: Any) -> bool:
+        raise OSError("the key has expired")
+
+    monkeypatch.setattr(meter, "look", refuse)
+    lock = meter.open_lock(watched.file)
+    assert lock and meter.take(lock)
+    thread = threading.Thread(target=meter.Watch(watched.file, lock).run)
+    with lock:
+        thread.start()
+        _until(lambda: not watcher.lives(watched.file), watched)
+        watched.end()
+        thread.join(30)
+    assert not thread.is_alive() and not watched.file.exists()
 
 
 def test_nothing_is_said_where_nothing_is_limited_or_rented(world: World) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,29 @@ from vllm_ansible.provision.watcher import end, watch
 from .world import EAST, GH200, World
 
 HOUR = 3600.0
+HOLDER = """
+import fcntl, os, signal, sys
+lock = open(sys.argv[1], "a+")
+fcntl.flock(lock, fcntl.LOCK_EX)
+lock.truncate(0)
+print(os.getpid(), file=lock, flush=True)
+print("held", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@contextmanager
+def suspended(lock: Path) -> Iterator[int]:
+    """Hold a lock in a process that is suspended, as by Ctrl-Z; give its number."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    argv = [sys.executable, "-c", HOLDER, str(lock)]
+    holder = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout and holder.stdout.readline() == "held\n"
+        yield holder.pid
+    finally:
+        holder.kill()
+        holder.wait()
 
 
 class Watched:

@@ -55,6 +55,9 @@ from vllm_ansible.record.redact import learn_environment, learn_files, redact, r
         "curl -H 'X-Api-Key: swordfish' http://h",
         'os.environ["HF_TOKEN"] = "swordfish"',
         "vllm serve --api-key 'two swordfish' --port 8000",
+        '{"Credentials": {"SecretAccessKey": "swordfish/+", "SessionToken": "swordfish"}}',
+        "aws_session_token=swordfish",
+        "SecretAccessKey: swordfish",
     ],
 )
 def test_a_secret_is_hidden_and_its_name_stays(text: str) -> None:
@@ -126,6 +129,7 @@ def test_what_stands_around_a_secret_stays(text: str, left: str) -> None:
         *("a", "a-", "a.", "token", "token=", "token=[", "token=['", "token='", "a=", "a=b ", " "),
         *("://", "a://b:c/", "a://b:c@", "a:b@", "--token ", "Authorization: ", "Basic YW5u", "\\"),
         *("'api_key': '\\", "'token: ", '"', "'", "?sig=", "-----BEGIN ", "bearer ", "a ", "\t= "),
+        *("AKIAIOSFODNN7EXAMPLE ", "AKIA", "IQoJb3JpZ2lu", "rpa_", "gho_"),
         *("token=[\"']", "'token':'\\'", "sk-", "hf_", "password : ", "\n", "\n "),
     ],
 )
@@ -162,6 +166,38 @@ def test_passwords_of_the_sources_are_known(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_hub_token_is_known_by_its_shape() -> None:
     assert redact_text("header hf_abcdefghijklmnopqrstuv rejected") == "header <hidden> rejected"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("AKIAIOSFODNN7EXAMPLE is not allowed to", "<hidden> is not allowed to"),
+        # As a table of the console, a line of `aws configure export-credentials` or a log has them.
+        ("AKIAIOSFODNN7EXAMPLE,wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "<hidden>"),
+        ("('ASIAIOSFODNN7EXAMPLE', 'wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY')", "('<hidden>')"),
+        ("AKIAIOSFODNN7EXAMPLE\nwJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY\n", "<hidden>\n"),
+        ("AKIAIOSFODNN7EXAMPLE, then us-east-1", "<hidden>, then us-east-1"),
+        ("with IQoJb3JpZ2luX2VjEJr0123456789/abcdef+A== of it", "with <hidden> of it"),
+        ("header rpa_ABCDEFGHIJKLMNOPQRSTUVWXYZ012345 rejected", "header <hidden> rejected"),
+        ("pulled with nvapi-abcdefghijklmnop-qrstuv_1", "pulled with <hidden>"),
+        ("cloned by ghp_abcdefghijklmnopqrstuvwxyz0123456789", "cloned by <hidden>"),
+        ("cloned by github_pat_abcdefghijklmnopqrstuvwxyz_0123", "cloned by <hidden>"),
+    ],
+)
+def test_keys_of_providers_are_known_by_their_shape(text: str, left: str) -> None:
+    assert redact_text(text) == left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the AKIA prefix, rpa_ and rpa_short",
+        "sha1 356a192b7913b04c54574d18c28d46e6395428ab of ASIA",
+        "RAKIAIOSFODNN7EXAMPLE1",
+    ],
+)
+def test_what_only_begins_as_keys_of_providers_stays(text: str) -> None:
+    assert redact_text(text) == text
 
 
 def test_values_are_hidden_by_their_name_at_any_depth() -> None:

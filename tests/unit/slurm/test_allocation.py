@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from vllm_ansible.slurm.commands import Lost, Silent
 from vllm_ansible.slurm.draining import drains, drains_at
 from vllm_ansible.slurm.ending import give_back
 from vllm_ansible.slurm.job import Job, comment
-from vllm_ansible.slurm.kept import Notes
+from vllm_ansible.slurm.kept import Kept, Notes
 from vllm_ansible.slurm.outcome import Outcome, told, warnings
 from vllm_ansible.slurm.settings import REQUEUE, Settings
 from vllm_ansible.slurm.words import clock
@@ -348,3 +349,17 @@ def test_the_mark_of_a_drain_is_of_one_start(tmp_path: Path) -> None:
     (tmp_path / "r1/draining-12-1").mkdir(parents=True)
     assert drains(wanted, "12", 1)
     assert not drains(wanted, "12", 2)
+
+
+def test_a_run_that_hangs_is_named_and_not_waited_for_for_ever(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    said: list[str] = []
+    with kept.alone(said.append):
+        with pytest.raises(PlanError) as refused, kept.alone(said.append, 0.5):
+            pass
+        (problem,) = refused.value.problems
+    assert f"process {os.getpid()} asks Slurm" in problem.message
+    assert f"kill -KILL {os.getpid()}" in problem.fix
+    assert said  # it is waited for before
+    with kept.alone(said.append, 0.0):
+        pass

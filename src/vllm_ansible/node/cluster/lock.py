@@ -21,6 +21,12 @@ WAIT_SECONDS = 5.0
 # By these a process number means the same to two runs. A process that another user, or another
 # namespace, does not see may well run.
 SIGHT = ("host", "boot_id", "uid", "namespace")
+# What names a run's process; nothing here changes while it runs.
+IDENTITY = ("user", *SIGHT, "pid", "start_time")
+# The kernel's first namespace of process numbers: whoever runs in it runs in no container.
+INITIAL = "pid:[4026531836]"
+MACHINE_ID = Path("/etc/machine-id")
+INTERFACES = Path("/sys/class/net")
 
 
 def holder_of(pid: int, user: str) -> dict[str, Any]:
@@ -31,8 +37,32 @@ def holder_of(pid: int, user: str) -> dict[str, Any]:
         "host": socket.gethostname(),
         "boot_id": launcher.boot_id(),
         "namespace": _namespace(),
+        "machine": _machine(),
         **launcher.identity(pid),
     }
+
+
+def _machine() -> str:
+    """Return what names this machine across reboots, or nothing where that is not certain.
+
+    The ID alone may come from an image that several machines were made from, so the addresses of
+    its network cards belong to it.
+    """
+    cards = []
+    with suppress(OSError):
+        for interface in sorted(INTERFACES.iterdir()):
+            if (interface / "device").exists():
+                cards.append((interface / "address").read_text().strip())
+    with suppress(OSError):
+        machine_id = MACHINE_ID.read_text().strip()
+        if cards and machine_id:
+            return hashlib.sha256(json.dumps([machine_id, cards]).encode()).hexdigest()[:32]
+    return ""
+
+
+def booted() -> float:
+    """Return when this machine was booted, by its clock."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _namespace() -> str:
@@ -49,7 +79,8 @@ def run_id(name: str, holder: Mapping[str, Any], chance: str) -> str:
 
     Two runs may have the same name, as two that are recorded nowhere, on two machines.
     """
-    text = json.dumps([holder, chance], sort_keys=True)
+    identity = {name: holder.get(name) for name in IDENTITY}
+    text = json.dumps([identity, chance], sort_keys=True)
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
@@ -58,6 +89,8 @@ def over(holder: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[bool, str]
 
     here: what holder_of says of the asking run.
     """
+    if _rebooted(holder, here):
+        return True, ""
     reasons = {
         "host": "it is on another machine",
         "boot_id": "it is of another machine of this name, or of before a restart",
@@ -73,6 +106,23 @@ def over(holder: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[bool, str]
     if not launcher.alive(here["pid"], here["start_time"]):
         return False, "/proc does not show the processes of this run"
     return not launcher.alive(holder.get("pid"), holder.get("start_time")), ""
+
+
+def _rebooted(holder: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
+    """Tell whether the holder's machine is this one, rebooted since the lock was acquired.
+
+    Another machine made from the same image may be up at the same time: it was booted before the
+    lock was acquired, or has other network cards. Of a container nothing is certain.
+    """
+    if not holder.get("machine") or not holder.get("boot_id"):
+        return False
+    if any(holder.get(name) != here[name] for name in ("host", "machine")):
+        return False
+    spaces = [str(one.get("namespace") or "?").split()[0] for one in (holder, here)]
+    if spaces != [INITIAL, INITIAL] or holder["boot_id"] == here["boot_id"]:
+        return False
+    acquired = holder.get("acquired")
+    return isinstance(acquired, (int, float)) and acquired < booted()
 
 
 def _wait_for(descriptor: int) -> None:

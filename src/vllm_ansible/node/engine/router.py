@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import errno
+import os
 import socket
 import time
 from typing import Any
 
+from .. import forked, safely
 from ..failure import Failure
 
 BACKEND = "ranks"
@@ -21,29 +24,43 @@ def ask(
 ) -> str:
     """Return what HAProxy answers on its socket; raise Failure where nobody listens there.
 
-    The socket lies where a service could put another one: an answer has a time and a size. who:
-    what this HAProxy is, and stage: what starts it.
+    The socket lies where a service could put another one, or a link to one of root's: it is asked
+    as the user who could, and an answer has a time and a size. who: what this HAProxy is, and
+    stage: what starts it.
     """
+
+    def work(tell: forked.Tell) -> None:
+        try:
+            tell("answer", _answer(path, command, timeout))
+        except OSError as error:
+            tell("refused", [error.strerror or "", str(error)])
+
+    told = safely.as_holder(os.path.dirname(os.path.abspath(path)), work)
+    if "answer" in told:
+        return str(told["answer"])
+    missing = os.strerror(errno.ENOENT)
+    brief, found = told.get("refused") or ["", told.get("error") or missing]
+    raise Failure(
+        f"{who} does not answer on {path}: {brief or found}",
+        expected=f"HAProxy, started by the stage {stage}",
+        found=brief or found,
+        where=path,
+        fix=f"run the stage {stage} (--tags {stage})",
+    )
+
+
+def _answer(path: str, command: str, timeout: float) -> str:
     end, answer = time.monotonic() + timeout, bytearray()
-    try:
-        with socket.socket(socket.AF_UNIX) as asked:
-            asked.settimeout(timeout)
-            asked.connect(path)
-            asked.sendall(f"{command}\n".encode())
-            while piece := asked.recv(65536):
-                answer += piece
-                left = end - time.monotonic()
-                if left <= 0 or len(answer) > MOST_BYTES:
-                    raise OSError(f"no end of its answer after {len(answer)} bytes")
-                asked.settimeout(left)
-    except OSError as error:
-        raise Failure(
-            f"{who} does not answer on {path}: {error.strerror or error}",
-            expected=f"HAProxy, started by the stage {stage}",
-            found=error.strerror or str(error),
-            where=path,
-            fix=f"run the stage {stage} (--tags {stage})",
-        ) from error
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.settimeout(timeout)
+        asked.connect(path)
+        asked.sendall(f"{command}\n".encode())
+        while piece := asked.recv(65536):
+            answer += piece
+            left = end - time.monotonic()
+            if left <= 0 or len(answer) > MOST_BYTES:
+                raise OSError(f"no end of its answer after {len(answer)} bytes")
+            asked.settimeout(left)
     return answer.decode(errors="replace")
 
 

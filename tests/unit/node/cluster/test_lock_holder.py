@@ -70,6 +70,92 @@ def test_of_a_run_that_cannot_be_seen_nobody_says_that_it_is_over(
     assert lock.over({**ended, **difference}, here()) == (False, why)
 
 
+def before_a_reboot(ended: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the holder of a lock that this machine acquired a minute before it was booted."""
+    monkeypatch.setattr(lock, "booted", lambda: 1_000.0)
+    space = f"{lock.INITIAL} time:[4026531834]"
+    return {
+        **ended,
+        "boot_id": "the last one",
+        "machine": "m",
+        "namespace": space,
+        "acquired": 940.0,
+    }
+
+
+def test_a_run_of_before_the_reboot_of_this_machine_is_over(
+    ended: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = before_a_reboot(ended, monkeypatch)
+    now = {**here(), "machine": "m", "namespace": holder["namespace"]}
+    assert lock.over(holder, now) == (True, "")
+    # Nobody runs any more, whoever it was.
+    assert lock.over({**holder, "uid": 4711}, now) == (True, "")
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"acquired": 1_060.0},  # a machine made from the same image, up at the same time
+        {"acquired": None},  # of a version that did not say it
+        {"machine": "another"},
+        {"machine": ""},
+        {"machine": None},
+        {"host": "bastion"},
+        {"namespace": "pid:[1]"},  # a container may have gone to another machine
+        {"namespace": ""},
+        {"boot_id": ""},
+    ],
+)
+def test_a_run_that_may_be_of_another_machine_is_not_over_for_a_reboot(
+    ended: dict[str, Any], difference: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = before_a_reboot(ended, monkeypatch)
+    now = {**here(), "machine": "m", "namespace": holder["namespace"]}
+    is_over, why = lock.over({**holder, **difference}, now)
+    assert not is_over and why
+
+
+def test_from_a_container_no_run_is_over_for_a_reboot(
+    ended: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = before_a_reboot(ended, monkeypatch)
+    now = {**here(), "machine": "m", "namespace": "pid:[1]"}
+    assert not lock.over(holder, now)[0]
+
+
+def test_a_machine_is_known_by_its_id_and_its_network_cards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "MACHINE_ID", tmp_path / "machine-id")
+    monkeypatch.setattr(lock, "INTERFACES", tmp_path / "net")
+
+    def card(name: str, address: str, real: bool = True) -> None:
+        (tmp_path / "net" / name / ("device" if real else "none")).mkdir(parents=True)
+        (tmp_path / "net" / name / "address").write_text(f"{address}\n")
+
+    def machine() -> str:
+        return str(here()["machine"])
+
+    assert machine() == ""
+    card("veth0", "02:00:00:00:00:09", real=False)
+    (tmp_path / "machine-id").write_text("0123\n")
+    assert machine() == ""  # a container has no card
+    card("eth0", "02:00:00:00:00:01")
+    first = machine()
+    assert first and first == machine()
+    # A copy of the image elsewhere.
+    (tmp_path / "net/eth0/address").write_text("02:00:00:00:00:02\n")
+    assert machine() not in ("", first)
+    (tmp_path / "machine-id").write_text("")
+    assert machine() == ""
+
+
+def test_a_card_that_comes_while_it_runs_makes_no_other_run() -> None:
+    one = here()
+    assert lock.run_id("r", one, "c") == lock.run_id("r", {**one, "machine": "with a dock"}, "c")
+
+
 def test_who_says_nothing_of_itself_is_not_over() -> None:
     assert lock.over({}, here()) == (False, "it does not say its host")
 
