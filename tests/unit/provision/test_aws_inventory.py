@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.emulators.ec2_parts import SECRET
+
 from .aws_rental import AwsSite
-from .aws_world import P5, SECRET, A, AwsWorld
+from .aws_world import P5, A, AwsWorld
 
 
 def hosts(site: AwsSite) -> dict[str, Any]:
