@@ -256,6 +256,11 @@ def cents_per_hour(machines: Collection[Machine]) -> int:
     return sum(one.cents_per_hour for one in machines if one.status not in GONE)
 
 
+def first(machine: Machine) -> tuple[bool, float]:
+    """Return the sort key of machines of one slot: the first that is up has it."""
+    return machine.status != READY, machine.since
+
+
 def _by_slot(
     living: Sequence[Machine], seen: Seen
 ) -> tuple[dict[int, Machine], tuple[Machine, ...]]:
