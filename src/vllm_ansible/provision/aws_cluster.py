@@ -14,7 +14,7 @@ from .aws_orphans import end_orphans, orphans
 from .aws_settings import BLOCK, Settings
 from .aws_surroundings import Surroundings
 from .cluster import Cluster
-from .fleet import GONE, Machine
+from .fleet import Machine
 from .orphans import Orphan
 
 
@@ -41,8 +41,7 @@ class AwsCluster(Cluster):
     def listed(self) -> list[dict[str, Any]]:
         """Return the cluster's machines, those that have ended within the last hour among them."""
         found = instances(self.api, [named(f"tag:{CLUSTER}", self._settings.cluster)])
-        living = [one for one in found if one["status"] not in GONE]
-        if living and self._settings.market == BLOCK:
+        if found and self._settings.market == BLOCK:
             ends_at = block_end(self.api, self._settings.reservation)
             found = [{**one, "ends_at": ends_at} for one in found]
         return found

@@ -8,11 +8,10 @@ from typing import Any
 
 from vllm_ansible.planner.servers import is_server
 
-from .fleet import GONE, Machine
+from .fleet import GONE, TAKEN, Machine
 
 Processes = Mapping[str, Mapping[str, Any]]
 SOON_SECONDS = 3600.0
-PREEMPTED = "preempted"
 
 
 def rows(looked: Mapping[str, Any], processes: Processes) -> list[str]:
@@ -48,10 +47,10 @@ def ends(title: str, cluster: str, machines: Sequence[Machine], now: float) -> l
     living = {one.slot for one in machines if one.status not in GONE}
     for one in sorted(machines, key=lambda one: one.slot):
         name = f"{cluster}-{one.slot} ({one.id})"
-        if one.status == PREEMPTED:
+        if one.status == TAKEN:
             told.append(f"{title} takes {name} back within two minutes; its engines are drained")
         elif one.status in GONE and one.lost and one.slot not in living:
-            told.append(f"{name} was {one.lost}; site.yml rents another one")
+            told.append(f"{name} was {one.lost}")
     ending = [one for one in machines if one.status not in GONE and one.ends_at]
     at = min((one.ends_at for one in ending), default=0.0)
     if at and at - now < SOON_SECONDS:

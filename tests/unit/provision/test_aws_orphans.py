@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from vllm_ansible.provision.aws_cluster import AwsCluster
 from vllm_ansible.provision.aws_orphans import end_orphans, orphans
 from vllm_ansible.provision.fleet import GONE
 from vllm_ansible.provision.orphans import counted
+from vllm_ansible.provision.slots import hosts
 
 from .aws_world import P5, A, AwsWorld
 
@@ -68,3 +70,16 @@ def test_a_second_machine_of_a_slot_is_ended_by_its_id(aws: AwsWorld) -> None:
     assert "whose slot 0 has a machine already" in double.line()
     end_orphans(aws.api, [double.id])
     assert len(aws.cloud.account.paid_for) == 1
+
+
+def test_the_machine_that_a_host_is_at_is_never_an_orphan(aws: AwsWorld) -> None:
+    """One that is up without an address is up for nobody, so the other one has the slot."""
+    one, other = aws.converge().machines
+    aws.fleet().move(other, one.slot)
+    aws.cloud.account.machines[other.id]["PublicIpAddress"] = "203.0.113.9"
+    aws.settings["public_address"] = True
+    machines = AwsCluster(aws.wanted(), aws.directory / "state").machines()
+    found = orphans(aws.api, aws.wanted(), lambda: aws.now)
+    first = hosts(aws.wanted(), machines)[0].variables
+    assert first["provision_machine"]["id"] == other.id
+    assert [each.id for each in found if each.kind == "instance"] == [one.id]

@@ -237,7 +237,7 @@ def test_every_command_names_first_what_ends_by_itself() -> None:
     told = ends("AWS", "r1", [lost, machine(1, "preempted"), machine(0, READY)], NOW)
     assert told == [
         "AWS takes r1-1 (i-1) back within two minutes; its engines are drained",
-        "r1-2 (i-2) was taken back by AWS, as spot machines are; site.yml rents another one",
+        "r1-2 (i-2) was taken back by AWS, as spot machines are",
     ]
     assert ends("AWS", "r1", [lost, machine(2, READY)], NOW) == []
     block = [machine(slot, READY, ends_at=NOW + 3601) for slot in (0, 1)]
