@@ -318,8 +318,9 @@ def test_the_end_of_a_block_is_told_and_known_of_each_host(aws: AwsWorld) -> Non
     assert ends("AWS", "r1", cluster.machines(), aws.now) == [
         f"r1-{one.slot} ({one.id}) was ended by AWS with its capacity block" for one in machines
     ]
-    with pytest.raises(PlanError, match="active, not expired"):
+    with pytest.raises(PlanError) as refused:
         aws.surroundings().checked()
+    assert refused.value.problems[0].expected == "one that is active, not expired"
 
 
 def test_the_image_may_be_named_by_a_parameter(aws: AwsWorld) -> None:

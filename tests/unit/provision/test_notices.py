@@ -178,7 +178,7 @@ def test_an_engine_is_drained_for_a_host_that_has_only_ranks_of_it(
     second.look()
     first.look()
     assert first.heard == {"chat": Notice("n2", SPOT, AT)} and first.own is None
-    served.wait_for("the server has ended")
+    served.launcher.wait(60)
     first.look()
     (told,) = measurements({"state": state(tmp_path)}, {}, "n1")
     clock = "2026-09-21 14:15:20 UTC"
