@@ -69,6 +69,7 @@ def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
             monkeypatch.setenv(name, value)
         made.append(AwsWorld(cloud, tmp_path))
         yield made[0]
+        assert cloud.misfits == []
 
 
 @pytest.fixture
