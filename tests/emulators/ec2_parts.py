@@ -9,6 +9,7 @@ from typing import Any
 
 AMI, SUBNET, KEY_ID = "ami-0123456789abcdef0", "subnet-{:016x}", "AKIAEMULATEDANN00001"
 SECRET = "secret-of-ann.0123456789"  # noqa: S105  nobody's
+REGION = "us-east-2"
 ZONES = ("us-east-2a", "us-east-2b", "us-east-2c")
 PARAMETER = (
     "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"

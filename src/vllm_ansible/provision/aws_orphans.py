@@ -46,15 +46,18 @@ def orphans(api: AwsApi, settings: Settings, now: Callable[[], float] = time.tim
 
 
 def end_orphans(api: AwsApi, identities: Sequence[str]) -> set[str]:
-    """End machines and remove what else was found, by id; return the ids of what is ending."""
-    machines = sorted(one for one in identities if one.startswith("i-"))
+    """End machines and remove what else a region holds, by id; return the ids of what is ending."""
+    living = instances(api, [named("instance-state-name", *LIVING)])
+    machines = sorted({one["id"] for one in living} & set(identities))
+    ending = set(machines)
     if machines:
         api.ask("terminate_instances", InstanceIds=machines)
     for _, operation, key, identity, removal in LEFT:
         for one in api.all(operation, key, Filters=[named("tag-key", CLUSTER)]):
             if one[identity] in identities:
                 api.ask(removal, **{identity: one[identity]})
-    return set(identities)
+                ending.add(str(one[identity]))
+    return ending
 
 
 def _machines(

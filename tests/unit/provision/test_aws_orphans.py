@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.emulators.ec2_account import Account
 from vllm_ansible.provision.aws_cluster import AwsCluster
 from vllm_ansible.provision.aws_orphans import end_orphans, orphans
 from vllm_ansible.provision.fleet import GONE
@@ -83,3 +84,29 @@ def test_the_machine_that_a_host_is_at_is_never_an_orphan(aws: AwsWorld) -> None
     first = hosts(aws.wanted(), machines)[0].variables
     assert first["provision_machine"]["id"] == other.id
     assert [each.id for each in found if each.kind == "instance"] == [one.id]
+
+
+def test_all_regions_of_the_account_are_looked_at_and_what_is_there_is_ended(
+    aws: AwsWorld,
+) -> None:
+    """A machine of this cluster in another region has no slot, and nobody would end it."""
+    aws.converge()
+    (asked,) = aws.sent("RunInstances")
+    west = Account({(P5, A): 4}, lambda: aws.now)
+    group = west.network.create_security_group(
+        {"GroupName": "g", "Description": "d", "VpcId": "vpc-1"}
+    )["GroupId"]
+    west.network.keys[asked["KeyName"]] = {"KeyName": asked["KeyName"]}
+    interfaces = [{**one, "Groups": [group]} for one in asked["NetworkInterfaces"]]
+    left = west.run_instances({**asked, "NetworkInterfaces": interfaces, "Placement": {}})
+    aws.cloud.regions["us-west-2"] = west
+    aws.cloud.account.offers.regions.append("us-west-2")
+    cluster = AwsCluster(aws.wanted(), aws.directory / "state")
+    found = [one for one in cluster.orphans() if one.kind == "instance"]
+    ids = [one["InstanceId"] for one in left["Instances"]]
+    assert [one.id for one in found] == sorted(ids)
+    assert {one.why for one in found} == {
+        f"of this cluster, but of no slot ({slot})" for slot in (0, 1)
+    }
+    assert cluster.end_orphans([*ids, "i-gone"]) == set(ids)
+    assert west.paid_for == [] and len(aws.cloud.account.paid_for) == 2
