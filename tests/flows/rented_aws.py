@@ -64,6 +64,11 @@ class RentedAws:
         found = json.loads(self.lab.run(first, ["cat", "/opt/vllm-ansible/r1/plan.json"]).stdout)
         return {engine["name"]: engine for engine in found["engines"]}
 
+    @property
+    def network(self) -> str:
+        """The network of the addresses that EC2 names."""
+        return self.lab.record.networks[0].role
+
     def serve_metadata(self, host: str) -> None:
         """Give a host the metadata service that every instance has, at its own address."""
         self.lab.run(host, ["mkdir", "-p", f"{NOTICES}/spot"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.emulators.ec2_parts import KEY_ID, SECRET
 
 from .clone import MINUTE, wait_until
+from .drained import DRAIN
 from .rented_aws import FULL, KIND, ZONE, RentedAws, rented_aws
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.soak]
@@ -17,7 +19,7 @@ RENT = ("--tags", "provision")
 
 @pytest.fixture(scope="module")
 def site(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RentedAws]:
-    with rented_aws(tmp_path_factory.mktemp("rented-aws"), hosts=2) as made:
+    with rented_aws(tmp_path_factory.mktemp("rented-aws"), hosts=3) as made:
         yield made
 
 
@@ -64,8 +66,8 @@ def test_a_controller_killed_while_it_launches_launches_nothing_twice(site: Rent
         for one in launches
     }
     assert fabric == 32
-    (told,) = ran.evidence("provision")
-    assert f"2 x {KIND} in {ZONE}, $100.00/h" in told["summary"]
+    told = "; ".join(one["summary"] for one in ran.evidence("provision"))
+    assert f"2 x {KIND} in {ZONE}, $100.00/h" in told
 
 
 def test_all_of_it_serves_a_true_answer_and_shows_no_credential(site: RentedAws) -> None:
@@ -101,6 +103,53 @@ def test_a_second_run_and_a_check_change_nothing_and_only_list(site: RentedAws) 
     checked = site.run("--check")
     assert checked.status == 0, checked.output
     assert site.cloud.log and site.cloud.writes == []
+
+
+def test_an_interruption_drains_the_engine_is_named_as_the_cause_and_replaced(
+    site: RentedAws,
+) -> None:
+    """Of the machine that has only ranks: its notice has to reach the host of the server."""
+    listed = site.cloud.account.machines
+    (taken,) = [name for name, one in listed.items() if one["AmiLaunchIndex"] == 1]
+    (kept,) = set(listed) - {taken}
+    head, worker = site.machines.rented[kept], site.machines.rented[taken]
+    chat = site.plan["chat"]
+    url = f"http://{site.lab.address(head, site.network)}:{chat['ports']['api']}"
+    key, unit = "/opt/vllm-ansible/r1/secrets/api_key", "vllm-r1-chat-serve"
+    begun = "/run/stream-has-begun"
+    given = (url, key, chat["served_name"], unit, begun)
+    with ThreadPoolExecutor(1) as pool:
+        stream = pool.submit(site.python, head, DRAIN, *given)
+        wait_until(
+            lambda: (
+                stream.done()
+                or site.lab.run(head, ["test", "-e", begun], check=False).returncode == 0
+            ),
+            2 * MINUTE,
+            "a stream",
+        )
+        site.interrupt(taken)
+        found = stream.result(5 * MINUTE)
+    wanted = found.pop("wanted")
+    assert found == {"tokens": wanted, "whole": True, "refused": 503, "ended": True}
+    # As a minute later: what was listed is kept for so long.
+    (site.clone.directory / "state/r1/aws-instances.json").unlink()
+    ran = site.run(playbook="playbooks/status.yml")
+    failure = ran.failure
+    assert f"AWS takes r1-1 ({taken}) back within two minutes" in " ".join(ran.output.split())
+    assert "engine chat on machines that stay" in failure["msg"]
+    assert "chat: spot interruption, r1-1 ends at" in failure["found"]
+    assert "chat-serve finished its requests in" in failure["found"]
+    # What stands for it runs on, where a machine would be gone.
+    site.lab.run(worker, ["systemctl", "stop", "vllm-r1-*"])
+    (site.machines.first,) = [
+        [one.name] for one in site.lab.record.hosts if one.name not in (head, worker)
+    ]
+    ran = site.run(*RENT)
+    assert ran.status == 0, ran.output
+    told = "; ".join(one["summary"] for one in ran.evidence("provision"))
+    assert "the machine that slot 1 had was taken back by AWS, as spot machines are" in told
+    assert len(site.cloud.account.paid_for) == 2 and taken not in site.cloud.account.paid_for
 
 
 def test_teardown_leaves_nothing_to_pay_for(site: RentedAws) -> None:
