@@ -25,7 +25,7 @@ def orphans(
     held: set[int] = set()
     living = [one for one in listed if one["status"] not in GONE]
     # As the cluster chooses: of two machines of a slot it keeps the first one.
-    for one in sorted(living, key=lambda one: first(machine(one))):
+    for one in sorted(living, key=_order):
         mine = tags(one)
         why = _why(one, settings.cluster, slots)
         if not why and (slot := slot_of(one)) not in held:
@@ -48,6 +48,11 @@ def orphans(
             )
         )
     return sorted(found, key=lambda one: (one.cluster, one.name, one.id))
+
+
+def _order(one: Mapping[str, Any]) -> tuple[bool, float]:
+    """Return the sort key of an instance, which has no slot where it is of nobody of ours."""
+    return first(machine(one)) if cluster_of(one) is not None else (True, 0.0)
 
 
 def _why(one: Mapping[str, Any], cluster: str, slots: range) -> str:
