@@ -135,11 +135,13 @@ def test_an_interruption_drains_the_engine_is_named_as_the_cause_and_replaced(
     # As a minute later: what was listed is kept for so long.
     (site.clone.directory / "state/r1/aws-instances.json").unlink()
     ran = site.run(playbook="playbooks/status.yml")
-    failure = ran.failure
+    assert ran.failure["stage"] == "status"
+    found = {one["host"]: one for one in ran.of("failure")}
     assert f"AWS takes r1-1 ({taken}) back within two minutes" in " ".join(ran.output.split())
-    assert "engine chat on machines that stay" in failure["msg"]
-    assert "chat: spot interruption, r1-1 ends at" in failure["found"]
-    assert "chat-serve finished its requests in" in failure["found"]
+    for host in ("r1-0", "r1-1"):
+        assert "engine chat on machines that stay" in found[host]["msg"]
+        assert "chat: spot interruption, r1-1 ends at" in found[host]["found"]
+    assert "chat-serve finished its requests in" in found["r1-0"]["found"]
     # What stands for it runs on, where a machine would be gone.
     site.lab.run(worker, ["systemctl", "stop", "vllm-r1-*"])
     (site.machines.first,) = [
