@@ -9,6 +9,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from vllm_ansible.provision import noticed
 from vllm_ansible.slurm.endpoint import login, published
 
 
@@ -74,4 +75,6 @@ class FilterModule:
             "machines_unfit": machines_unfit,
             "machine_verdict": machine_verdict,
             "published_endpoints": published_endpoints,
+            "notice_rows": noticed.rows,
+            "notice_measurements": noticed.measurements,
         }

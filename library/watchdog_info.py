@@ -8,6 +8,7 @@ module: watchdog_info
 short_description: Read what the watchdog of a host has found
 description:
   - Reads the state file of the watchdog as the user that has written it. Changes nothing.
+  - The watch for notices of the provider keeps its state in the same way, in its own directory.
 author: The vllm-ansible authors
 options:
   state_dir:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import urllib.parse
-from collections.abc import Callable
 from functools import cache
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -26,7 +25,7 @@ from moto.core.utils import get_service_model
 from werkzeug.datastructures import MultiDict
 
 from .ec2_account import Account
-from .ec2_parts import KEY_ID, Refusal, wrong
+from .ec2_parts import KEY_ID, REGION, Refusal, wrong
 from .served import Served
 
 # Answers come in pages of so many.
@@ -42,25 +41,18 @@ def model() -> Any:
 
 
 class Ec2(Served):
-    """An account behind an address of this machine."""
+    """An account behind an address of this machine; `elsewhere` is what it has in other regions."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, elsewhere: dict[str, Account] | None = None) -> None:
         self.account = account
+        self.regions = {REGION: account, **(elsewhere or {})}
+        account.offers.regions = list(self.regions)
         # Operations in the order in which they came, each with what it was answered: a code, or OK.
         self.log: list[tuple[str, str]] = []
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.misfits: list[str] = []
         self.keys: set[str] = set()
         self.serve(_handler(self))
-        network = account.network
-        self._special: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-            "AuthorizeSecurityGroupIngress": lambda one: network.authorize(one, "IpPermissions"),
-            "AuthorizeSecurityGroupEgress": lambda one: network.authorize(
-                one, "IpPermissionsEgress"
-            ),
-            "RevokeSecurityGroupIngress": network.revoke,
-            "AssociateAddress": lambda one: network.associate_address(one, account.at(one)),
-        }
 
     @property
     def url(self) -> str:
@@ -118,7 +110,11 @@ class Ec2(Served):
         if found.has_errors():
             raise wrong(found.generate_report())
         self.requests.append((name, asked))
-        answer = self._paged(name, asked, self._carry_out(name, asked))
+        region = authorization.partition(f"Credential={KEY_ID}/")[2].split("/")[1:2]
+        account = self.regions.get(region[0] if region else REGION)
+        if account is None:
+            raise Refusal("OptInRequired", "You are not subscribed to this region.", 401)
+        answer = self._paged(name, asked, self._carry_out(account, name, asked))
         if operation.output_shape:
             misfits = ParamValidator().validate(_plain(answer), operation.output_shape)
             if misfits.has_errors():
@@ -126,11 +122,18 @@ class Ec2(Served):
         done = EC2Serializer(operation).serialize(answer)["body"]
         return done.decode() if isinstance(done, bytes) else str(done)
 
-    def _carry_out(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
-        if name in self._special:
-            return self._special[name](asked)
+    def _carry_out(self, account: Account, name: str, asked: dict[str, Any]) -> dict[str, Any]:
+        network = account.network
+        if name == "AuthorizeSecurityGroupIngress":
+            return network.authorize(asked, "IpPermissions")
+        if name == "AuthorizeSecurityGroupEgress":
+            return network.authorize(asked, "IpPermissionsEgress")
+        if name == "RevokeSecurityGroupIngress":
+            return network.revoke(asked)
+        if name == "AssociateAddress":
+            return network.associate_address(asked, account.at(asked))
         method = "".join(f"_{one.lower()}" if one.isupper() else one for one in name)[1:]
-        for place in (self.account, self.account.network, self.account.offers):
+        for place in (account, network, account.offers):
             if hasattr(place, method):
                 return dict(getattr(place, method)(asked))
         raise Refusal("InvalidAction", f"The action {name} is not valid for this endpoint")

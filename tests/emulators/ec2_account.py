@@ -17,6 +17,7 @@ from .ec2_machine import new_machine, new_volume
 from .ec2_network import Network
 from .ec2_offers import Offers
 from .ec2_parts import AMI, PARAMETER, Faults, Refusal, selected, wrong
+from .lambda_parts import Machines
 
 CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48}
 FILTERS = {"instance-state-name": "State.Name", "client-token": "ClientToken"}
@@ -28,12 +29,19 @@ LISTED_SECONDS = 3600.0
 
 
 class Account:
-    """Machines, volumes and reservations of one region; `room` is by type and zone."""
+    """Machines, volumes and reservations of one region; `room` is by type and zone.
+
+    `hosts` start what stands behind a machine, such as hosts of a lab; without them its addresses
+    lead nowhere.
+    """
 
     def __init__(
-        self, room: dict[tuple[str, str], int], now: Callable[[], float] = time.time
+        self,
+        room: dict[tuple[str, str], int],
+        now: Callable[[], float] = time.time,
+        hosts: Machines | None = None,
     ) -> None:
-        self.now, self.faults = now, Faults()
+        self.now, self.faults, self.hosts = now, Faults(), hosts
         self.offers = Offers(room, lambda: self.now())
         self.room, self.reserve = self.offers.room, self.offers.reserve
         self.network = Network(self._users, self.faults)
@@ -187,6 +195,8 @@ class Account:
     def _machine(self, asked: dict[str, Any], zone: str, index: int) -> dict[str, Any]:
         one = new_machine(asked, zone, index, len(self.machines) + 1, self.now())
         identity = one["InstanceId"]
+        if self.hosts:
+            one["PrivateIpAddress"], _ = self.hosts.start(identity)
         self.machines[identity], self._launched[identity] = one, self.now()
         volume = new_volume(asked, one)
         self.volumes[volume["VolumeId"]] = volume
@@ -245,3 +255,5 @@ class Account:
             if each.get("InstanceId") == identity:
                 self.network.free(each)
         self.offers.give_back(one)
+        if self.hosts:
+            self.hosts.stop(identity)

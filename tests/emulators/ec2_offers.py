@@ -9,7 +9,7 @@ from typing import Any
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from .ec2_machine import date
-from .ec2_parts import ZONES, Refusal, clash, selected, wrong
+from .ec2_parts import REGION, ZONES, Refusal, clash, selected, wrong
 
 # Before the end of a block, what runs in it is ended.
 BLOCK_SECONDS = 1800
@@ -21,6 +21,7 @@ class Offers:
     def __init__(self, room: dict[tuple[str, str], int], now: Callable[[], float]) -> None:
         self.room, self.now = room, now
         self.reservations: dict[str, dict[str, Any]] = {}
+        self.regions = [REGION]
 
     def reserve(self, kind: str, zone: str, count: int, block_end: float = 0.0) -> str:
         """Make a reservation, or a block that ends; return its id."""
@@ -48,6 +49,9 @@ class Offers:
     def describe_instance_type_offerings(self, asked: dict[str, Any]) -> dict[str, Any]:
         found = [{"InstanceType": kind, "Location": zone} for kind, zone in self.room]
         return {"InstanceTypeOfferings": selected(found, asked, {"instance-type": "InstanceType"})}
+
+    def describe_regions(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return {"Regions": [{"RegionName": one} for one in self.regions]}
 
     def describe_availability_zones(self, asked: dict[str, Any]) -> dict[str, Any]:
         return {"AvailabilityZones": [{"ZoneName": one} for one in ZONES]}

@@ -8,10 +8,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 AMI, SUBNET, KEY_ID = "ami-0123456789abcdef0", "subnet-{:016x}", "AKIAEMULATEDANN00001"
+SECRET = "secret-of-ann.0123456789"  # noqa: S105  nobody's
+REGION = "us-east-2"
 ZONES = ("us-east-2a", "us-east-2b", "us-east-2c")
 PARAMETER = (
     "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 )
+
+
+def environment(url: str) -> dict[str, str]:
+    """Return what the usual chain of credentials reads, and nothing of the user's own."""
+    return {
+        "AWS_ACCESS_KEY_ID": KEY_ID,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_ENDPOINT_URL": url,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": "/nonexistent",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
+    }
 
 
 class Refusal(Exception):

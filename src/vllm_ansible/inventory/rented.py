@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from vllm_ansible.inventory.provider import (
 )
 from vllm_ansible.problem import PlanError
 from vllm_ansible.provision.host_keys import HostKeys
+from vllm_ansible.provision.noticed import ends
 from vllm_ansible.provision.provider import provider
 from vllm_ansible.provision.slots import hosts, shared
 from vllm_ansible.provision.watcher import revive, unwatched
@@ -40,6 +42,10 @@ def fill(
             # A full disk keeps nobody from seeing and ending what is rented.
             with suppress(OSError):
                 HostKeys(cluster.known_hosts).follow({one.shown_by: one.door for one in machines})
+            warn(
+                "provision",
+                "; ".join(ends(cloud.title, wanted.cluster, mine, time.time())),
+            )
             # Before the watcher of ours lives: then it would say nothing of the others.
             warn("limits", unwatched(cluster.meter, others, cloud.name))
             warn("limits", revive(cluster.meter, mine, said, wanted))

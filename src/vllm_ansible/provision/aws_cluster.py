@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from .aws_orphans import end_orphans, orphans
 from .aws_settings import BLOCK, Settings
 from .aws_surroundings import Surroundings
 from .cluster import Cluster
-from .fleet import GONE, Machine
+from .fleet import Machine
 from .orphans import Orphan
 
 
@@ -41,8 +42,7 @@ class AwsCluster(Cluster):
     def listed(self) -> list[dict[str, Any]]:
         """Return the cluster's machines, those that have ended within the last hour among them."""
         found = instances(self.api, [named(f"tag:{CLUSTER}", self._settings.cluster)])
-        living = [one for one in found if one["status"] not in GONE]
-        if living and self._settings.market == BLOCK:
+        if found and self._settings.market == BLOCK:
             ends_at = block_end(self.api, self._settings.reservation)
             found = [{**one, "ends_at": ends_at} for one in found]
         return found
@@ -76,9 +76,25 @@ class AwsCluster(Cluster):
         self._fleet.equip(machines)
 
     def orphans(self) -> list[Orphan]:
-        """Return what the region holds and no machine of a slot of this cluster needs."""
-        return orphans(self.api, self._settings)
+        """Return what the account's regions hold and no machine of a slot of this cluster needs."""
+        found = []
+        for region, api in self._regions():
+            wanted = replace(self._settings, region=region)
+            # The cluster is in one region: in no other one it has a slot.
+            here = region == self._settings.region
+            found += orphans(api, wanted if here else replace(wanted, count=0, spares=0))
+        return found
 
     def end_orphans(self, identities: Sequence[str]) -> set[str]:
         """End or remove what was found, by id."""
-        return end_orphans(self.api, identities)
+        ending: set[str] = set()
+        for _, api in self._regions():
+            ending |= end_orphans(api, identities)
+        return ending
+
+    def _regions(self) -> list[tuple[str, AwsApi]]:
+        """Return the regions that the account has enabled, its own first, each with its API."""
+        own, profile = self._settings.region, self._settings.profile
+        listed = {str(one["RegionName"]) for one in self.api.all("describe_regions", "Regions")}
+        others = sorted(listed - {own})
+        return [(own, self.api), *((one, AwsApi(one, profile)) for one in others)]

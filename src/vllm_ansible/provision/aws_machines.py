@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .aws_api import AwsApi, AwsError, named, seconds, tags_of
-from .fleet import BOOTING, ENDED, ENDING, READY, Machine
+from .fleet import BOOTING, ENDED, ENDING, GONE, READY, Machine
 
 # Tags of all that belongs to a cluster.
 CLUSTER, SLOT, SLOTS, LAUNCH, SINCE, OWNER, STATE = (
@@ -39,6 +39,9 @@ ORDINARY = frozenset(
 )
 # What is said of a machine that AWS ended by itself.
 LOST = {"Server.SpotInstanceTermination": "taken back by AWS, as spot machines are"}
+BLOCK_OVER = "ended by AWS with its capacity block"
+# What a machine's end is called that was asked for.
+CLIENT = "Client."
 # What of a machine is kept between commands: nothing of it is secret.
 KEPT = (
     *("id", "type", "zone", "status", "address", "public_address", "index", "tags", "launched"),
@@ -119,8 +122,14 @@ def machine(listed: Mapping[str, Any], public: bool, prices: Mapping[str, int]) 
         owner=own.get(OWNER, ""),
         state=own.get(STATE, ""),
         ends_at=float(listed.get("ends_at") or 0.0),
-        lost=LOST.get(listed["why"], ""),
+        lost=LOST.get(listed["why"]) or _block_over(listed),
     )
+
+
+def _block_over(listed: Mapping[str, Any]) -> str:
+    """Return how a machine ended whose block is over and whose end nobody asked for."""
+    by_aws = listed["status"] in GONE and not listed["why"].startswith(CLIENT)
+    return BLOCK_OVER if by_aws and listed.get("ends_at") else ""
 
 
 def block_end(api: AwsApi, reservation: str) -> float:

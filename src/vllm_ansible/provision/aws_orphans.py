@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .aws_api import AwsApi, named, seconds, tags_of
-from .aws_machines import CLUSTER, LIVING, OWNER, SINCE, cluster_of, instances, slot_of
+from .aws_machines import CLUSTER, LIVING, OWNER, cluster_of, instances, machine, slot_of
 from .aws_settings import Settings
-from .fleet import READY
+from .fleet import first
 from .orphans import Orphan
 
 HOUR = 3600.0
@@ -46,31 +46,33 @@ def orphans(api: AwsApi, settings: Settings, now: Callable[[], float] = time.tim
 
 
 def end_orphans(api: AwsApi, identities: Sequence[str]) -> set[str]:
-    """End machines and remove what else was found, by id; return the ids of what is ending."""
-    machines = sorted(one for one in identities if one.startswith("i-"))
+    """End machines and remove what else a region holds, by id; return the ids of what is ending."""
+    living = instances(api, [named("instance-state-name", *LIVING)])
+    machines = sorted({one["id"] for one in living} & set(identities))
+    ending = set(machines)
     if machines:
         api.ask("terminate_instances", InstanceIds=machines)
     for _, operation, key, identity, removal in LEFT:
         for one in api.all(operation, key, Filters=[named("tag-key", CLUSTER)]):
             if one[identity] in identities:
                 api.ask(removal, **{identity: one[identity]})
-    return set(identities)
+                ending.add(str(one[identity]))
+    return ending
 
 
 def _machines(
-    living: Iterable[Mapping[str, Any]], settings: Settings, now: float
+    living: Sequence[Mapping[str, Any]], settings: Settings, now: float
 ) -> Iterator[Orphan]:
     slots = range(settings.count + settings.spares)
     held: set[int] = set()
-    # As the cluster chooses: of two machines of a slot it keeps the first one that is up.
-    for one in sorted(living, key=lambda one: (one["status"] != READY, one["launched"])):
+    # As the cluster chooses: of two machines of a slot it keeps the first one.
+    read = {one["id"]: machine(one, settings.public_address, settings.prices) for one in living}
+    for one in sorted(living, key=lambda one: first(read[one["id"]])):
         why, slot = _why(one, settings.cluster, slots), slot_of(one)
         if not why and slot is not None and slot not in held:
             held.add(slot)
             continue
-        own = one["tags"]
-        since = own.get(SINCE, "")
-        began = float(since) if since.isdecimal() else one["launched"]
+        own, began = one["tags"], read[one["id"]].since
         yield Orphan(
             id=one["id"],
             name=one["name"],

@@ -70,7 +70,7 @@ class Outcome:
     surroundings: list[str] = field(default_factory=list)
     # Slots that a spare has taken, each with the slot that it had.
     taken: list[tuple[int, int]] = field(default_factory=list)
-    # Machines that the provider ended by itself, as listed when this began.
+    # Machines that the provider ended by itself, before this began or meanwhile.
     gone: list[Machine] = field(default_factory=list)
     # Machines that are not up and may serve, for which it stopped.
     spared: list[Machine] = field(default_factory=list)
@@ -125,8 +125,10 @@ def converge(
     down: dict[str, float] = {}
     while True:
         machines = fleet.machines()
-        if not seen:
-            done.gone = [one for one in machines if one.status in GONE and one.lost]
+        known = {one.id for one in done.gone}
+        done.gone += [
+            one for one in machines if one.status in GONE and one.lost and one.id not in known
+        ]
         if not spent():
             equip(machines)
         pending = fleet.pending

@@ -19,11 +19,14 @@ LAUNCHED_SECONDS = 600.0
 ENDING_SECONDS = 60.0
 ENDING, ENDED = "terminating", "terminated"
 GONE = frozenset({ENDING, ENDED})
+TAKEN = "preempted"
 BROKEN = {
     "unhealthy": "the provider calls it unhealthy",
-    "preempted": "the provider took it back",
+    TAKEN: "the provider took it back",
     "stopped": "the provider lists it as stopped",
 }
+# A spot machine ends two minutes after its notice; then another one takes its slot.
+TAKEN_SECONDS = 180.0
 READY, BOOTING = "active", "booting"
 SSH = 22
 # The address of a slot without a machine: says in any message of SSH why it cannot be reached.
@@ -256,6 +259,11 @@ def cents_per_hour(machines: Collection[Machine]) -> int:
     return sum(one.cents_per_hour for one in machines if one.status not in GONE)
 
 
+def first(machine: Machine) -> tuple[bool, float]:
+    """Return the sort key of machines of one slot: the first that is up has it."""
+    return machine.status != READY, machine.since
+
+
 def _by_slot(
     living: Sequence[Machine], seen: Seen
 ) -> tuple[dict[int, Machine], tuple[Machine, ...]]:
@@ -287,7 +295,9 @@ def _broken(
         if one.status in BROKEN and ours:
             return End(one, BROKEN[one.status])
         # One list may be wrong of a machine that serves.
-        patience = SETTLED_SECONDS if one.status in BROKEN else wish.boot_seconds
+        patience = wish.boot_seconds
+        if one.status in BROKEN:
+            patience = TAKEN_SECONDS if one.status == TAKEN else SETTLED_SECONDS
         down = now - seen.down.get(one.id, now)
         if one.status == READY or down <= min(patience, wish.boot_seconds):
             continue

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from .fleet import GONE, READY
-from .lambda_fleet import CLUSTER, OWNER, SINCE, cluster_of, slot_of, tags
+from .fleet import GONE, first
+from .lambda_fleet import CLUSTER, OWNER, SINCE, cluster_of, machine, slot_of, tags
 from .lambda_settings import Settings
 from .orphans import Orphan
 
@@ -24,8 +24,8 @@ def orphans(
     found = []
     held: set[int] = set()
     living = [one for one in listed if one["status"] not in GONE]
-    # As the cluster chooses: of two machines of a slot it keeps the first one that is up.
-    for one in sorted(living, key=lambda one: (one["status"] != READY, tags(one).get(SINCE, ""))):
+    # As the cluster chooses: of two machines of a slot it keeps the first one.
+    for one in sorted(living, key=_order):
         mine = tags(one)
         why = _why(one, settings.cluster, slots)
         if not why and (slot := slot_of(one)) not in held:
@@ -48,6 +48,11 @@ def orphans(
             )
         )
     return sorted(found, key=lambda one: (one.cluster, one.name, one.id))
+
+
+def _order(one: Mapping[str, Any]) -> tuple[bool, float]:
+    """Return the sort key of an instance, which has no slot where it is of nobody of ours."""
+    return first(machine(one)) if cluster_of(one) is not None else (True, 0.0)
 
 
 def _why(one: Mapping[str, Any], cluster: str, slots: range) -> str:

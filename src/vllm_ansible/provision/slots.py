@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .fleet import GONE, NOWHERE, READY, SSH, Machine
+from .fleet import GONE, NOWHERE, SSH, Machine, first
 from .provider import Provider, Settings
 
 # Of a host in the DNS; never an option of ssh.
@@ -39,7 +39,7 @@ def hosts(
     `launched_here` tells the machines that this controller's state/ has launched.
     """
     by_slot: dict[int, Machine] = {}
-    for one in sorted(machines, key=lambda machine: (machine.status != READY, machine.since)):
+    for one in sorted(machines, key=first):
         if one.status not in GONE:
             by_slot.setdefault(one.slot, one)
     return [

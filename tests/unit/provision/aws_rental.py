@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from tests.emulators.ec2 import Ec2
-from tests.emulators.ec2_parts import AMI
+from tests.emulators.ec2_parts import AMI, environment
 
-from .aws_world import P5, A, B, environment
+from .aws_world import P5, A, B
 from .rental import KEYSCAN, ROOT
 
 # A made-up price: EC2 tells none.
@@ -43,7 +43,7 @@ def around(directory: Path, cloud: Ec2) -> dict[str, str]:
     programs.mkdir(exist_ok=True)
     (programs / "ssh-keyscan").write_text(KEYSCAN)
     (programs / "ssh-keyscan").chmod(0o755)
-    return {**environment(cloud), "PATH": f"{programs}:{os.environ['PATH']}"}
+    return {**environment(cloud.url), "PATH": f"{programs}:{os.environ['PATH']}"}
 
 
 class AwsTasks:

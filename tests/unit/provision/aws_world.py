@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.emulators.ec2 import Ec2
-from tests.emulators.ec2_parts import AMI, KEY_ID
+from tests.emulators.ec2_parts import AMI
 from vllm_ansible.provision.aws_api import AwsApi, named
 from vllm_ansible.provision.aws_fleet import AwsFleet
 from vllm_ansible.provision.aws_machines import CLUSTER, instances
@@ -18,19 +18,6 @@ from vllm_ansible.provision.fleet import Wish
 
 P5, B300, SMALL = "p5.48xlarge", "p6-b300.48xlarge", "g6e.xlarge"
 A, B = "us-east-2a", "us-east-2b"
-SECRET = "secret-of-ann.0123456789"  # noqa: S105  nobody's
-
-
-def environment(cloud: Ec2) -> dict[str, str]:
-    """Return what the usual chain of credentials reads, and nothing of the user's own."""
-    return {
-        "AWS_ACCESS_KEY_ID": KEY_ID,
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_ENDPOINT_URL": cloud.url,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": "/nonexistent",
-        "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
-    }
 
 
 class AwsWorld:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.emulators import ec2, ec2_account
+from tests.emulators.ec2_parts import environment
 from tests.emulators.lambda_account import Account
 from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
@@ -20,7 +21,7 @@ from tests.emulators.runpod_parts import Gpu
 
 from . import runpod_world
 from .aws_rental import AwsSite, AwsTasks
-from .aws_world import B300, P5, SMALL, A, AwsWorld, B, environment
+from .aws_world import B300, P5, SMALL, A, AwsWorld, B
 from .rental import KEY, Site
 from .world import EAST, GH200, H100, WEST, World
 
@@ -64,10 +65,11 @@ def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
     with ec2.Ec2(account) as cloud:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             monkeypatch.delenv(name)
-        for name, value in environment(cloud).items():
+        for name, value in environment(cloud.url).items():
             monkeypatch.setenv(name, value)
         made.append(AwsWorld(cloud, tmp_path))
         yield made[0]
+        assert cloud.misfits == []
 
 
 @pytest.fixture

@@ -6,8 +6,10 @@ import os
 import signal
 import time
 
+from tests.emulators.ec2_parts import SECRET
+
 from .aws_rental import AwsSite, AwsTasks
-from .aws_world import P5, SECRET, A
+from .aws_world import P5, A
 from .rental import ROOT, machines
 
 

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from tests.emulators.ec2_parts import PARAMETER
+from vllm_ansible.problem import PlanError
 from vllm_ansible.provision.aws_api import AwsError
 from vllm_ansible.provision.aws_cluster import AwsCluster
 from vllm_ansible.provision.convergence import Outcome
 from vllm_ansible.provision.ending import end_all
 from vllm_ansible.provision.fleet import ReplyLost, Wish
+from vllm_ansible.provision.noticed import ends
 from vllm_ansible.provision.provider import provider
 from vllm_ansible.provision.slots import hosts
 from vllm_ansible.provision.words import told
@@ -246,6 +248,19 @@ def test_spot_machines_that_are_taken_back_are_seen_before_they_end(aws: AwsWorl
     )
 
 
+def test_a_run_within_the_two_minutes_waits_for_the_end_and_replaces_the_machine(
+    aws: AwsWorld,
+) -> None:
+    aws.settings["market"] = "spot"
+    one = aws.converge().machines[0]
+    aws.cloud.account.interrupt(one.id)
+    done = aws.converge()
+    assert done.stopped == "" and len(done.machines) == 2
+    assert one.id not in {each.id for each in done.machines}
+    summary = told(provider("aws"), done, Wish(2), None)["evidence"]["summary"]
+    assert "the machine that slot 0 had was taken back by AWS" in summary
+
+
 def test_a_type_whose_first_card_has_no_fabric_gets_it_on_the_others(aws: AwsWorld) -> None:
     aws.settings["types"] = (B300,)
     aws.converge()
@@ -298,6 +313,14 @@ def test_the_end_of_a_block_is_told_and_known_of_each_host(aws: AwsWorld) -> Non
     )
     for host in hosts(aws.wanted(), machines):
         assert host.variables["provision_machine"]["ends_at"] == aws.now + 86400 - 1800
+    aws.now += 86400 - 1800
+    cluster = AwsCluster(aws.wanted(), aws.directory / "state")
+    assert ends("AWS", "r1", cluster.machines(), aws.now) == [
+        f"r1-{one.slot} ({one.id}) was ended by AWS with its capacity block" for one in machines
+    ]
+    with pytest.raises(PlanError) as refused:
+        aws.surroundings().checked()
+    assert refused.value.problems[0].expected == "one that is active, not expired"
 
 
 def test_the_image_may_be_named_by_a_parameter(aws: AwsWorld) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from tests.emulators.ec2_account import Account
+from vllm_ansible.provision.aws_cluster import AwsCluster
 from vllm_ansible.provision.aws_orphans import end_orphans, orphans
 from vllm_ansible.provision.fleet import GONE
 from vllm_ansible.provision.orphans import counted
+from vllm_ansible.provision.slots import hosts
 
 from .aws_world import P5, A, AwsWorld
 
@@ -68,3 +71,42 @@ def test_a_second_machine_of_a_slot_is_ended_by_its_id(aws: AwsWorld) -> None:
     assert "whose slot 0 has a machine already" in double.line()
     end_orphans(aws.api, [double.id])
     assert len(aws.cloud.account.paid_for) == 1
+
+
+def test_the_machine_that_a_host_is_at_is_never_an_orphan(aws: AwsWorld) -> None:
+    """One that is up without an address is up for nobody, so the other one has the slot."""
+    one, other = aws.converge().machines
+    aws.fleet().move(other, one.slot)
+    aws.cloud.account.machines[other.id]["PublicIpAddress"] = "203.0.113.9"
+    aws.settings["public_address"] = True
+    machines = AwsCluster(aws.wanted(), aws.directory / "state").machines()
+    found = orphans(aws.api, aws.wanted(), lambda: aws.now)
+    first = hosts(aws.wanted(), machines)[0].variables
+    assert first["provision_machine"]["id"] == other.id
+    assert [each.id for each in found if each.kind == "instance"] == [one.id]
+
+
+def test_all_regions_of_the_account_are_looked_at_and_what_is_there_is_ended(
+    aws: AwsWorld,
+) -> None:
+    """A machine of this cluster in another region has no slot, and nobody would end it."""
+    aws.converge()
+    (asked,) = aws.sent("RunInstances")
+    west = Account({(P5, A): 4}, lambda: aws.now)
+    group = west.network.create_security_group(
+        {"GroupName": "g", "Description": "d", "VpcId": "vpc-1"}
+    )["GroupId"]
+    west.network.keys[asked["KeyName"]] = {"KeyName": asked["KeyName"]}
+    interfaces = [{**one, "Groups": [group]} for one in asked["NetworkInterfaces"]]
+    left = west.run_instances({**asked, "NetworkInterfaces": interfaces, "Placement": {}})
+    aws.cloud.regions["us-west-2"] = west
+    aws.cloud.account.offers.regions.append("us-west-2")
+    cluster = AwsCluster(aws.wanted(), aws.directory / "state")
+    found = [one for one in cluster.orphans() if one.kind == "instance"]
+    ids = [one["InstanceId"] for one in left["Instances"]]
+    assert [one.id for one in found] == sorted(ids)
+    assert {one.why for one in found} == {
+        f"of this cluster, but of no slot ({slot})" for slot in (0, 1)
+    }
+    assert cluster.end_orphans([*ids, "i-gone"]) == set(ids)
+    assert west.paid_for == [] and len(aws.cloud.account.paid_for) == 2

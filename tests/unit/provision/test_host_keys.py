@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -118,6 +119,40 @@ def test_a_key_is_asked_for_at_the_port_that_is_given(
     assert line.read_text().split()[-4:] == ["-p", "2201", "--", "198.51.100.1"]
     scan("198.51.100.1")
     assert "-p" not in line.read_text().split()
+
+
+SSH = """\
+#!/bin/sh
+case " $* " in
+*" -G "*) echo "proxyusefdpass no"; echo "$ROUTE"; exit;;
+esac
+echo "$*" > "$LINE"
+for word; do case "$word" in UserKnownHostsFile=*) known=${word#*=};; esac; done
+echo "198.51.100.1 ssh-ed25519 BBBB" > "$known"
+echo "Permission denied (publickey)." >&2
+exit 255
+"""
+
+
+@pytest.mark.parametrize("route", ["proxyjump bastion", "proxycommand ssh -W %h:%p bastion"])
+def test_a_host_behind_a_bastion_is_asked_through_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, route: str
+) -> None:
+    """ssh-keyscan reads no configuration: a host that it cannot reach looked silent."""
+    for name, text in (("ssh", SSH), ("ssh-keyscan", "#!/bin/sh\nexit 1\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    line = tmp_path / "line"
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("LINE", str(line))
+    monkeypatch.setenv("ROUTE", route)
+    assert scan("[198.51.100.1]:2201") == ["ssh-ed25519 BBBB"]
+    words = line.read_text().split()
+    assert words[-5:] == ["-p", "2201", "--", "198.51.100.1", "true"]
+    # Nothing is run there, and no password is asked for.
+    assert {"PreferredAuthentications=none", "BatchMode=yes"} <= set(words)
+    monkeypatch.setenv("ROUTE", "proxyjump none")
+    assert scan("198.51.100.1") == []
 
 
 def test_what_a_full_disk_kept_from_being_written_is_written_by_the_next_look(

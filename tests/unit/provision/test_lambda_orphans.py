@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from vllm_ansible.provision.lambda_fleet import machine
 from vllm_ansible.provision.lambda_orphans import orphans
 from vllm_ansible.provision.lambda_settings import Settings
 from vllm_ansible.provision.orphans import Orphan, unknown
+from vllm_ansible.provision.slots import hosts
 
 from .world import EAST, GH200, World
 
@@ -48,3 +50,15 @@ def test_only_what_the_list_shows_can_be_ended(world: World) -> None:
     world.converge(1, cluster="r2")
     (one,) = found(world)
     assert unknown([one.id, "another"], [one]) == ["another"]
+
+
+def test_the_machine_that_a_host_is_at_is_never_an_orphan(world: World) -> None:
+    """One that is up without an address is up for nobody, so the other one has the slot."""
+    world.converge(1)
+    (one,) = world.cloud.account.list_instances()
+    silent = {**one, "id": "silent", "ip": None}
+    wanted = Settings("r1", Path("key"), "mine", (GH200,), (EAST,), 1)
+    for listed in ([silent, one], [one, silent]):
+        (first,) = hosts(wanted, [machine(each) for each in listed])
+        assert first.variables["provision_machine"]["id"] == one["id"]
+        assert [each.id for each in orphans(listed, wanted, lambda: world.now)] == ["silent"]
