@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Optional
 
 from . import launcher
-from .slurm.drain import catches, servers
+from .slurm.drain import catches
 from .watchdog.snapshot import Snapshots
 
 # As EC2's user guide recommends.
@@ -158,7 +158,7 @@ class Watch:
                     say(f"{engine['name']}: {server['host']} is not told: {error}")
 
     def _drain(self, engine: str) -> None:
-        """Ask the servers of an engine to finish, each once, as node.slurm_drain does."""
+        """Ask the servers of an engine to finish, each once, as node.slurm.drain does."""
         for name, pid in self._servers(engine).items():
             if self.asked.get(name, {}).get("pid") == pid:
                 continue
@@ -176,14 +176,14 @@ class Watch:
 
     def _servers(self, engine: str) -> dict[str, int]:
         """Return the servers of an engine that run here, by their recorded name."""
-        marks = {pid: self._snapshots.mark(pid) for pid in launcher.process_table()}
-        own = {pid: name for pid, name in marks.items() if name.startswith(f"{engine}-serve")}
-        names = {own[pid]: pid for pid in servers(own)}
-        return {
-            name: pid
-            for name, pid in names.items()
-            if name == f"{engine}-serve" or name[len(engine) + len("-serve-") :].isdigit()
-        }
+        # By /proc alone: the records are root's where a service has a user of its own.
+        roots: dict[str, tuple[int, int]] = {}
+        for pid, stat in launcher.process_table().items():
+            name = self._snapshots.mark(pid)
+            rank = name.partition(f"{engine}-serve")[2]
+            if name == f"{engine}-serve{rank}" and (not rank or rank[1:].isdigit()):
+                roots[name] = min(roots.get(name, (stat.start_time, pid)), (stat.start_time, pid))
+        return {name: pid for name, (_, pid) in roots.items() if not _is_headless(pid)}
 
     def _keep(self) -> None:
         notices = {one: asdict(notice) for one, notice in self.heard.items()}
@@ -232,6 +232,15 @@ def answer(address: str, port: int, line: bytes) -> socket.socket:
 
     threading.Thread(target=serve, daemon=True).start()
     return listener
+
+
+def _is_headless(pid: int) -> bool:
+    """Tell whether it only computes for the server of another host."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as handle:
+            return b"--headless" in handle.read().split(b"\0")
+    except OSError:
+        return True
 
 
 def _seconds(text: str) -> float:

@@ -256,7 +256,8 @@ def test_the_program_has_all_of_its_parts_where_the_role_puts_them(
     """As on a host: nothing of ours is installed there."""
     root = Path(__file__).parents[3]
     node = tmp_path / "program/node"
-    (node / "watchdog").mkdir(parents=True)
+    for room in ("slurm", "watchdog"):
+        (node / room).mkdir(parents=True)
     source = root / "src/vllm_ansible/node"
     text = (root / "roles/provision/vars/main.yml").read_text()
     names = text.partition("+ ['")[2].partition("']")[0].split("', '")

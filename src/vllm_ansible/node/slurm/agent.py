@@ -2,7 +2,7 @@
 
 What a step of `srun` leaves behind is killed when the step ends. So the step of a connection only
 carries bytes, and this program, which is the step that lasts as long as the job, starts what they
-ask for. It comes as text over standard input, in one with slurm_drain.py.
+ask for. It comes as text over standard input, in one with drain.py.
 """
 
 from __future__ import annotations
