@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -53,19 +54,22 @@ def service(tmp_path: Path) -> Iterator[Service]:
     made.server.server_close()
 
 
+def launched(files: process.Files, spec: process.Spec) -> subprocess.Popen[bytes]:
+    """Start what stands for an engine's server under the real launcher."""
+    Path(files.directory).mkdir(exist_ok=True)
+    labels = {"cluster": "r1", "engine": "chat", "stop_timeout_seconds": 30}
+    record = process.new_record(spec, files, labels, "supervisord")
+    process.save(files, {**record, "instance": uuid.uuid4().hex})
+    return subprocess.Popen([sys.executable, launcher.__file__, files.record])
+
+
 class Served:
     """A stand-in for an engine's server, under the real launcher; its answer takes long."""
 
-    def __init__(self, directory: Path, name: str = "chat-serve") -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory, self.port = directory, free_port()
-        files = process.Files(str(directory), name)
-        Path(files.directory).mkdir()
-        labels = {"cluster": "r1", "engine": "chat", "stop_timeout_seconds": 30}
         spec = process.Spec((sys.executable, str(SERVER), str(self.port), str(directory)))
-        record = process.new_record(spec, files, labels, "supervisord")
-        process.save(files, {**record, "instance": uuid.uuid4().hex})
-        command = [sys.executable, launcher.__file__, files.record]
-        self.launcher = subprocess.Popen(command)
+        self.launcher = launched(process.Files(str(directory), "chat-serve"), spec)
         self.wait_for("listens")
 
     @property
@@ -187,6 +191,46 @@ def test_an_engine_is_drained_for_a_host_that_has_only_ranks_of_it(
         f"chat: spot interruption, n2 ends at {clock}; chat-serve finished its requests in 0 s"
     )
     assert not told["ok"] and "site.yml" in told["fix"]
+
+
+# No Python of ours, which the service's user may not reach.
+SHELL = "trap 'exit 7' USR1; echo listens; while :; do sleep 0.2; done"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts what another user runs")
+def test_a_service_user_drains_servers_whose_records_only_root_reads(
+    nobodys: Path, as_nobody: Callable[..., Any]
+) -> None:
+    """As on hosts: the launcher is root's, servers and watch are of the service's user."""
+    os.chown(nobodys, 0, 0)
+    nobodys.chmod(0o755)
+    given = settings(nobodys, ends_at=NOW)
+    os.chown(given["state_dir"], *[pwd.getpwnam("nobody").pw_uid] * 2)
+    names = {"chat-serve": "", "chat-serve-1": "--headless"}
+    files = {name: process.Files(given["cluster_dir"], name) for name in names}
+    Path(given["cluster_dir"]).mkdir()
+    running = {}
+    try:
+        for name, flag in names.items():
+            spec = process.Spec(("/bin/sh", "-c", SHELL, "serve", flag), user="nobody")
+            running[name] = launched(files[name], spec)
+        for one in files.values():
+            log = Path(one.log)
+            wait_until(lambda log=log: log.exists() and "listens" in log.read_text(), 60, one.name)
+
+        def look() -> list[str]:
+            readable = [one.record for one in files.values() if os.access(one.record, os.R_OK)]
+            watch = Watch(given, lambda: NOW)
+            watch.look()
+            return [*readable, *watch.asked]
+
+        assert as_nobody(look) == ["chat-serve"]
+        assert running["chat-serve"].wait(60) == 7
+        assert running["chat-serve-1"].poll() is None, "it only computes for another host"
+    finally:
+        for one in running.values():
+            one.terminate()
+            one.wait(60)
 
 
 def test_what_starts_after_the_machine_has_ended_is_left_alone(tmp_path: Path) -> None:
