@@ -92,9 +92,10 @@ class ActionModule(ActionBase):
                 done = self._provide(cluster, wanted, wish, asked)
                 # Again, for it may have found nothing to watch before.
                 watch(cluster.meter, self._own(variables), wanted)
-            left = seconds_left(cluster.ledger, wanted, time.time())
+            now = time.time()
+            left = seconds_left(cluster.ledger, wanted, now)
             watched = "" if left is None else after_reboot(cluster.meter)
-            return {**result, **told(self._cloud, done, wish, left, watched, asked["idle"])}
+            return {**result, **told(self._cloud, done, wish, left, now, watched, asked["idle"])}
         except PlanError as refused:
             return {**result, "failed": True, **as_result(refused.problems)}
         except self._cloud.errors as error:

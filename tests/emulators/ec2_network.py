@@ -8,6 +8,11 @@ from typing import Any
 
 from .ec2_parts import AMI, SUBNET, ZONES, Faults, Refusal, clash, selected, tags_for
 
+# As Amazon describes its images with a driver.
+DESCRIPTION = (
+    "Supported EC2 instances: {}. Release notes:"
+    " https://docs.aws.amazon.com/dlami/latest/devguide/appendix-ami-release-notes.html"
+)
 VPC = "vpc-0123456789abcdef0"
 OUT = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
 Rules = list[dict[str, Any]]
@@ -36,6 +41,8 @@ class Network:
                 "ImageId": AMI,
                 "State": "available",
                 "Architecture": "x86_64",
+                "ImageOwnerAlias": "amazon",
+                "Description": DESCRIPTION.format("G5, G6e, P4d, P4de, P5, P5e, P5en, P6-B300"),
                 "RootDeviceName": "/dev/sda1",
                 "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 75}}],
             }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,10 @@ from vllm_ansible.problem import PlanError, Problem, close_match
 
 from .aws_api import AwsApi, AwsError, named, seconds
 from .aws_settings import AUTO, NONE, RESERVATION, Settings
+
+# The description of each Deep Learning AMI begins with it.
+SUPPORTED = re.compile(r"Supported EC2 instances: ([\w\s.,()-]+?)\. ")
+NEWEST = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,18 @@ def _image(
         if own not in runs:
             expected = f"an AMI for {' or '.join(runs)}, which {kind} runs, not for {own}"
             problems.append(_wrong("aws_ami", identity, expected))
+        made_for = _made_for(image) if one.get("GpuInfo") else ()
+        # P4 stands for P4d, too.
+        if made_for and not kind.startswith(tuple(family.lower() for family in made_for)):
+            problems.append(
+                Problem(
+                    f"aws_ami is {identity}, whose driver does not support {kind}",
+                    f"an AMI whose description names the family of {kind}",
+                    f"supported EC2 instances: {', '.join(made_for)}",
+                    "aws_ami",
+                    f"set aws_ami: {NEWEST.format(own)}",
+                )
+            )
     root = str(image.get("RootDeviceName", ""))
     disk: Mapping[str, Any] = next(
         (
@@ -157,6 +174,17 @@ def _image(
         expected = f"{least} or more, as large as the root volume of {identity}"
         problems.append(_wrong("aws_root_gib", str(wanted.root_gib), expected))
     return identity, root
+
+
+def _made_for(image: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the families that an image of Amazon supports; nothing where it says none.
+
+    EC2 tells no driver of an image. Images with a driver say in their description what it supports.
+    """
+    said = SUPPORTED.match(str(image.get("Description", "")))
+    if image.get("ImageOwnerAlias") != "amazon" or not said:
+        return ()
+    return tuple(one.split()[0] for one in said[1].split(",") if one.strip())
 
 
 def _exists(

@@ -50,13 +50,14 @@ def told(
     outcome: Outcome,
     wish: Wish,
     seconds_left: float | None,
+    now: float,
     watched: str = "",
     idle: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Return the result of a task that has rented what was missing, or could not.
 
-    `seconds_left` is how long the limits let the machines stay, `watched` who sees to that later,
-    `idle` how many accelerators no engine uses, of how many.
+    `seconds_left` is how long the limits let the machines stay from `now` on, `watched` who sees to
+    that later, `idle` how many accelerators no engine uses, of how many.
     """
     result: dict[str, Any] = {
         "changed": outcome.changed,
@@ -88,6 +89,8 @@ def told(
     if ends_at := min((one.ends_at for one in outcome.machines if one.ends_at), default=0.0):
         at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(ends_at))
         parts.append(f"{cloud.title} ends them from {at} on")
+        by_provider = max(ends_at - now, 0.0)
+        seconds_left = by_provider if seconds_left is None else min(seconds_left, by_provider)
     if seconds_left is not None:
         parts.append(f"ended in {seconds_left / HOUR:.1f} h at the latest")
     values = {"machines": result["machines"], "cents_per_hour": outcome.cents_per_hour}

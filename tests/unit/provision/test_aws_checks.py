@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.emulators.ec2_network import DESCRIPTION
 from tests.emulators.ec2_parts import AMI, SUBNET
 from vllm_ansible.problem import PlanError
 from vllm_ansible.provision.aws_api import AwsApi, AwsError, Unreachable
@@ -50,6 +51,41 @@ def test_an_image_for_another_processor_is_refused(aws: AwsWorld) -> None:
     with pytest.raises(PlanError) as refused:
         aws.converge()
     assert f"x86_64, which {P5} runs, not for arm64" in refused.value.problems[0].expected
+
+
+@pytest.mark.parametrize(
+    ("families", "refused"),
+    [
+        ("G3 (G3.16x not supported), P3dn, P4d", True),
+        ("G6, P50, P5-B300", True),
+        ("G4dn, P5", False),
+        ("G4dn, P5, P6-B300", False),
+    ],
+)
+def test_an_image_whose_driver_does_not_support_the_type_is_refused(
+    aws: AwsWorld, families: str, refused: bool
+) -> None:
+    image = aws.cloud.account.network.images[AMI]
+    image["Description"] = DESCRIPTION.format(families)
+    if not refused:
+        aws.converge()
+        return
+    with pytest.raises(PlanError) as error:
+        aws.converge()
+    (problem,) = error.value.problems
+    assert problem.message == f"aws_ami is {AMI}, whose driver does not support {P5}"
+    assert problem.found.startswith(f"supported EC2 instances: {families.split()[0].rstrip(',')}")
+    assert problem.fix.endswith("/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id")
+    assert aws.cloud.writes == [] and aws.cloud.misfits == []
+
+
+@pytest.mark.parametrize("change", [{"Description": "our own"}, {"ImageOwnerAlias": "self"}])
+def test_what_an_image_of_others_supports_is_not_known(
+    aws: AwsWorld, change: dict[str, str]
+) -> None:
+    image = aws.cloud.account.network.images[AMI]
+    image |= {"Description": DESCRIPTION.format("P3dn")} | change
+    aws.converge()
 
 
 @pytest.mark.parametrize(

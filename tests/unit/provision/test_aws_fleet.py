@@ -242,7 +242,7 @@ def test_spot_machines_that_are_taken_back_are_seen_before_they_end(aws: AwsWorl
     assert {each.id: each.status for each in aws.fleet().machines()}[one.id] == "terminated"
     done = aws.converge()
     assert len(done.machines) == 2
-    summary = told(provider("aws"), done, Wish(2), None)["evidence"]["summary"]
+    summary = told(provider("aws"), done, Wish(2), None, aws.now)["evidence"]["summary"]
     assert summary.endswith(
         "the machine that slot 0 had was taken back by AWS, as spot machines are"
     )
@@ -257,7 +257,7 @@ def test_a_run_within_the_two_minutes_waits_for_the_end_and_replaces_the_machine
     done = aws.converge()
     assert done.stopped == "" and len(done.machines) == 2
     assert one.id not in {each.id for each in done.machines}
-    summary = told(provider("aws"), done, Wish(2), None)["evidence"]["summary"]
+    summary = told(provider("aws"), done, Wish(2), None, aws.now)["evidence"]["summary"]
     assert "the machine that slot 0 had was taken back by AWS" in summary
 
 
@@ -306,11 +306,13 @@ def test_the_end_of_a_block_is_told_and_known_of_each_host(aws: AwsWorld) -> Non
     aws.settings |= {"market": "capacity_block", "reservation": block}
     aws.converge()
     machines = AwsCluster(aws.wanted(), aws.directory / "state").machines()
-    done = told(provider("aws"), Outcome(machines=machines), Wish(2), None)
-    summary = done["evidence"]["summary"]
-    assert summary == (
-        f"2 x {P5} in {A}, price unknown; AWS ends them from 1970-01-13 13:16 UTC on"
-    )
+    block_ends = f"2 x {P5} in {A}, price unknown; AWS ends them from 1970-01-13 13:16 UTC on"
+    # Whichever is first: max_hours, or half an hour before the end of the block.
+    for limit, hours in ((None, 23.0), (8 * 3600.0, 7.5), (30 * 3600.0, 23.0)):
+        left = None if limit is None else limit - 1800
+        done = told(provider("aws"), Outcome(machines=machines), Wish(2), left, aws.now + 1800)
+        summary = done["evidence"]["summary"]
+        assert summary == f"{block_ends}; ended in {hours:.1f} h at the latest"
     for host in hosts(aws.wanted(), machines):
         assert host.variables["provision_machine"]["ends_at"] == aws.now + 86400 - 1800
     aws.now += 86400 - 1800

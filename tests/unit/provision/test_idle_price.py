@@ -22,10 +22,10 @@ def machine(slot: int) -> Machine:
 def test_what_is_rented_names_the_price_of_what_idles() -> None:
     """12 of the 16 devices of two machines at $20, the spare beside."""
     outcome = Outcome(machines=[machine(slot) for slot in range(3)], cents_per_hour=6000)
-    summary = told(CLOUD, outcome, WISH, None, idle=IDLE)["evidence"]["summary"]
+    summary = told(CLOUD, outcome, WISH, None, 0.0, idle=IDLE)["evidence"]["summary"]
     assert f"; {PRICE}" in summary
     for none in ({}, {"idle": 0, "of": 16}, {"idle": 0, "of": 0}):
-        assert "idle" not in told(CLOUD, outcome, WISH, None, idle=none)["evidence"]["summary"]
+        assert "idle" not in told(CLOUD, outcome, WISH, None, 0.0, idle=none)["evidence"]["summary"]
 
 
 def test_what_would_be_rented_names_the_price_of_what_would_idle() -> None:
