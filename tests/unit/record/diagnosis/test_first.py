@@ -244,3 +244,32 @@ def test_what_only_follows_speaks_where_nothing_else_does() -> None:
     (alone, both) = (found({"a": program}).signature, found({"a": program + memory}).signature)
     assert alone and both
     assert (alone.id, both.id) == ("gpu-program-fault", "gpu-memory-error")
+
+
+DOWN = (
+    "[WARNING] (8) : Server ranks/rank-1 is DOWN, reason: Layer4 connection problem, "
+    'info: "Connection refused", check duration: 0ms. 0 active and 0 backup servers left.\n'
+    "[ALERT] (8) : backend 'ranks' has no server available!\n"
+)
+
+
+def test_a_backend_that_is_up_again_was_down_for_a_restart() -> None:
+    up = "[WARNING] (8) : Server ranks/rank-1 is UP, reason: Layer7 check passed, code: 200.\n"
+    assert first_failure({"chat-router": DOWN + up}) is None
+    for log in (DOWN, DOWN + up + DOWN, DOWN + up.replace("rank-1", "rank-2")):
+        signature = found({"chat-router": log}).signature
+        assert signature and signature.id == "front-backend-refused"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        # Every host whose driver was built there says it as it loads, unless Secure Boot refuses.
+        "nvidia: module verification failed: signature and/or required key missing - tainting "
+        "kernel",
+        # Of corrected errors, too; of others the lines after it say more.
+        "[   12.123456] mce: [Hardware Error]: Machine check events logged",
+    ],
+)
+def test_what_healthy_hosts_say_at_their_start_is_no_failure(line: str) -> None:
+    assert first_failure({"dmesg": line}) is None
