@@ -56,11 +56,18 @@ class ActionModule(ActionBase):
         lines = [f"{word if one.id in gone else ''}{one.line()}" for one in found]
         left = [one for one in found if one.id not in gone]
         total = f"{counted(left)} that this cluster does not claim, {dollars(cents)}"
+        none = "this cluster claims every instance that is left"
+        if cluster.unseen:
+            none = "no other instance where it was looked for"
         return {
             **result,
             "changed": bool(gone),
             "orphans": [asdict(one) for one in found],
-            "lines": [*lines, total if left else "this cluster claims every instance that is left"],
+            "lines": [
+                *lines,
+                *(f"not looked at: {one}" for one in cluster.unseen),
+                total if left else none,
+            ],
         }
 
 

@@ -33,7 +33,7 @@ orphans:
   elements: dict
   returned: success
 lines:
-  description: The same for people.
+  description: The same for people, with the regions in which nothing could be looked for.
   type: list
   elements: str
   returned: success

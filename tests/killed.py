@@ -119,6 +119,8 @@ def remove(record: Path) -> list[str]:
     lines = read(record)
     used = [one for other in record.parent.glob("*.jsonl") if lives(other) for one in read(other)]
     in_use = {line[kind] for line in used for kind in KINDS if kind in line}
+    # A lab is the state of its root and name: the one that a live run names is that run's.
+    labs_in_use = [line["lab"] for line in used if "lab" in line]
     named = {kind: [one[kind] for one in lines if kind in one] for kind in KINDS}
     places, sockets = (
         [one for one in dict.fromkeys(named[kind]) if one not in in_use] for kind in KINDS
@@ -129,7 +131,7 @@ def remove(record: Path) -> list[str]:
     # Last what keeps containers: it ends with them.
     told += end_processes(record, places, shared, sockets, keepers=False)
     for line in lines:
-        if "lab" in line:
+        if "lab" in line and line["lab"] not in labs_in_use:
             root, name = line["lab"]
             with contextlib.suppress(LabError):  # it was not made yet, or is removed
                 labs[f"lab {name} of {root}"] = Lab.open(name, root=Path(root))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -197,6 +198,27 @@ def test_a_directory_that_a_live_run_uses_too_stays(
     begin(records)
     assert Path(kept[kind]).is_dir()
     assert not (records / "dead.jsonl").exists()
+
+
+def test_a_lab_of_a_live_run_is_not_removed_for_a_dead_one_that_named_it(
+    records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when two runs of one checkout share the lab of molecule."""
+    down: list[str] = []
+
+    def opened(name: str, root: Path) -> Any:
+        return SimpleNamespace(down=lambda: down.append(name))
+
+    monkeypatch.setattr(killed.Lab, "open", opened)
+    first = killed.identity()
+    named = {"live": ["both"], "dead": ["both", "left"]}
+    for run, labs in named.items():
+        begun = first if run == "live" else {**first, "start_time": 1}
+        made = [{"lab": [str(tmp_path), lab]} for lab in labs]
+        text = "".join(json.dumps(one) + "\n" for one in (begun, *made))
+        (records / f"{run}.jsonl").write_text(text)
+    assert killed.remove(records / "dead.jsonl") == [f"lab left of {tmp_path}"]
+    assert down == ["left"]
 
 
 def test_a_run_that_cannot_be_seen_from_here_is_left_alone(records: Path, tmp_path: Path) -> None:

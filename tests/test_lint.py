@@ -37,3 +37,10 @@ def test_make_lint_finds_nothing() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_no_output_of_a_build_is_in_the_repository() -> None:
+    """setuptools takes into a wheel what lies in build/lib, whatever the sources are by now."""
+    listed = ["git", "-C", str(ROOT), "ls-files", "--cached", "--ignored", "--exclude-standard"]
+    done = subprocess.run(listed, capture_output=True, text=True, check=True)
+    assert done.stdout == ""

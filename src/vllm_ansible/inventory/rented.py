@@ -44,7 +44,7 @@ def fill(
                 HostKeys(cluster.known_hosts).follow({one.shown_by: one.door for one in machines})
             warn(
                 "provision",
-                "; ".join(ends(cloud.title, wanted.cluster, mine, time.time())),
+                "; ".join(ends(cloud.title, cloud.notices, wanted.cluster, mine, time.time())),
             )
             # Before the watcher of ours lives: then it would say nothing of the others.
             warn("limits", unwatched(cluster.meter, others, cloud.name))

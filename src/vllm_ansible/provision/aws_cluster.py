@@ -8,12 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .aws_api import AwsApi, named
+from .aws_api import AwsApi, AwsError, Unreachable, named
 from .aws_fleet import AwsFleet
 from .aws_machines import CLUSTER, KEPT, block_end, cluster_of, instances, machine
 from .aws_orphans import end_orphans, orphans
 from .aws_settings import BLOCK, Settings
 from .aws_surroundings import Surroundings
+from .aws_words import words
 from .cluster import Cluster
 from .fleet import Machine
 from .orphans import Orphan
@@ -28,6 +29,8 @@ class AwsCluster(Cluster):
     def __init__(self, settings: Settings, state: Path) -> None:
         super().__init__(settings, state)
         self._settings = settings
+        # The regions in which orphans were looked for.
+        self._looked_at: list[AwsApi] = []
 
     @cached_property
     def api(self) -> AwsApi:
@@ -76,25 +79,35 @@ class AwsCluster(Cluster):
         self._fleet.equip(machines)
 
     def orphans(self) -> list[Orphan]:
-        """Return what the account's regions hold and no machine of a slot of this cluster needs."""
-        found = []
-        for region, api in self._regions():
-            wanted = replace(self._settings, region=region)
-            # The cluster is in one region: in no other one it has a slot.
-            here = region == self._settings.region
-            found += orphans(api, wanted if here else replace(wanted, count=0, spares=0))
+        """Return what the account's regions hold and no machine of a slot of this cluster needs.
+
+        Policies often deny all regions but one: of those nothing is known, which `unseen` says.
+        """
+        found = orphans(self.api, self._settings)
+        self._looked_at, self.unseen = [self.api], []
+        # The cluster is in one region: in no other one it has a slot.
+        elsewhere = replace(self._settings, count=0, spares=0)
+        for region in self._other_regions():
+            api = AwsApi(region, self._settings.profile)
+            try:
+                found += orphans(api, replace(elsewhere, region=region))
+                self._looked_at.append(api)
+            except (AwsError, Unreachable) as refused:
+                self.unseen.append(f"{region}: {words(refused)['msg']}")
         return found
 
     def end_orphans(self, identities: Sequence[str]) -> set[str]:
         """End or remove what was found, by id."""
         ending: set[str] = set()
-        for _, api in self._regions():
+        for api in self._looked_at:
             ending |= end_orphans(api, identities)
         return ending
 
-    def _regions(self) -> list[tuple[str, AwsApi]]:
-        """Return the regions that the account has enabled, its own first, each with its API."""
-        own, profile = self._settings.region, self._settings.profile
-        listed = {str(one["RegionName"]) for one in self.api.all("describe_regions", "Regions")}
-        others = sorted(listed - {own})
-        return [(own, self.api), *((one, AwsApi(one, profile)) for one in others)]
+    def _other_regions(self) -> list[str]:
+        """Return the regions that the account has enabled, without the cluster's own."""
+        try:
+            listed = {str(one["RegionName"]) for one in self.api.all("describe_regions", "Regions")}
+        except (AwsError, Unreachable) as refused:
+            self.unseen.append(f"other regions: {words(refused)['msg']}")
+            return []
+        return sorted(listed - {self._settings.region})

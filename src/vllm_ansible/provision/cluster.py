@@ -60,6 +60,8 @@ class Cluster(ABC):
 
     def __init__(self, settings: Settings, state: Path) -> None:
         self._wanted, self._state = settings, state
+        # Where no orphans could be looked for, each with why.
+        self.unseen: list[str] = []
         self._own = state / settings.cluster
         self._listing = Listing(self._file("instances.json"), self.kept)
 

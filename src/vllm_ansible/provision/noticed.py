@@ -41,14 +41,20 @@ def measurements(
     ]
 
 
-def ends(title: str, cluster: str, machines: Sequence[Machine], now: float) -> list[str]:
-    """Return what is said before any stage of machines that end, or have ended, by themselves."""
+def ends(
+    title: str, notices: bool, cluster: str, machines: Sequence[Machine], now: float
+) -> list[str]:
+    """Return what is said before any stage of machines that end, or have ended, by themselves.
+
+    notices: whether their hosts look for a notice and drain their engines.
+    """
+    drained = " within two minutes; its engines are drained" if notices else ""
     told = []
     living = {one.slot for one in machines if one.status not in GONE}
     for one in sorted(machines, key=lambda one: one.slot):
         name = f"{cluster}-{one.slot} ({one.id})"
         if one.status == TAKEN:
-            told.append(f"{title} takes {name} back within two minutes; its engines are drained")
+            told.append(f"{title} takes {name} back{drained}")
         elif one.status in GONE and one.lost and one.slot not in living:
             told.append(f"{name} was {one.lost}")
     ending = [one for one in machines if one.status not in GONE and one.ends_at]

@@ -76,7 +76,8 @@ class Provider:
     `name` is what `provision_provider` says and what its variables and files begin with; `title`
     is what people call it. `read` names all inventory variables that it reads. `refusal` turns one
     of its `errors` into the result of a task. `together` says that one launch starts several
-    machines, all of them or none. `places` is the variable that says where machines may be, `kept`
+    machines, all of them or none. `notices` says that hosts look for a notice of their end and
+    drain their engines then. `places` is the variable that says where machines may be, `kept`
     what stays when they end. `variables` are those that all of its hosts have. `login` is what to
     look at where no machine lets this side in, `reach` where one does not answer; without them, the
     provider's variables `<name>_ssh_key_name` and `<name>_ssh_from`.
@@ -94,6 +95,7 @@ class Provider:
     places: str
     kept: str = ""
     together: bool = False
+    notices: bool = False
     variables: Callable[[Settings], Mapping[str, Any]] = lambda _: {}
     login: str = ""
     reach: str = ""

@@ -82,6 +82,31 @@ def test_of_a_long_log_its_ends_and_what_is_no_routine_are_read(
     assert answer["signature"] == "port-taken"
 
 
+def test_an_error_of_a_long_log_that_names_a_level_is_no_routine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_ROOM", Room(head=2000, middle=2000, tail=2000))
+    routine = "INFO 11-20 10:31:02 [loggers.py:127] Engine 000: Running: 12 reqs\n" * 200
+    errors = (
+        "RuntimeError: NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)\n",
+        "(EngineCore pid=7) ERROR 11-20 10:31:02 [core.py:9] EngineCore failed at level INFO\n",
+    )
+    (tmp_path / "a.log").write_text(routine + routine.join(errors) + routine)
+    text = reading.read_logs([tmp_path])["a.log"]
+    assert [one in text for one in errors] == [True, True]
+
+
+def test_a_long_log_that_serves_after_a_failed_start_holds_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reading, "_ROOM", Room(head=2000, middle=2000, tail=2000))
+    routine = "INFO 11-20 10:31:02 [loggers.py:127] Engine 000: Running: 12 reqs\n" * 200
+    begins = "(APIServer pid=7) INFO:     Application startup complete.\n"
+    (tmp_path / "a.log").write_text(f"{TAKEN}{routine}{begins}{routine}")
+    assert main(["diagnose", "--logs", str(tmp_path)]) == command.NOTHING
+    assert "port" not in capsys.readouterr().out
+
+
 def test_of_many_long_logs_each_has_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,12 @@ def test_machines_are_rented_once_watched_and_ended_and_no_secret_is_shown(
 
 def test_a_check_sends_lists_only(aws_tasks: AwsTasks) -> None:
     orphans = {"name": "orphans", "rented_orphans": {}}
+    aws_tasks.cloud.account.offers.regions.append("eu-south-1")
     told = aws_tasks(machines("rent"), orphans, flags=("--check",))
+    assert told["orphans"]["lines"] == [
+        "not looked at: eu-south-1: AWS refused: You are not subscribed to this region.",
+        "no other instance where it was looked for",
+    ]
     assert told["rent"]["evidence"]["summary"] == f"2 of 2 would be rented: {P5} in {A}, $100.00/h"
     aws_tasks(machines("rent"))
     aws_tasks.cloud.log.clear()

@@ -110,3 +110,26 @@ def test_all_regions_of_the_account_are_looked_at_and_what_is_there_is_ended(
     }
     assert cluster.end_orphans([*ids, "i-gone"]) == set(ids)
     assert west.paid_for == [] and len(aws.cloud.account.paid_for) == 2
+
+
+def test_a_region_that_a_policy_denies_hides_none_of_the_others(aws: AwsWorld) -> None:
+    """Policies of organizations often allow one region alone."""
+    aws.converge()
+    aws.settings["count"] = 1
+    aws.cloud.account.offers.regions.append("eu-south-1")  # and what is asked there is refused
+    cluster = AwsCluster(aws.wanted(), aws.directory / "state")
+    (found,) = [one for one in cluster.orphans() if one.kind == "instance"]
+    assert cluster.unseen == ["eu-south-1: AWS refused: You are not subscribed to this region."]
+    assert cluster.end_orphans([found.id]) == {found.id}
+    assert len(aws.cloud.account.paid_for) == 1
+
+
+def test_without_the_list_of_regions_the_own_one_is_looked_at(aws: AwsWorld) -> None:
+    aws.converge()
+    aws.settings["count"] = 1
+    aws.cloud.account.faults.denied.add("DescribeRegions")
+    cluster = AwsCluster(aws.wanted(), aws.directory / "state")
+    assert [one.kind for one in cluster.orphans()] == ["instance"]
+    (unseen,) = cluster.unseen
+    assert unseen.startswith("other regions: AWS refused: You are not authorized")
+    assert "Encoded" not in unseen

@@ -26,6 +26,7 @@ from vllm_ansible.node.notices import BLOCK, SPOT, Metadata, Notice, Watch, answ
 from vllm_ansible.node.process import process
 from vllm_ansible.provision.fleet import ENDED, READY, Machine
 from vllm_ansible.provision.noticed import ends, measurements, rows
+from vllm_ansible.provision.provider import provider
 
 SERVER = Path(__file__).parents[2] / "slurm/slow_server.py"
 NOW = 1_790_000_000.0
@@ -279,15 +280,20 @@ def machine(slot: int, status: str, **more: Any) -> Machine:
 
 def test_every_command_names_first_what_ends_by_itself() -> None:
     lost = machine(2, ENDED, lost="taken back by AWS, as spot machines are")
-    told = ends("AWS", "r1", [lost, machine(1, "preempted"), machine(0, READY)], NOW)
+    told = ends("AWS", True, "r1", [lost, machine(1, "preempted"), machine(0, READY)], NOW)
     assert told == [
         "AWS takes r1-1 (i-1) back within two minutes; its engines are drained",
         "r1-2 (i-2) was taken back by AWS, as spot machines are",
     ]
-    assert ends("AWS", "r1", [lost, machine(2, READY)], NOW) == []
+    # Nothing looks for notices at a provider that gives none.
+    drained = {name: provider(name).notices for name in ("aws", "lambda", "runpod")}
+    assert drained == {"aws": True, "lambda": False, "runpod": False}
+    told = ends("Lambda", drained["lambda"], "r1", [machine(1, "preempted")], NOW)
+    assert told == ["Lambda takes r1-1 (i-1) back"]
+    assert ends("AWS", True, "r1", [lost, machine(2, READY)], NOW) == []
     block = [machine(slot, READY, ends_at=NOW + 3601) for slot in (0, 1)]
-    assert ends("AWS", "r1", block, NOW) == []
-    (said,) = ends("AWS", "r1", block, NOW + 1800)
+    assert ends("AWS", True, "r1", block, NOW) == []
+    (said,) = ends("AWS", True, "r1", block, NOW + 1800)
     clock = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(NOW + 3601))
     assert said == (
         f"AWS ends 2 machines from {clock} on, in 30 minutes: its capacity block is over then"

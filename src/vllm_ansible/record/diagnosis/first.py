@@ -14,6 +14,8 @@ from .match import FAILURES, Signature, all_matches
 # Within this time of the first failure, a line that is known says more than one that is not:
 # libraries print the reason before, or just after, the exception that it ends in.
 _SAME_FAILURE_SECONDS = 5.0
+# A backend of HAProxy that answers again: whatever was said of it before is over.
+_IS_UP = re.compile(r"\bServer (?P<server>(?P<backend>[^\s/]+)/\S+) is UP\b")
 # Within so many lines after the head of an exception its reason is looked for.
 _REASON_LINES = 20
 # Of a traceback, the frames that are nearest to its exception.
@@ -161,6 +163,8 @@ def _candidates(
             seconds = _seconds(line.moment) - ahead
         if _SERVES.search(line.text):
             found.clear()
+        if back := _IS_UP.search(line.text):
+            found = [one for one in found if not _is_over(one.finding.line, back)]
         if line.is_noise:
             continue
         warning = line.level == "WARNING" and not line.library
@@ -195,6 +199,13 @@ def _candidates(
         finding = Finding(rank, said, number, signature, line.writer, line.address, seconds)
         found.append(Candidate(1 if follows else 0, seconds, order, finding))
     return found
+
+
+def _is_over(line: str, back: re.Match[str]) -> bool:
+    """Tell whether a line says of a backend, or of all of them, that it is down."""
+    of_server = re.search(rf"\b[Ss]erver {re.escape(back['server'])} (?:is DOWN|failed)", line)
+    all_down = rf"\b(?:backend|proxy) '?{re.escape(back['backend'])}'? has no server available"
+    return bool(of_server or re.search(all_down, line))
 
 
 def _known(line: lines.Line, said: str) -> Sequence[Signature]:

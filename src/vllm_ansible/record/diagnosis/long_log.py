@@ -16,6 +16,13 @@ _ROUTINE = re.compile(
     rb"^.{0,120}?\b(?:INFO|DEBUG|TRACE)\b|^.{0,80}?\[(?:INF|DBG|TRC|NOTICE)\]"
     rb"|^.{0,60}?\d (?:I|D) \d+ \d+\]|\" 200 (?:OK)?"
 )
+# Before the level they say that it is none: "NCCL error (run with NCCL_DEBUG=INFO for details)".
+_ALARM = re.compile(rb"WARN|ERR|[Ee]rror|CRIT|FATAL|Exception")
+# With these a program begins to work: what it said before is no failure (see _SERVES in first.py).
+_BEGINS = re.compile(
+    rb"Application startup complete|Uvicorn running on |init engine \(profile"
+    rb"|ready to serve client requests|Server is ready$"
+)
 _LEFT_OUT = re.compile(r"^\[diagnosis: (\d+) lines left out\]$")
 
 
@@ -78,7 +85,7 @@ def kept(content: Content, room: Room) -> str:
         while tail > room.tail + max(0, room.middle - middle) and len(last) > 1:
             gone = last.popleft()
             tail -= len(gone)
-            if _ROUTINE.search(gone) or middle + len(gone) > room.middle:
+            if _is_routine(gone) or middle + len(gone) > room.middle:
                 skipped += 1
                 continue
             if skipped:
@@ -99,6 +106,13 @@ def _lines(content: Content) -> Iterator[bytes]:
             while (rest := content.readline(_LONGEST_LINE)) and not rest.endswith(b"\n"):
                 pass
         yield line
+
+
+def _is_routine(line: bytes) -> bool:
+    found = _ROUTINE.search(line)
+    if found is None or _ALARM.search(line, 0, found.end()):
+        return False
+    return not _BEGINS.search(line)
 
 
 def _stands_for(lines: int) -> bytes:

@@ -244,3 +244,47 @@ def test_what_only_follows_speaks_where_nothing_else_does() -> None:
     (alone, both) = (found({"a": program}).signature, found({"a": program + memory}).signature)
     assert alone and both
     assert (alone.id, both.id) == ("gpu-program-fault", "gpu-memory-error")
+
+
+DOWN = (
+    "[WARNING] (8) : Server ranks/rank-1 is DOWN, reason: Layer4 connection problem, "
+    'info: "Connection refused", check duration: 0ms. 0 active and 0 backup servers left.\n'
+    "[ALERT] (8) : backend 'ranks' has no server available!\n"
+)
+
+
+def test_a_backend_that_is_up_again_was_down_for_a_restart() -> None:
+    up = "[WARNING] (8) : Server ranks/rank-1 is UP, reason: Layer7 check passed, code: 200.\n"
+    assert first_failure({"chat-router": DOWN + up}) is None
+    for log in (DOWN, DOWN + up + DOWN, DOWN + up.replace("rank-1", "rank-2")):
+        signature = found({"chat-router": log}).signature
+        assert signature and signature.id == "front-backend-refused"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        # Every host whose driver was built there says it as it loads, unless Secure Boot refuses.
+        "nvidia: module verification failed: signature and/or required key missing - tainting "
+        "kernel",
+        # Of corrected errors, too; of others the lines after it say more.
+        "[   12.123456] mce: [Hardware Error]: Machine check events logged",
+        # Scripts of jobs that show their commands, and programs that show their settings.
+        "+ export HF_HUB_OFFLINE=1",
+        "+ vllm serve /models/m --trust-remote-code --tensor-parallel-size 8",
+        "Namespace(model='m', trust_remote_code=True, max_lora_rank=16)",
+        "Generating a self-signed certificate",
+        "srun: job 4711 has ended",
+    ],
+)
+def test_what_healthy_hosts_and_jobs_say_is_no_failure(line: str) -> None:
+    assert first_failure({"log": line}) is None
+
+
+def test_what_srun_says_of_every_rank_that_fails_is_no_time_limit() -> None:
+    log = (
+        "ERROR 11-20 10:31:02 [x.py:1] ValueError: something nobody has met\n"
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+        "srun: error: n1: task 0: Exited with exit code 1\n"
+    )
+    assert found({"a": log}).line == "ValueError: something nobody has met"
