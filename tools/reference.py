@@ -60,8 +60,8 @@ SYMPTOMS = """\
 
 Made by `make reference` from `src/vllm_ansible/record/diagnosis/signatures`; do not edit this page.
 These are the {count} failures that `vllm-ansible diagnose` recognizes; with `--logs DIR` it reads
-any logs. Each line is one example of its kind, shortened where it is long. How one of several lines is
-chosen, and how often the choice was right: [failures](failures.md).
+any logs. Each line is one example of its kind, shortened where it is long. How one of several lines
+is chosen, and how often the choice was right: [failures](failures.md).
 
 """
 
