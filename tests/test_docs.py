@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import importlib.util
 import re
 from collections.abc import Iterator
@@ -124,6 +125,7 @@ def test_targets_of_make_that_are_named_exist(document: Path) -> None:
             assert target in make_targets(), piece
 
 
+@functools.cache
 def site_variables() -> dict[str, Any]:
     """Return every variable of every role with its specification."""
     found: dict[str, Any] = {}

@@ -23,6 +23,8 @@ PLUMBING = re.compile(r"\bSet by the inventory plugin\b|\bThe stage \w+ gives (?
 # Variables of a role that share a first word have a table of their own from so many on.
 FAMILY = 5
 MOST_SAMPLE = 160
+# As many as a report names.
+MOST_THREADS = 4
 # Projects that signatures name without their owner.
 OWNERS = {
     **dict.fromkeys(
@@ -147,7 +149,7 @@ def symptom(signature: Signature) -> str:
     kind = SILENT.get(signature.kind)
     name = f"**{signature.id}**" + (f" ({kind})" if kind else "")
     sample = "" if signature.kind == "probe" else f"<br>{code(signature.sample)}"
-    threads = ", ".join(map(thread, signature.refs))
+    threads = ", ".join(map(thread, signature.refs[:MOST_THREADS]))
     seen = f"<br>{threads}" if threads else ""
     return f"| {name}{sample} | {cell(signature.cause)} | {cell(signature.fix)}{seen} |"
 
