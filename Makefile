@@ -102,5 +102,8 @@ soak: $(VENV)/dev $(VENV)/compiled ## Repetition and scaling; results go to docs
 lock: $(VENV)/uv ## Resolve the requirements again
 	@cd requirements && ./lock
 
+reference: $(VENV)/compiled ## Write docs/variables.md and docs/symptoms.md from specs and signatures
+	@$(BIN)/python tools/reference.py
+
 .PHONY: help setup dev up down status lab lab-down lint test test-unit test-hosts test-engines test-python \
-  test-pythons soak lock
+  test-pythons soak lock reference

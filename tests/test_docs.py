@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
+import functools
+import importlib.util
 import re
 from collections.abc import Iterator
 from itertools import product
@@ -122,6 +125,7 @@ def test_targets_of_make_that_are_named_exist(document: Path) -> None:
             assert target in make_targets(), piece
 
 
+@functools.cache
 def site_variables() -> dict[str, Any]:
     """Return every variable of every role with its specification."""
     found: dict[str, Any] = {}
@@ -213,6 +217,68 @@ def taken(path: Path) -> dict[str, Any] | None:
                 options: dict[str, Any] = ast.literal_eval(value)
                 return options
     return None
+
+
+def reference() -> Any:
+    """Return the program that writes the pages of the reference."""
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "tools/reference.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_is_what_specs_and_signatures_say() -> None:
+    for name, page in reference().pages().items():
+        assert (ROOT / "docs" / name).read_text() == page, f"docs/{name}: run `make reference`"
+
+
+def test_a_changed_spec_changes_the_reference() -> None:
+    made = reference()
+    specs = made.specs()
+    for key, value in (("default", 9444), ("description", "Another."), ("type", "float")):
+        changed = copy.deepcopy(specs)
+        changed["door"]["options"]["door_port"][key] = value
+        assert made.variables(changed) != made.variables(specs), key
+
+
+def test_the_reference_lists_every_option_and_nothing_that_playbooks_set() -> None:
+    page = (ROOT / "docs/variables.md").read_text()
+    lacking = {name for name in site_variables() if f"| `{name}` |" not in page}
+    # Each is set by a playbook, a role or an inventory plugin.
+    assert "provision_machine" in lacking and len(lacking) < 15
+    for name in lacking:
+        described = " ".join(str(site_variables()[name]["description"]).split())
+        assert re.search(r"Set by the inventory plugin|The stage \w+ gives", described), name
+
+
+def orphans(folder: Path, starts: list[Path]) -> set[str]:
+    """Return the pages of a folder to which no chain of links leads from where a reader starts."""
+    reached: set[Path] = set()
+    waiting = [start.resolve() for start in starts]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached and page.suffix == ".md" and page.is_file():
+            reached.add(page)
+            targets = (link.partition("#")[0] for link in links(page) if "://" not in link)
+            waiting += [(page.parent / target).resolve() for target in targets if target]
+    return {path.name for path in folder.glob("*.md") if path.resolve() not in reached}
+
+
+def test_every_page_is_reached_from_the_index_or_the_readme() -> None:
+    assert orphans(ROOT / "docs", [ROOT / "docs/index.md", ROOT / "README.md"]) == set()
+
+
+def test_a_page_without_a_link_to_it_is_found(tmp_path: Path) -> None:
+    (tmp_path / "index.md").write_text("[a](a.md#part) [outside](https://example.org/c.md)")
+    (tmp_path / "a.md").write_text("[b](b.md) [gone](gone.md)")
+    for name in ("b.md", "c.md"):
+        (tmp_path / name).write_text("# No links")
+    assert orphans(tmp_path, [tmp_path / "index.md"]) == {"c.md"}
+
+
+def test_the_index_is_linked_from_the_start_of_the_readme() -> None:
+    assert "docs/index.md" in (ROOT / "README.md").read_text().partition("\n## ")[0]
 
 
 def told(options: dict[str, Any]) -> dict[str, Any]:
