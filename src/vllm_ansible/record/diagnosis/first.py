@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 
 from . import lines
 from .long_log import numbered
@@ -142,15 +143,21 @@ def candidates_of(
 ) -> list[Candidate]:
     """Return every line of the logs that says that something failed."""
     everything = "\n".join(logs.values())
+    # Once for each signature, however often its line is repeated: it reads all logs.
+    holds = cache(lambda signature: signature.holds_beside(everything))
     return [
         candidate
         for order, (rank, text) in enumerate(logs.items())
-        for candidate in _candidates(rank, text, order, everything, clocks or {})
+        for candidate in _candidates(rank, text, order, holds, clocks or {})
     ]
 
 
 def _candidates(
-    rank: str, text: str, order: int, everything: str, clocks: Mapping[str, float]
+    rank: str,
+    text: str,
+    order: int,
+    holds: Callable[[Signature], bool],
+    clocks: Mapping[str, float],
 ) -> list[Candidate]:
     found: list[Candidate] = []
     # Of each writer's traceback the frames, until its exception ends them.
@@ -186,9 +193,7 @@ def _candidates(
             (
                 one
                 for one in known
-                if (one.warns or not warning)
-                and one.raised_in(raised_in)
-                and one.holds_beside(everything)
+                if (one.warns or not warning) and one.raised_in(raised_in) and holds(one)
             ),
             None,
         )

@@ -8,6 +8,7 @@ import pytest
 
 from vllm_ansible.record.diagnosis import lines
 from vllm_ansible.record.diagnosis.first import Finding, first_failure
+from vllm_ansible.record.diagnosis.match import Signature, signatures
 
 DATA = Path(__file__).parent / "data"
 HEALTHY = (DATA / "healthy-vllm-cpu.log").read_text()
@@ -288,3 +289,20 @@ def test_what_srun_says_of_every_rank_that_fails_is_no_time_limit() -> None:
         "srun: error: n1: task 0: Exited with exit code 1\n"
     )
     assert found({"a": log}).line == "ValueError: something nobody has met"
+
+
+def test_all_logs_are_read_once_for_a_line_that_is_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (known,) = [one for one in signatures() if one.id == "nvls-illegal-state"]
+    looks: list[str] = []
+    beside = Signature.holds_beside
+
+    def counted(signature: Signature, text: str) -> bool:
+        looks.append(signature.id)
+        return beside(signature, text)
+
+    monkeypatch.setattr(Signature, "holds_beside", counted)
+    log = f"{known.sample}\n" * 50
+    first_failure({"a": log, "b": log})
+    assert looks.count(known.id) == 1
