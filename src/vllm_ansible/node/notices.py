@@ -124,12 +124,13 @@ class Watch:
             return None
         try:
             found, self.error = self._metadata.action(), ""
-        except (OSError, ValueError) as error:
+            return None if found is None else Notice(host, SPOT, _seconds(found.get("time", "")))
+        # Whatever it answers, the look at other hosts goes on.
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             if str(error) != self.error:
                 say(f"the metadata service: {error}")
             self.error = str(error)
             return None
-        return None if found is None else Notice(host, SPOT, _seconds(found.get("time", "")))
 
     def _current(self, engine: str) -> Optional[Notice]:
         """Return what was heard of another host of an engine, while it counts."""

@@ -151,6 +151,22 @@ def test_a_spot_interruption_lets_the_server_finish_and_is_named(
     assert served.log.count("asked to end") == 1
 
 
+@pytest.mark.parametrize(
+    "answer", ["{}", "[]", '{"action": "terminate", "time": "soon"}', "no JSON"]
+)
+def test_an_answer_that_is_no_notice_is_kept_and_ends_nothing(
+    answer: str, service: Service, tmp_path: Path
+) -> None:
+    """It ended the watch, and then nothing saw the next notice."""
+    service.action.write_text(answer)
+    watch = Watch(settings(tmp_path, metadata=service.url))
+    watch.look()
+    assert watch.own is None and watch.error
+    service.action.write_text(ACTION)
+    watch.look()
+    assert watch.own == Notice("n1", SPOT, AT) and watch.error == ""
+
+
 def test_a_capacity_block_drains_by_the_clock_and_not_before(
     served: Served, tmp_path: Path
 ) -> None:
