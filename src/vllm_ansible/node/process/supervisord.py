@@ -27,6 +27,8 @@ START_SECONDS = 60.0
 # What a launcher needs on top to kill and reap what ignored the signal.
 REAP_SECONDS = 5.0
 KILL_SECONDS = 30.0
+# From the end of a process to the end of its launcher, on a machine that is busy.
+TIDY_SECONDS = 30.0
 # What supervisord answers of a name that it does not know.
 BAD_NAME = 10
 # A state of supervisord's: the process was not asked to end.
@@ -177,6 +179,10 @@ class Supervisord:
 def look(files: Files, record: Optional[Mapping[str, Any]]) -> Look:
     """Look at one launched process."""
     state = process.read_json(files.state) or {}
+    if state.get("exit_status") is None and not lives(state, "launcher", "process"):
+        # Its launcher first ends what the process has left, then writes how it ended.
+        until(lambda: not lives(state, "launcher"), TIDY_SECONDS)
+        state = process.read_json(files.state) or {}
     if lives(state, "launcher", "process"):
         return Look(True, state["process"]["pid"], state["instance"], state["started_at"])
     return Look(

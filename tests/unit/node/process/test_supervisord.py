@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,20 @@ def test_a_process_that_died_is_started_again(host: Host) -> None:
     assert (again["action"], again["reason"]) == ("start", "it ended with exit status 3")
     assert first["log_offset"] == 0
     assert again["log_offset"] == len("one\n")
+
+
+def test_how_a_process_ended_is_waited_for_while_its_launcher_tidies_up(host: Host) -> None:
+    """On a busy host an engine that had ended with an error was said to be killed."""
+    started = host.manage(SLEEP)
+    launcher = host.state()["launcher"]["pid"]
+    os.kill(launcher, signal.SIGSTOP)
+    os.kill(started["pid"], signal.SIGTERM)
+    wait_until(lambda: not alive(started["pid"]))
+    goes_on = threading.Timer(0.5, os.kill, (launcher, signal.SIGCONT))
+    goes_on.start()
+    look = host.processes()["e0-serve"]
+    goes_on.join()
+    assert (look["running"], look["exit_status"]) == (False, 128 + signal.SIGTERM)
 
 
 def test_a_process_that_fails_is_started_again_by_itself_where_that_is_wanted(host: Host) -> None:
