@@ -317,7 +317,7 @@ def test_the_end_of_a_block_is_told_and_known_of_each_host(aws: AwsWorld) -> Non
         assert host.variables["provision_machine"]["ends_at"] == aws.now + 86400 - 1800
     aws.now += 86400 - 1800
     cluster = AwsCluster(aws.wanted(), aws.directory / "state")
-    assert ends("AWS", "r1", cluster.machines(), aws.now) == [
+    assert ends("AWS", True, "r1", cluster.machines(), aws.now) == [
         f"r1-{one.slot} ({one.id}) was ended by AWS with its capacity block" for one in machines
     ]
     with pytest.raises(PlanError) as refused:
