@@ -306,3 +306,20 @@ def test_all_logs_are_read_once_for_a_line_that_is_repeated(
     log = f"{known.sample}\n" * 50
     first_failure({"a": log, "b": log})
     assert looks.count(known.id) == 1
+
+
+def test_a_node_of_ray_that_was_stopped_in_order_before_is_no_failure() -> None:
+    """Its log holds the end of the last start, also where the next one cannot join."""
+    stopped = (
+        "[2026-11-25 20:56:27,571 I 725 725] (raylet) node_manager.cc:2245: Drain raylet RPC has"
+        " received. Drain reason message: Node received SIGTERM; draining before shutdown.\n"
+        'reason_message: "Node received SIGTERM; draining before shutdown."\n'
+    )
+    refused = (
+        "[2026-11-25 20:57:13,464 W 991 991] gcs_client.cc:210: Failed to get cluster ID from GCS"
+        " server: Unauthenticated: RPC error: InvalidAuthToken: Authentication token is missing"
+        " or incorrect\n"
+    )
+    assert first_failure({"lab2 raylet": stopped}) is None
+    finding = found({"lab2 raylet": stopped, "lab2 ray": refused})
+    assert finding.signature and finding.signature.id == "ray-token"
