@@ -323,3 +323,19 @@ def test_a_node_of_ray_that_was_stopped_in_order_before_is_no_failure() -> None:
     assert first_failure({"lab2 raylet": stopped}) is None
     finding = found({"lab2 raylet": stopped, "lab2 ray": refused})
     assert finding.signature and finding.signature.id == "ray-token"
+
+
+def test_ray_ends_a_rank_for_want_of_memory_and_says_so_in_its_own_log_alone() -> None:
+    """As Ray 2.60 did on a host of the lab: the engine's log says only that a rank died."""
+    raylet = (
+        "[2026-11-25 21:01:00,044 I 2440 2440] (raylet) node_manager.cc:3199: Killing 1 worker(s),"
+        " kill details: Memory on the node (IP: 10.213.1.11, ID: 24953af7) was 21.67GB used\n"
+        "OOM kill reason: Memory usage 24099897344B exceeded threshold of 24012691456B"
+        " (95.0% of 25276518400B limit)\n"
+    )
+    engine = (
+        "(EngineCore pid=100) ERROR 11-25 21:01:02 [ray_executor.py:85] RayWorkerProc rank=[0] died"
+        " unexpectedly, shutting down executor.\n"
+    )
+    finding = found({"lab1 chat-serve": engine, "lab1 chat-ray-raylet.out": raylet})
+    assert finding.signature and finding.signature.id == "ray-oom-killer"
