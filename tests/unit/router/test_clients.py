@@ -7,7 +7,6 @@ import itertools
 import json
 import signal
 import socket
-import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -102,10 +101,10 @@ def test_chunks_of_a_stream_arrive_as_they_are_made(started: Callable[..., Runni
         connection.close()
         return [after - before for before, after in itertools.pairwise(times)]
 
-    found = gaps(running.port, CLIENT_KEY)
-    assert len(found) == 9
-    # Held back by a buffer, all would come at once; on a busy machine two may.
-    assert statistics.median(found) > STEP / 2, found
+    # A buffer would join chunks of every stream, a busy machine those of some.
+    streams = [gaps(running.port, CLIENT_KEY) for _ in range(3)]
+    assert [len(found) for found in streams] == [9, 9, 9]
+    assert max(min(found) for found in streams) > STEP / 2, streams
 
 
 def test_who_goes_away_ends_his_request_at_the_rank(started: Callable[..., Running]) -> None:
