@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Make models for measurements where no hub can be reached.
 
-models.py shape CONFIG TOKENIZER OUT [NAME=VALUE ...]   a published Qwen3, dense or a mixture
+models.py shape CONFIG TOKENIZER OUT [NAME=VALUE ...]   a published Qwen3 or DeepSeek-V3, or R1
 models.py even MODEL OUT                                a Llama with an even number of heads
 
 A shape has the headers of its weights and no bytes behind them: `load_format: dummy` fills them in.
@@ -12,6 +12,7 @@ PyTorch and safetensors; a shape needs the standard library alone.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 from collections.abc import Iterator
@@ -26,7 +27,8 @@ TOKENIZER = (
     "generation_config.json",
 )
 SHARD_BYTES = 5 * 10**9
-Tensor = tuple[str, list[int]]
+WIDTHS = {"BF16": 2, "F32": 4, "F8_E4M3": 1}
+Tensor = tuple[str, list[int], str]
 
 
 def shape(config: dict[str, Any], out: Path) -> int:
@@ -35,24 +37,75 @@ def shape(config: dict[str, Any], out: Path) -> int:
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     shards: list[list[Tensor]] = [[]]
     filled = 0
-    for name, sizes in tensors(config):
+    for tensor in held(config):
         if filled > SHARD_BYTES:
             shards.append([])
             filled = 0
-        shards[-1].append((name, sizes))
-        filled += _bytes(sizes)
+        shards[-1].append(tensor)
+        filled += _bytes(tensor)
     places: dict[str, str] = {}
     for place, shard in enumerate(shards, 1):
         file = f"model-{place:05}-of-{len(shards):05}.safetensors"
         _sparse(out / file, shard)
-        places |= {name: file for name, _ in shard}
-    total = sum(_bytes(sizes) for shard in shards for _, sizes in shard)
+        places |= {name: file for name, _, _ in shard}
+    total = sum(_bytes(tensor) for shard in shards for tensor in shard)
     index = {"metadata": {"total_size": total}, "weight_map": places}
     (out / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     return total
 
 
-def tensors(config: dict[str, Any]) -> Iterator[Tensor]:
+def held(config: dict[str, Any]) -> Iterator[Tensor]:
+    """Yield names, sizes and types: of FP8 in blocks, each matrix of a layer with its scales."""
+    deepseek = config["model_type"] == "deepseek_v3"
+    quantized = config.get("quantization_config", {})
+    block = quantized.get("weight_block_size") if quantized.get("quant_method") == "fp8" else None
+    for name, sizes in deepseek_tensors(config) if deepseek else qwen_tensors(config):
+        inside = ".layers." in name and not name.endswith(".mlp.gate.weight")
+        if block and inside and len(sizes) == 2:
+            blocks = [-(-size // each) for size, each in zip(sizes, block, strict=True)]
+            yield name, sizes, "F8_E4M3"
+            yield f"{name}_scale_inv", blocks, "F32" if deepseek else "BF16"
+        else:
+            yield name, sizes, "F32" if name.endswith("_correction_bias") else "BF16"
+
+
+def deepseek_tensors(config: dict[str, Any]) -> Iterator[tuple[str, list[int]]]:
+    """Yield names and sizes as the hub's checkpoints of DeepSeek-V3 have them, without MTP."""
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    query, latent = config["q_lora_rank"], config["kv_lora_rank"]
+    plain, rotated = config["qk_nope_head_dim"], config["qk_rope_head_dim"]
+    value, width = config["v_head_dim"], config["moe_intermediate_size"]
+    yield "model.embed_tokens.weight", [config["vocab_size"], hidden]
+    for layer in range(config["num_hidden_layers"]):
+        at = f"model.layers.{layer}."
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            yield f"{at}{norm}.weight", [hidden]
+        yield f"{at}self_attn.q_a_proj.weight", [query, hidden]
+        yield f"{at}self_attn.q_a_layernorm.weight", [query]
+        yield f"{at}self_attn.q_b_proj.weight", [heads * (plain + rotated), query]
+        yield f"{at}self_attn.kv_a_proj_with_mqa.weight", [latent + rotated, hidden]
+        yield f"{at}self_attn.kv_a_layernorm.weight", [latent]
+        yield f"{at}self_attn.kv_b_proj.weight", [heads * (plain + value), latent]
+        yield f"{at}self_attn.o_proj.weight", [hidden, heads * value]
+        if layer < config["first_k_dense_replace"]:
+            yield from _three(f"{at}mlp.", hidden, config["intermediate_size"])
+            continue
+        yield f"{at}mlp.gate.weight", [config["n_routed_experts"], hidden]
+        yield f"{at}mlp.gate.e_score_correction_bias", [config["n_routed_experts"]]
+        for one in range(config["n_routed_experts"]):
+            yield from _three(f"{at}mlp.experts.{one}.", hidden, width)
+        yield from _three(f"{at}mlp.shared_experts.", hidden, width * config["n_shared_experts"])
+    yield "model.norm.weight", [hidden]
+    yield "lm_head.weight", [config["vocab_size"], hidden]
+
+
+def _three(at: str, hidden: int, width: int) -> Iterator[tuple[str, list[int]]]:
+    yield f"{at}gate_proj.weight", [width, hidden]
+    yield f"{at}up_proj.weight", [width, hidden]
+    yield f"{at}down_proj.weight", [hidden, width]
+
+
+def qwen_tensors(config: dict[str, Any]) -> Iterator[tuple[str, list[int]]]:
     """Yield names and sizes as the hub's checkpoints of Qwen3 have them."""
     hidden, size = config["hidden_size"], config["head_dim"]
     heads, groups = config["num_attention_heads"] * size, config["num_key_value_heads"] * size
@@ -72,28 +125,23 @@ def tensors(config: dict[str, Any]) -> Iterator[Tensor]:
             yield f"{at}mlp.gate.weight", [experts, hidden]
         width = config["moe_intermediate_size"] if experts else config["intermediate_size"]
         for inside in [f"mlp.experts.{one}." for one in range(experts)] or ["mlp."]:
-            yield f"{at}{inside}gate_proj.weight", [width, hidden]
-            yield f"{at}{inside}up_proj.weight", [width, hidden]
-            yield f"{at}{inside}down_proj.weight", [hidden, width]
+            yield from _three(f"{at}{inside}", hidden, width)
     yield "model.norm.weight", [hidden]
     if not config.get("tie_word_embeddings"):
         yield "lm_head.weight", [config["vocab_size"], hidden]
 
 
-def _bytes(sizes: list[int]) -> int:
-    found = 2
-    for size in sizes:
-        found *= size
-    return found
+def _bytes(tensor: Tensor) -> int:
+    return math.prod(tensor[1]) * WIDTHS[tensor[2]]
 
 
 def _sparse(path: Path, shard: list[Tensor]) -> None:
     """Write the header of a file of safetensors, and a hole in place of what follows."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
-    for name, sizes in shard:
-        begin, end = end, end + _bytes(sizes)
-        header[name] = {"dtype": "BF16", "shape": sizes, "data_offsets": [begin, end]}
+    for name, sizes, kind in shard:
+        begin, end = end, end + _bytes((name, sizes, kind))
+        header[name] = {"dtype": kind, "shape": sizes, "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with path.open("wb") as file:

@@ -12,9 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +38,7 @@ from vllm_ansible.runner import (
 
 # Of which gates the values are figures; of the others one line tells enough.
 FIGURES = ("install", "devices", "links", "plan", "serve", "computation", "benchmark")
-KNOWN = {"name", "engines", "tags", "variables", "loads", "kill", "fails", "stopped"}
+KNOWN = {"name", "engines", "tags", "variables", "loads", "kill", "fails", "stopped", "stranger"}
 
 
 class RunsError(ValueError):
@@ -49,7 +51,8 @@ class Run:
 
     loads: variables of the stage benchmark, one measurement each. kill: words in the command of
     the process that is ended then. fails: the stage that must refuse, and words it must say.
-    stopped: whether what serves is stopped first, since nothing is measured beside it.
+    stopped: whether what serves is stopped first, since nothing is measured beside it. stranger:
+    GiB of the first device that a process of nobody holds meanwhile.
     """
 
     name: str
@@ -60,6 +63,7 @@ class Run:
     kill: str = ""
     fails: Mapping[str, str] = field(default_factory=dict)
     stopped: bool = False
+    stranger: float = 0.0
 
 
 @dataclass
@@ -150,7 +154,8 @@ def carry_out(inventory: str, wanted: Run) -> dict[str, Any]:
     """Serve, measure, and break what is to be broken; return all that was seen."""
     if wanted.stopped:
         invoke(inventory, wanted, "playbooks/stop.yml")
-    first = invoke(inventory, wanted, "site.yml", tags=wanted.tags)
+    with stranger(wanted.stranger):
+        first = invoke(inventory, wanted, "site.yml", tags=wanted.tags)
     found: dict[str, Any] = {"name": wanted.name, "engines": wanted.engines, **vars(first)}
     found["as_expected"] = refused(first, wanted.fails) if wanted.fails else first.ok
     if not first.ok:
@@ -161,6 +166,22 @@ def carry_out(inventory: str, wanted: Run) -> dict[str, Any]:
     served = found.get("killed", {"serves_again": True}).get("serves_again", False)
     found["as_expected"] &= served and not any("failure" in load for load in found["loads"])
     return found
+
+
+@contextmanager
+def stranger(gib: float) -> Iterator[None]:
+    """Hold memory of the first device by a process that belongs to no engine."""
+    if not gib:
+        yield
+        return
+    command = [sys.executable, str(Path(__file__).with_name("stranger.py")), str(gib)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        if not (process.stdout and process.stdout.readline()):
+            raise RunsError("nothing holds memory of a device: stranger.py said why")
+        try:
+            yield
+        finally:
+            process.communicate()
 
 
 def refused(seen: Seen, fails: Mapping[str, str]) -> bool:

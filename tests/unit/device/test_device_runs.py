@@ -158,6 +158,19 @@ def test_a_load_that_fails_or_an_engine_that_stays_down_is_not_as_expected(
     assert found["ok"] and not found["as_expected"]
 
 
+def test_memory_is_held_while_a_site_runs_and_not_longer(
+    instrument: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    holder = tmp_path / "stranger.py"
+    holder.write_text("import sys; print('holds', flush=True); sys.stdin.read(); print('ended')")
+    monkeypatch.setattr(instrument, "__file__", str(tmp_path / "run.py"))
+    with instrument.stranger(1):
+        pass
+    holder.write_text("import sys; sys.exit('cuInit fails')")
+    with pytest.raises(instrument.RunsError, match="nothing holds memory"), instrument.stranger(1):
+        pytest.fail("entered")
+
+
 def test_what_was_left_out_is_kept(
     instrument: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -197,7 +210,15 @@ def test_one_process_of_the_engine_is_ended_and_no_other(instrument: ModuleType)
 
 
 @pytest.mark.parametrize(
-    ("config", "gib"), [("Qwen--Qwen3-8B", 15.3), ("Qwen--Qwen3-30B-A3B", 56.9)]
+    ("config", "gib"),
+    [
+        # As the index of each on the hub says: 16,381,470,720 and 61,064,245,248 bytes.
+        ("Qwen--Qwen3-8B", 15.3),
+        ("Qwen--Qwen3-30B-A3B", 56.9),
+        ("Qwen--Qwen3-30B-A3B-FP8", 29.0),
+        # 641.3 on the hub, where the layer for multi-token prediction has 14.4.
+        ("deepseek-ai--DeepSeek-R1", 626.9),
+    ],
 )
 def test_a_shape_has_the_headers_of_the_published_model(
     instrument: ModuleType, tmp_path: Path, config: str, gib: float
@@ -205,7 +226,6 @@ def test_a_shape_has_the_headers_of_the_published_model(
     models = import_module("models")
     wanted = json.loads((CONFIGS / f"{config}_config.json").read_text())
     total = models.shape(wanted, tmp_path / "m")
-    # As the index of each on the hub says: 16,381,470,720 and 61,064,245,248 bytes.
     assert round(total / 2**30, 1) == gib
     index = json.loads((tmp_path / "m/model.safetensors.index.json").read_text())
     files = sorted((tmp_path / "m").glob("*.safetensors"))
