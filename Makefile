@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Find-links of pip are not read by uv by itself.
 UV := $(if $(PIP_FIND_LINKS),UV_FIND_LINKS="$(PIP_FIND_LINKS)" ,)$(BIN)/uv
-LOCKED := $(UV) pip install --quiet --python $(BIN)/python --require-hashes
+LOCKED := $(UV) pip install --quiet --python $(BIN)/python --require-hashes$(if $(PIP_NO_INDEX), --no-index)
 # uv leaves compiling to the first import, and where Python may not write bytecode, as images often
 # say (PYTHONDONTWRITEBYTECODE), every process of a run would compile Ansible anew. The controller
 # imports next to nothing of the collections, which are three files of four.
