@@ -95,6 +95,7 @@ def make(options: argparse.Namespace, wish: Wish) -> list[Path]:
         **{name: house.place / Path(name).name for name in packages},
         start.MANIFEST: (json.dumps(manifest(wish), indent=1, sort_keys=True) + "\n").encode(),
         "start": Path(start.__file__).read_bytes(),
+        start.SETTINGS[0]: start.SETTINGS[1],
     }
     _say(f"{len(packages)} packages, {len(files)} files")
     digests = {

@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 
 SUMS, SIGNATURE, MANIFEST = "SHA256SUMS", "SHA256SUMS.sig", "manifest.json"
 PROJECT, WHEELS = "project", ("wheels/hosts", "wheels/controller")
+# uv prefers a release that its cache has seen on an index to the file in a directory, offline too.
+SETTINGS = ("wheels/hosts/uv.toml", b"no-index = true\n")
 # What ssh-keygen -Y calls namespace and identity: a signature is good for bundles alone.
 NAMESPACE = "vllm-ansible-bundle"
 CHUNK = 1 << 20
@@ -112,6 +114,7 @@ def offline(bundle: pathlib.Path) -> dict[str, str]:
         "PIP_FIND_LINKS": " ".join(places),
         "UV_OFFLINE": "1",
         "UV_FIND_LINKS": ",".join(places),
+        "UV_CONFIG_FILE": str(bundle / SETTINGS[0]),
     }
 
 

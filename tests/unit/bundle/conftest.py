@@ -16,13 +16,13 @@ HOSTS = "gpu: {hosts: {one: {ansible_connection: local, accelerator: cpu, engine
 LOCKS = {"uv": "one", "controller": "two", "tools": "three", "engine-cpu": "four"}
 
 
-def wheel(place: Path, name: str, tag: str = "py3-none-any") -> str:
+def wheel(place: Path, name: str, tag: str = "py3-none-any", version: str = "1.0") -> str:
     """Write a wheel of one line and return its SHA-256."""
-    path = place / f"{name}-1.0-{tag}.whl"
+    path = place / f"{name}-{version}-{tag}.whl"
     with zipfile.ZipFile(path, "w") as archive:
-        folder = f"{name}-1.0.dist-info"
+        folder = f"{name}-{version}.dist-info"
         archive.writestr(
-            f"{folder}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+            f"{folder}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         )
         archive.writestr(
             f"{folder}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n"

@@ -1,0 +1,58 @@
+"""Data ranks that two H100 served from a bundle, beside what is planned for them today.
+
+tests/data/README.md says how they were measured.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_ansible.accelerators.machines import machines
+from vllm_ansible.plan.estimate.layouts.answer import answer
+from vllm_ansible.plan.estimate.layouts.candidate import Candidate
+from vllm_ansible.plan.estimate.layouts.request import Request
+
+from .published import published
+
+DATA = Path(__file__).parents[4] / "data" / "h100-bundle.json"
+MEASURED: dict[str, Any] = json.loads(DATA.read_text(encoding="utf-8"))
+EXPERTS = MEASURED["engines"]["experts-data"]
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "measured"),
+    [
+        (64, EXPERTS["output_tokens_per_second"]["measured"]),
+        (256, EXPERTS["at_256"]["output_tokens_per_second"]),
+    ],
+)
+def test_experts_over_two_data_ranks_are_as_planned(concurrency: int, measured: float) -> None:
+    request = Request(
+        replace(published("Qwen/Qwen3-30B-A3B"), vocab=49152),
+        machines("1x2 H100-80"),
+        concurrency,
+        1024,
+        512,
+        engine_version="0.32.0",
+        wanted=Candidate(1, data=2, expert=True),
+    )
+    chosen = answer(request).chosen
+    assert chosen.load is not None and chosen.budget is not None
+    assert chosen.load.output_rate.holds(measured)
+    least, _, most = chosen.budget.kv_tokens
+    assert least <= EXPERTS["kv_tokens"]["printed"] <= most
+
+
+@pytest.mark.parametrize("name", MEASURED["engines"])
+def test_what_was_planned_then_is_beside_what_was_measured(name: str) -> None:
+    seen = MEASURED["engines"][name]
+    least, _, most = seen["output_tokens_per_second"]["planned"]
+    assert least <= seen["output_tokens_per_second"]["measured"] <= most
+    least, _, most = seen["kv_tokens"]["planned"]
+    assert least <= seen["kv_tokens"]["printed"] <= most
+    assert abs(seen["weights_gib"]["printed"] - seen["weights_gib"]["planned"]) < 0.011
