@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # month, day, hour, minute, second, millisecond: vLLM writes no year.
 Moment = tuple[int, int, int, int, int, int]
@@ -15,10 +15,11 @@ _PREFIX = re.compile(
     r"^\((?P<name>[A-Za-z_][\w.\- ]*?) pid=\d+(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
 )
 _LEVEL = re.compile(r"^(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b[ :]*")
-# In brackets: NATS in three letters, HAProxy with a date of its own and its process behind it.
+# In brackets: NATS in three letters, HAProxy with a date of its own and its process behind it,
+# nginx with its process and connection.
 _BRACKETED = re.compile(
-    r"^\[(?P<level>TRC|DBG|INF|WRN|ERR|FTL|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ALERT|EMERG|FATAL)\]"
-    r"(?: +(?:\d+/\d+ )?\(\d+\) :)? *"
+    r"^\[(?P<level>TRC|DBG|INF|WRN|ERR|FTL|(?i:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRIT"
+    r"|ALERT|EMERG|FATAL)) ?\](?: +(?:\d+/\d+ )?\(\d+\) :| \d+#\d+:(?: \*\d+)?)? *"
 )
 _LEVELS = {
     "WARN": "WARNING",
@@ -29,6 +30,7 @@ _LEVELS = {
     "INF": "INFO",
     "NOTICE": "INFO",
     "ERR": "ERROR",
+    "CRIT": "CRITICAL",
     "ALERT": "ERROR",
     "EMERG": "FATAL",
     "FTL": "FATAL",
@@ -38,7 +40,8 @@ _LEVELS = {
 # Severity letters of glog, Ray's C++ parts and torch.
 _LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL", "C": "CRITICAL"}
 # What runs a program puts before its lines: containerd, MPI, torchrun and vLLM's ranks, systemd's
-# journal, the kernel.
+# journal, the kernel; docker with its times, docker compose, kubectl, SkyPilot, TorchServe, srun
+# with the number of the task; and what pyxis quotes of enroot's log.
 _RUNNERS = re.compile(
     "|".join(
         (
@@ -51,6 +54,15 @@ _RUNNERS = re.compile(
             r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w@./-]+(?:\[\d+\])?: ",
             r"^\[ *\d+\.\d{6}\] (?!\[)",
             r"^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ",
+            r"^\d{4}-\d\d-\d\dT[\d:]+\.\d{7,9}Z ",
+            r"^[a-z\d][\w.-]* +\| ",
+            r"^\[pod/[\w.-]+/[\w.-]+\] ",
+            r"^\([\w.-]+, (?:rank=\d+, )?pid=\d+(?:, ip=[\d.]+)?\) ",
+            r"^\d{4}-\d\d-\d\dT[\d:,]+ \[[A-Z]+ *\] W-\S+-std(?:out|err) MODEL_LOG - ",
+            r"^ {0,3}\d{1,4}: (?=[(\[]|(?:INFO|WARNING|ERROR) |Traceback|(?:srun|slurmstepd): "
+            r"|[\w.-]+:\d+:\d+ \[\d+\] |[\w.]+(?:Error|Exception)\b| +File )",
+            r"^(?:[A-Z][a-z]{2} [ \d]\d [\d:.]+ \d+ )?slurmstepd(?:\[\S+\]| +0x[\da-f]+)?: error: "
+            r"(?:pyxis|enroot): {2,}",
         )
     )
 )
@@ -79,7 +91,18 @@ _NCCL = re.compile(
 _UCX = re.compile(r"^\[\d+\.\d+\] \[[^\]]*\] +\S+:\d+ +(?P<place>UCX +(?P<level>[A-Z]+)) +")
 # [2026-11-20 10:31:02,123 E 12 12] (raylet) worker_pool.cc:1239: words
 _RAY_SEVERITY = re.compile(r"^ (?P<letter>[DIWEFC]) \d+ \d+\] (?:\([\w-]+\) )?(?:[\w./-]+:\d+: ?)?")
-_NAMED_LEVEL = re.compile(r"^ - [\w.]+ - (?P<level>[A-Z]+) - ")
+# Of Python's logging: ` - name - LEVEL - `, and ` 1 name LEVEL: ` with the process before it.
+_NAMED_LEVEL = re.compile(
+    r"^(?: - [\w.]+ - (?P<level>[A-Z]+) - | \d+ [\w.]+ (?P<name>[A-Z]{4,8}):? +)"
+)
+# What a launcher passes on of its engine, behind its own name and level.
+_PASSED_ON = re.compile(
+    r"(?:^|(?<=[ \]]))(?=\([A-Za-z_][\w.\- ]*? pid=\d+\) "
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]{2}\d+)*\] )"
+)
+_PASSED_ON_WITHIN = 120
+# SGLang's ranks, in the brackets of the time: [2026-11-20 10:31:02 DP1 TP0] words
+_RANKS = re.compile(r"^ (?P<ranks>(?:[A-Z]{2}\d+ ?)+)\] ?")
 _TIMES = (
     # Ray and most others: 2026-11-20 10:31:02,123 or with a T
     re.compile(
@@ -138,6 +161,11 @@ _FOLLOW_UP = re.compile(
             r"CancelledError|KeyboardInterrupt|SystemExit|GracefulExit|ConnectionResetError",
             r"Parent process exited|resource_tracker|Application startup failed|EOFError",
             r"^(?:The above exception was|During handling of the above)",
+            r"\bException in (?:replica constructor|ASGI application)|Engine background task failed",
+            r"Failed to start model server|Received sigquit from a child process",
+            r"pyxis: (?:container start failed|printing enroot log|couldn't start|child \d+ failed)",
+            r"\bspank: required plugin|Failed to invoke spank plugin stack|exited with return code",
+            r"slurmd initialization failed|failed to load configs",
         )
     )
 )
@@ -175,6 +203,8 @@ class Line:
     library: bool = False
     # Where a library's line was written, file and line of its source: `transport/nvls.cc:254`.
     source: str = ""
+    # Daemons (raylet, gcs) report at their level E what they go on after.
+    daemon: bool = False
 
     @property
     def is_noise(self) -> bool:
@@ -189,7 +219,7 @@ class Line:
     @property
     def is_head_of_traceback(self) -> bool:
         """The line with which a traceback begins."""
-        return self.text.startswith("Traceback (most recent call last):")
+        return self.text.endswith("Traceback (most recent call last):")
 
     @property
     def is_indented(self) -> bool:
@@ -207,13 +237,18 @@ class Line:
         return bool(_HEAD.search(self.text))
 
     @property
+    def is_end(self) -> bool:
+        """Lines after which their program does not go on: an exception, a death, a fatal error."""
+        if _EXCEPTION.match(self.text) or _DEATH.search(self.text):
+            return True
+        return self.level in ("CRITICAL", "FATAL")
+
+    @property
     def is_failure(self) -> bool:
         """Lines that say what failed: an exception, a death, an error that is no traceback."""
         if self.is_noise or _FRAME.match(self.text):
             return False
-        if _EXCEPTION.match(self.text) or _DEATH.search(self.text):
-            return True
-        return self.level in ("ERROR", "CRITICAL", "FATAL")
+        return self.is_end or self.level == "ERROR"
 
 
 def read(raw: str) -> Line:
@@ -245,16 +280,22 @@ def read(raw: str) -> Line:
         level, text, at = told
         return Line(raw.rstrip(), text, writer, address, level, _written(at) or moment)
     head = text[:48]
+    daemon = False
     for pattern in _TIMES:
         if found := pattern.search(head):
             moment = _moment(found)
+            daemon = bool(_RAY_SEVERITY.match(text[found.end() :]))
             level, text = _after_time(text, found)
             break
     else:
         if named := _LEVEL.match(text) or _BRACKETED.match(text):
             level, text = _level(named), text[named.end() :]
     text = _LOCATION.sub("", text)
-    return Line(raw.rstrip(), _RAY_LOCATION.sub("", text), writer, address, level, moment)
+    if level and (inner := _PASSED_ON.search(text, 0, _PASSED_ON_WITHIN)):
+        passed = read(text[inner.start() :])
+        return replace(passed, raw=raw.rstrip(), moment=passed.moment or moment)
+    text = _RAY_LOCATION.sub("", text)
+    return Line(raw.rstrip(), text, writer, address, level, moment, daemon=daemon)
 
 
 def reason(after: Sequence[Line], writer: str | None) -> list[str]:
@@ -282,7 +323,9 @@ def _after_time(text: str, found: re.Match[str]) -> tuple[str | None, str]:
     if severity := _RAY_SEVERITY.match(after):
         return _LETTERS[severity["letter"]], after[severity.end() :]
     if named := _NAMED_LEVEL.match(after):
-        return _level(named), after[named.end() :]
+        return _level_named(named["level"] or named["name"]), after[named.end() :]
+    if ranks := _RANKS.match(after):
+        after = after[ranks.end() :]
     text = after.lstrip(" \t]")
     if named := _LEVEL.match(text) or _BRACKETED.match(text):
         return _level(named), text[named.end() :]
