@@ -91,6 +91,11 @@ _NCCL = re.compile(
 _UCX = re.compile(r"^\[\d+\.\d+\] \[[^\]]*\] +\S+:\d+ +(?P<place>UCX +(?P<level>[A-Z]+)) +")
 # [2026-11-20 10:31:02,123 E 12 12] (raylet) worker_pool.cc:1239: words
 _RAY_SEVERITY = re.compile(r"^ (?P<letter>[DIWEFC]) \d+ \d+\] (?:\([\w-]+\) )?(?:[\w./-]+:\d+: ?)?")
+# What kubectl shows of events, with or without their age.
+_EVENT = re.compile(
+    r"^\s*(?:\S+ +)?(?P<level>Warning|Normal) +(?P<reason>[A-Z]\w+) +(?=\S)(?:\(?x?\d\S*(?: over \S+)? +)?"
+)
+_FAILED = re.compile(r"^(?:Failed|Evicted|Unexpected|OOMKilling|SystemOOM|Inspect|ErrImage|NodeNotReady)")
 # Of Python's logging: ` - name - LEVEL - `, and ` 1 name LEVEL: ` with the process before it.
 _NAMED_LEVEL = re.compile(
     r"^(?: - [\w.]+ - (?P<level>[A-Z]+) - | \d+ [\w.]+ (?P<name>[A-Z]{4,8}):? +)"
@@ -131,13 +136,17 @@ _DEATH = re.compile(
     r"|^Killed$|terminate called after throwing|Fatal Python error|^Aborted\b|^error: "
     r"|\berror: (?:unrecognized|argument|the following) "
     r"|^(?:srun|sbatch|salloc|slurmstepd|ray|bash|sh): (?:error|fatal): |^Error: "
+    r"|\bError response from daemon: |permission denied while trying|^Cannot connect to the "
     r"|\bfatal *(?:error)?:|\bTest (?:CUDA|NCCL) failure\b|^Failed: |\bpanicked at\b|Bus error"
 )
 # Parts of a traceback: its head, its frames, their source lines and carets.
 _FRAME = re.compile(r"^(?:Traceback \(most recent call last\):|\s+\S.*|\s*\^+|)$")
 _FRAME_HEAD = re.compile(r'^\s+File "[^"]+", line \d+')
-# An exception of pydantic that only counts: what was wrong stands in the lines after it.
-_HEAD = re.compile(r"\b\d+ validation errors? for \S+$")
+# An exception of pydantic or transformers whose words stand in the lines after it.
+_HEAD = re.compile(
+    r"\b\d+ validation errors? for \S+$"
+    r"|because of the following error(?: \(look up to see its traceback\))?:$"
+)
 _REASON_END = re.compile(r"^\s*For further information visit ")
 # What pydantic got, which is the whole of the arguments.
 _REASON_INPUT = re.compile(r"\s*\[type=\w+, input_value=.*$")
@@ -279,6 +288,9 @@ def read(raw: str) -> Line:
     if told := _of_document(text) or _of_pairs(text):
         level, text, at = told
         return Line(raw.rstrip(), text, writer, address, level, _written(at) or moment)
+    if event := _EVENT.match(text):
+        failed = event["level"] == "Warning" and _FAILED.match(event["reason"])
+        return Line(raw.rstrip(), text, writer, address, "ERROR" if failed else None, moment)
     head = text[:48]
     daemon = False
     for pattern in _TIMES:
