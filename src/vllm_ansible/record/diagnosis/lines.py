@@ -75,12 +75,16 @@ _JOURNAL = re.compile(
 )
 _DOCKER = re.compile(r'^\{"log":"(?P<log>(?:[^"\\]|\\.)*)"')
 # What writes one JSON document a line (etcd, Dynamo) and what writes pairs (containerd, docker).
-_DOCUMENT = re.compile(r'^\{.*"(?:level|severity)" ?: ?"\w+".*\}$')
+_DOCUMENT = re.compile(r'^\{.*"(?:level|levelname|severity)" ?: ?"\w+".*\}$')
 _PAIRS = re.compile(
     r'^(?:time|ts)="?(?P<time>[^" ]+)"? level="?(?P<level>\w+)"? (?:\w+=\S+ )*?'
     r'msg=(?:"(?P<msg>(?:[^"\\]|\\.)*)"|(?P<word>\S+))(?P<rest>.*)$'
 )
 # In a document: where its words are, and what else says why.
+_DOCUMENT_LEVELS, _DOCUMENT_TIMES = (
+    ("level", "levelname", "severity"),
+    ("time", "ts", "timestamp", "asctime"),
+)
 _WORDS, _REASONS = ("message", "msg"), ("error", "err", "reason")
 # gpu-1:311:1288 [0] bootstrap.cc:112 NCCL WARN Bootstrap : no socket interface found
 _NCCL = re.compile(
@@ -137,6 +141,7 @@ _DEATH = re.compile(
     r"|\berror: (?:unrecognized|argument|the following) "
     r"|^(?:srun|sbatch|salloc|slurmstepd|ray|bash|sh): (?:error|fatal): |^Error: "
     r"|\bError response from daemon: |permission denied while trying|^Cannot connect to the "
+    r"|^panic: |^(?:\S*/)?(?:ba|da|z)?sh: (?:line )?\d+: |^Could not (?:unload|load|open|start|create) "
     r"|\bfatal *(?:error)?:|\bTest (?:CUDA|NCCL) failure\b|^Failed: |\bpanicked at\b|Bus error"
 )
 # Parts of a traceback: its head, its frames, their source lines and carets.
@@ -193,6 +198,8 @@ _NOISE = re.compile(
             # Ray's exporter of metrics, without which everything works.
             r"metrics exporter agent|Failed to establish connection to the (?:event|metrics)",
             r"^\s*-? ?leaked ",
+            # An actor that is stopped in order, as Ray's C++ parts report it.
+            r"^\*\*\* SIGTERM received at time=|^PC: @ ",
         )
     )
 )
@@ -364,8 +371,9 @@ def _of_document(text: str) -> tuple[str, str, str] | None:
     fields = told.get("fields")
     told = {**told, **fields} if isinstance(fields, dict) else told
     words = [told[name] for name in (*_WORDS, *_REASONS) if isinstance(told.get(name), str)]
-    level = _level_named(str(told.get("level") or told.get("severity")))
-    return level, ": ".join(words), str(told.get("time") or told.get("ts") or told.get("timestamp"))
+    level = _level_named(str(next((told[one] for one in _DOCUMENT_LEVELS if told.get(one)), "")))
+    at = next((told[one] for one in _DOCUMENT_TIMES if told.get(one)), "")
+    return level, ": ".join(words), str(at)
 
 
 def _of_pairs(text: str) -> tuple[str, str, str] | None:

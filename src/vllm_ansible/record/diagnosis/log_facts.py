@@ -108,6 +108,7 @@ _PATTERNS: tuple[tuple[str, _Kind, str], ...] = (
         r"|\bmodel='([^']+)', speculative",
     ),
     ("header_error", _plain, r"deserializing header: (\w+(?: \w+)?)"),
+    ("missing_header", _plain, r"fatal error: ([\w/.+-]+\.h(?:pp)?): No such file"),
     ("xid", int, r"Xid \(PCI:[^)]*\): (\d+)"),
     ("http_status", int, r"\b(40[134]|429) Client Error"),
     ("line_names", _plain, r"int\(\) with base 10: '(MIG|GPU)-"),
