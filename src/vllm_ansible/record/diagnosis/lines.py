@@ -97,9 +97,12 @@ _UCX = re.compile(r"^\[\d+\.\d+\] \[[^\]]*\] +\S+:\d+ +(?P<place>UCX +(?P<level>
 _RAY_SEVERITY = re.compile(r"^ (?P<letter>[DIWEFC]) \d+ \d+\] (?:\([\w-]+\) )?(?:[\w./-]+:\d+: ?)?")
 # What kubectl shows of events, with or without their age.
 _EVENT = re.compile(
-    r"^\s*(?:\S+ +)?(?P<level>Warning|Normal) +(?P<reason>[A-Z]\w+) +(?=\S)(?:\(?x?\d\S*(?: over \S+)? +)?"
+    r"^\s*(?:\S+ +)?(?P<level>Warning|Normal) +(?P<reason>[A-Z]\w+) +"
+    r"(?=\S)(?:\(?x?\d\S*(?: over \S+)? +)?"
 )
-_FAILED = re.compile(r"^(?:Failed|Evicted|Unexpected|OOMKilling|SystemOOM|Inspect|ErrImage|NodeNotReady)")
+_FAILED = re.compile(
+    r"^(?:Failed|Evicted|Unexpected|OOMKilling|SystemOOM|Inspect|ErrImage|NodeNotReady)"
+)
 # Of Python's logging: ` - name - LEVEL - `, and ` 1 name LEVEL: ` with the process before it.
 _NAMED_LEVEL = re.compile(
     r"^(?: - [\w.]+ - (?P<level>[A-Z]+) - | \d+ [\w.]+ (?P<name>[A-Z]{4,8}):? +)"
@@ -141,7 +144,8 @@ _DEATH = re.compile(
     r"|\berror: (?:unrecognized|argument|the following) "
     r"|^(?:srun|sbatch|salloc|slurmstepd|ray|bash|sh): (?:error|fatal): |^Error: "
     r"|\bError response from daemon: |permission denied while trying|^Cannot connect to the "
-    r"|^panic: |^(?:\S*/)?(?:ba|da|z)?sh: (?:line )?\d+: |^Could not (?:unload|load|open|start|create) "
+    r"|^panic: |^(?:\S*/)?(?:ba|da|z)?sh: (?:line )?\d+: "
+    r"|^Could not (?:unload|load|open|start|create) "
     r"|\bfatal *(?:error)?:|\bTest (?:CUDA|NCCL) failure\b|^Failed: |\bpanicked at\b|Bus error"
 )
 # Parts of a traceback: its head, its frames, their source lines and carets.
@@ -175,10 +179,12 @@ _FOLLOW_UP = re.compile(
             r"CancelledError|KeyboardInterrupt|SystemExit|GracefulExit|ConnectionResetError",
             r"Parent process exited|resource_tracker|Application startup failed|EOFError",
             r"^(?:The above exception was|During handling of the above)",
-            r"\bException in (?:replica constructor|ASGI application)|Engine background task failed",
+            r"\bException in (?:replica constructor|ASGI application)",
+            r"Engine background task failed",
             r"Failed to start model server|Received sigquit from a child process",
-            r"pyxis: (?:container start failed|printing enroot log|couldn't start|child \d+ failed)",
-            r"\bspank: required plugin|Failed to invoke spank plugin stack|exited with return code",
+            r"pyxis: (?:container start failed|printing enroot log|couldn't start)",
+            r"pyxis: child \d+ failed|\bspank: required plugin|exited with return code",
+            r"Failed to invoke spank plugin stack",
             r"slurmd initialization failed|failed to load configs",
         )
     )

@@ -69,7 +69,11 @@ BOOM = "RuntimeError: boom"
         ("2025-03-07 23:50:27,531 - x - INFO - [2025-03-07 23:50:27 TP0] " + BOOM, None, BOOM),
         ("2025-05-30 06:29:14.119 1 uvicorn.error ERROR:    " + BOOM, "ERROR", BOOM),
         ("2026/11/20 10:00:00 [error] 31#31: *4 connect() failed", "ERROR", "connect() failed"),
-        ("slurmstepd: error: pyxis:     [ERROR] Command not found: x", "ERROR", "Command not found: x"),
+        (
+            "slurmstepd: error: pyxis:     [ERROR] Command not found: x",
+            "ERROR",
+            "Command not found: x",
+        ),
         ("May 20 07:32:44.587 360 slurmstepd   0x4af00: error: pyxis:     no", None, "no"),
     ],
 )
