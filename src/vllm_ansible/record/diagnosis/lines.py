@@ -95,6 +95,8 @@ _NCCL = re.compile(
 _UCX = re.compile(r"^\[\d+\.\d+\] \[[^\]]*\] +\S+:\d+ +(?P<place>UCX +(?P<level>[A-Z]+)) +")
 # [2026-11-20 10:31:02,123 E 12 12] (raylet) worker_pool.cc:1239: words
 _RAY_SEVERITY = re.compile(r"^ (?P<letter>[DIWEFC]) \d+ \d+\] (?:\([\w-]+\) )?(?:[\w./-]+:\d+: ?)?")
+# 2026-11-20 10:31:02.123456 W | rafthttp: words, as etcd before 3.4 writes
+_CAPNSLOG = re.compile(r"^ (?P<letter>[DINWEC]) \| (?=[\w/]+: )")
 # What kubectl shows of events, with or without their age.
 _EVENT = re.compile(
     r"^\s*(?:\S+ +)?(?P<level>Warning|Normal) +(?P<reason>[A-Z]\w+) +"
@@ -347,6 +349,8 @@ def _after_time(text: str, found: re.Match[str]) -> tuple[str | None, str]:
         return None, text
     if severity := _RAY_SEVERITY.match(after):
         return _LETTERS[severity["letter"]], after[severity.end() :]
+    if severity := _CAPNSLOG.match(after):
+        return _LETTERS[severity["letter"].replace("N", "I")], after[severity.end() :]
     if named := _NAMED_LEVEL.match(after):
         return _level_named(named["level"] or named["name"]), after[named.end() :]
     if ranks := _RANKS.match(after):

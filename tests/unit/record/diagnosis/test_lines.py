@@ -75,6 +75,7 @@ BOOM = "RuntimeError: boom"
             "Command not found: x",
         ),
         ("May 20 07:32:44.587 360 slurmstepd   0x4af00: error: pyxis:     no", None, "no"),
+        ("2017-08-09 07:11:26.913584 I | etcdserver: published", "INFO", "etcdserver: published"),
     ],
 )
 def test_level_and_words_of_each_form(raw: str, level: str | None, text: str) -> None:
