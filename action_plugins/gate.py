@@ -49,7 +49,7 @@ class ActionModule(ActionBase):
         return {
             **result,
             "failed": True,
-            "msg": f"{first['what']} does not hold on {first['where']}{others}{names}"
+            "msg": f"{first['where']}: check failed: {first['what']}{others}{names}"
             + (")" if others else ""),
             **{field: first[field] for field in TOLD},
             "missed": missed,

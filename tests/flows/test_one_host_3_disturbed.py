@@ -65,7 +65,7 @@ def test_a_port_that_a_stranger_holds_is_named_with_the_stranger(untouched: Site
     with socket.create_server(("127.0.0.1", THIRD["port"])):
         failure = untouched.clone.run(third(untouched)).failure
     assert (failure["stage"], failure["host"]) == ("cluster", "here")
-    assert failure["msg"].startswith(f"port {THIRD['port']} for third-serve (api) does not hold")
+    assert f"check failed: port {THIRD['port']} for third-serve (api)" in failure["msg"]
     assert failure["expected"] == "nobody listens there before we do"
     assert f"(process {os.getpid()}" in failure["found"]
     assert failure["where"] == f"here:{THIRD['port']}"

@@ -74,7 +74,7 @@ def failure(rows: Iterable[Row], first: Sequence[str] = ()) -> dict[str, Any]:
     others = f" (and {len(missed) - 1} more)" if len(missed) > 1 else ""
     return {
         "failed": True,
-        "msg": f"{told.what} does not hold on {told.where}{others}",
+        "msg": f"{told.where}: check failed: {told.what}{others}",
         **{name: getattr(told, name) for name in ("expected", "found", "where", "fix")},
         **({"cause": told.cause} if told.cause else {}),
         "missed": [row.measurement() for row in missed],

@@ -110,7 +110,7 @@ def test_who_computes_or_answers_otherwise_fails_by_name_and_its_door_is_closed(
     engines["b"].recorded = "swapped"
     again = [phase("stopped", "b"), phase("started", "b"), read, compute]
     missed = play(again, hosts)["Judge that all compute what their model does"]
-    assert missed["failed"] and "the numbers that b computes does not hold" in missed["msg"]
+    assert missed["failed"] and "check failed: the numbers that b computes" in missed["msg"]
     assert missed["where"] == "b on here"
     assert "differ by 0.3" in missed["found"] and "from a on here, kept" in missed["found"]
     assert [len(one.requests) for one in servers.values()] == [len(PROMPTS), 2 * len(PROMPTS)]

@@ -39,9 +39,9 @@ def test_a_gate_passes_with_evidence_and_fails_with_what_to_do(play: Any) -> Non
     evidence = {"gate": "host", "summary": "n1 is ready", "values": {"n1": 1}}
     for name in ("all hold", "nothing to measure"):
         assert played[name]["evidence"] == evidence and not played[name]["changed"]
-    assert played["one fails"]["msg"] == "free disk space does not hold on n1"
+    assert played["one fails"]["msg"] == "n1: check failed: free disk space"
     assert played["two fail"]["msg"] == (
-        "free disk space does not hold on n1 (and 1 more: n2: memory)"
+        "n1: check failed: free disk space (and 1 more: n2: memory)"
     )
     assert [one["what"] for one in played["two fail"]["missed"]] == ["free disk space", "memory"]
     told = {"expected": "8 GiB", "found": "1 GiB", "where": "n1", "fix": "free some"}

@@ -107,6 +107,30 @@ def test_a_long_log_that_serves_after_a_failed_start_holds_no_failure(
     assert "port" not in capsys.readouterr().out
 
 
+def test_a_warning_that_a_long_log_repeats_leaves_room_for_the_error_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_ROOM", Room(head=2000, middle=4000, tail=2000))
+    routine = "INFO 11-20 10:31:02 [loggers.py:127] Engine 000: Running: 12 reqs\n" * 200
+    warnings = "".join(f"WARNING 11-20 10:31:02 [x.py:1] slow step {n}\n" for n in range(500))
+    (tmp_path / "a.log").write_text(f"{routine}{warnings}{TAKEN}{routine}")
+    text = reading.read_logs([tmp_path])["a.log"]
+    assert TAKEN in text
+    assert text.count("slow step") == 20
+    assert len(text) < 9000
+
+
+def test_that_a_long_log_serves_is_kept_where_there_is_no_room_for_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_ROOM", Room(head=2000, middle=2000, tail=2000))
+    routine = "INFO 11-20 10:31:02 [loggers.py:127] Engine 000: Running: 12 reqs\n" * 200
+    notes = "".join(f"WARNING 11-20 10:31:02 [x.py:1] {chr(97 + n) * 90}\n" for n in range(26))
+    begins = "(APIServer pid=7) INFO:     Application startup complete.\n"
+    (tmp_path / "a.log").write_text(f"{TAKEN}{routine}{notes}{begins}{routine}")
+    assert main(["diagnose", "--logs", str(tmp_path)]) == command.NOTHING
+
+
 def test_of_many_long_logs_each_has_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,7 +120,7 @@ def test_a_rank_that_does_not_compute_fails_the_gate_by_its_name(site: Site) -> 
         ask(port, "POST", "/set", {"hung": False})
     assert status != 0
     (failure,) = [one for one in events if one["event"] == "failure"]
-    assert "rank-1 up in the router does not hold" in failure["msg"]
+    assert "check failed: rank-1 up in the router" in failure["msg"]
     # By the watch: no token for so long, or its question broken off by the rank.
     assert "down (" in failure["found"], said
 
@@ -135,7 +135,7 @@ def test_without_haproxy_each_rank_stays_an_endpoint_and_the_run_says_so(site: S
     assert not listens(site.port)
     status, said, events = site.play(router_haproxy="/nowhere/haproxy", router_mode="required")
     assert status != 0
-    assert "an HAProxy for the router does not hold" in said
+    assert "check failed: an HAProxy for the router" in said
 
 
 def test_a_stranger_on_its_port_is_named(site: Site) -> None:
@@ -160,7 +160,7 @@ def test_a_router_that_ends_at_once_fails_the_gate_with_its_log(site: Site, tmp_
     status, said, events = site.play(router_haproxy=str(ends), allow_disruption=True)
     assert status != 0
     (failure,) = [one for one in events if one["event"] == "failure"]
-    assert "rank-0 up in the router does not hold" in failure["msg"], said
+    assert "check failed: rank-0 up in the router" in failure["msg"], said
     assert "the router does not answer on" in failure["found"]
     assert "chat-router.log" in failure["fix"]
 

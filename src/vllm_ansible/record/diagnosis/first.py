@@ -15,6 +15,7 @@ from .match import FAILURES, Signature, all_matches
 # Within this time of the first failure, a line that is known says more than one that is not:
 # libraries print the reason before, or just after, the exception that it ends in.
 _SAME_FAILURE_SECONDS = 5.0
+_NO_TIME = float("inf")
 # A backend of HAProxy that answers again: whatever was said of it before is over.
 _IS_UP = re.compile(r"\bServer (?P<server>(?P<backend>[^\s/]+)/\S+) is UP\b")
 # Within so many lines after the head of an exception its reason is looked for.
@@ -42,7 +43,7 @@ class Finding:
     writer: str | None = None
     address: str | None = None
     # When it was written, by the clocks of most hosts; seconds of no particular year.
-    seconds: float = float("inf")
+    seconds: float = _NO_TIME
 
     @property
     def where(self) -> str:
@@ -89,7 +90,8 @@ def first_of(candidates: Sequence[Candidate]) -> Finding | None:
         for one in candidates
         if one.tier == first.tier
         and one.finding.signature
-        and one.seconds <= first.seconds + _SAME_FAILURE_SECONDS
+        # Of a line without a time nobody can say that it came later.
+        and (one.seconds <= first.seconds + _SAME_FAILURE_SECONDS or one.seconds == _NO_TIME)
     ]
     return min(known, key=lambda one: one[:4])[4] if known else first.finding
 
@@ -162,8 +164,12 @@ def _candidates(
     found: list[Candidate] = []
     # Of each writer's traceback the frames, until its exception ends them.
     frames: dict[str | None, list[str]] = {}
-    seconds = float("inf")
     read = [(number, lines.read(raw)) for number, raw in numbered(text.splitlines())]
+    # What stands before the first time was written before it.
+    moment = next((line.moment for _, line in read if line.moment), None)
+    seconds = _seconds(moment) - clocks.get(rank, 0.0) if moment else _NO_TIME
+    # The last time at which the log says that its program works, and what it reported before.
+    works, reported = -_NO_TIME, set[int]()
     for place, (number, line) in enumerate(read, start=1):
         if line.moment:
             ahead = clocks.get(line.address or rank, clocks.get(rank, 0.0))
@@ -172,6 +178,8 @@ def _candidates(
             found.clear()
         if back := _IS_UP.search(line.text):
             found = [one for one in found if not _is_over(one.finding.line, back)]
+        if line.daemon and line.level == "INFO" and seconds < _NO_TIME:
+            works = seconds
         if line.is_noise:
             continue
         warning = line.level == "WARNING" and not line.library
@@ -203,7 +211,14 @@ def _candidates(
         follows = signature.follows if signature else line.is_follow_up
         finding = Finding(rank, said, number, signature, line.writer, line.address, seconds)
         found.append(Candidate(1 if follows else 0, seconds, order, finding))
-    return found
+        if line.daemon and not signature and not line.is_end:
+            reported.add(number)
+    # A daemon that only reports an error and goes on has not failed.
+    return [
+        one
+        for one in found
+        if one.finding.number not in reported or one.seconds + _SAME_FAILURE_SECONDS > works
+    ]
 
 
 def _is_over(line: str, back: re.Match[str]) -> bool:
@@ -230,5 +245,5 @@ def _seconds(moment: lines.Moment) -> float:
         # Any leap year will do: only differences matter.
         start = datetime(2024, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:
-        return float("inf")
+        return _NO_TIME
     return start.timestamp() + millisecond / 1000

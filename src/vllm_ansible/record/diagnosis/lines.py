@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # month, day, hour, minute, second, millisecond: vLLM writes no year.
 Moment = tuple[int, int, int, int, int, int]
@@ -15,10 +15,11 @@ _PREFIX = re.compile(
     r"^\((?P<name>[A-Za-z_][\w.\- ]*?) pid=\d+(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
 )
 _LEVEL = re.compile(r"^(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b[ :]*")
-# In brackets: NATS in three letters, HAProxy with a date of its own and its process behind it.
+# In brackets: NATS in three letters, HAProxy with a date of its own and its process behind it,
+# nginx with its process and connection.
 _BRACKETED = re.compile(
-    r"^\[(?P<level>TRC|DBG|INF|WRN|ERR|FTL|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ALERT|EMERG|FATAL)\]"
-    r"(?: +(?:\d+/\d+ )?\(\d+\) :)? *"
+    r"^\[(?P<level>TRC|DBG|INF|WRN|ERR|FTL|(?i:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRIT"
+    r"|ALERT|EMERG|FATAL)) ?\](?: +(?:\d+/\d+ )?\(\d+\) :| \d+#\d+:(?: \*\d+)?)? *"
 )
 _LEVELS = {
     "WARN": "WARNING",
@@ -29,6 +30,7 @@ _LEVELS = {
     "INF": "INFO",
     "NOTICE": "INFO",
     "ERR": "ERROR",
+    "CRIT": "CRITICAL",
     "ALERT": "ERROR",
     "EMERG": "FATAL",
     "FTL": "FATAL",
@@ -38,7 +40,8 @@ _LEVELS = {
 # Severity letters of glog, Ray's C++ parts and torch.
 _LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL", "C": "CRITICAL"}
 # What runs a program puts before its lines: containerd, MPI, torchrun and vLLM's ranks, systemd's
-# journal, the kernel.
+# journal, the kernel; docker with its times, docker compose, kubectl, SkyPilot, TorchServe, srun
+# with the number of the task; and what pyxis quotes of enroot's log.
 _RUNNERS = re.compile(
     "|".join(
         (
@@ -51,6 +54,15 @@ _RUNNERS = re.compile(
             r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w@./-]+(?:\[\d+\])?: ",
             r"^\[ *\d+\.\d{6}\] (?!\[)",
             r"^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ",
+            r"^\d{4}-\d\d-\d\dT[\d:]+\.\d{7,9}Z ",
+            r"^[a-z\d][\w.-]* +\| ",
+            r"^\[pod/[\w.-]+/[\w.-]+\] ",
+            r"^\([\w.-]+, (?:rank=\d+, )?pid=\d+(?:, ip=[\d.]+)?\) ",
+            r"^\d{4}-\d\d-\d\dT[\d:,]+ \[[A-Z]+ *\] W-\S+-std(?:out|err) MODEL_LOG - ",
+            r"^ {0,3}\d{1,4}: (?=[(\[]|(?:INFO|WARNING|ERROR) |Traceback|(?:srun|slurmstepd): "
+            r"|[\w.-]+:\d+:\d+ \[\d+\] |[\w.]+(?:Error|Exception)\b| +File )",
+            r"^(?:[A-Z][a-z]{2} [ \d]\d [\d:.]+ \d+ )?slurmstepd(?:\[\S+\]| +0x[\da-f]+)?: error: "
+            r"(?:pyxis|enroot): {2,}",
         )
     )
 )
@@ -63,12 +75,16 @@ _JOURNAL = re.compile(
 )
 _DOCKER = re.compile(r'^\{"log":"(?P<log>(?:[^"\\]|\\.)*)"')
 # What writes one JSON document a line (etcd, Dynamo) and what writes pairs (containerd, docker).
-_DOCUMENT = re.compile(r'^\{.*"(?:level|severity)" ?: ?"\w+".*\}$')
+_DOCUMENT = re.compile(r'^\{.*"(?:level|levelname|severity)" ?: ?"\w+".*\}$')
 _PAIRS = re.compile(
     r'^(?:time|ts)="?(?P<time>[^" ]+)"? level="?(?P<level>\w+)"? (?:\w+=\S+ )*?'
     r'msg=(?:"(?P<msg>(?:[^"\\]|\\.)*)"|(?P<word>\S+))(?P<rest>.*)$'
 )
 # In a document: where its words are, and what else says why.
+_DOCUMENT_LEVELS, _DOCUMENT_TIMES = (
+    ("level", "levelname", "severity"),
+    ("time", "ts", "timestamp", "asctime"),
+)
 _WORDS, _REASONS = ("message", "msg"), ("error", "err", "reason")
 # gpu-1:311:1288 [0] bootstrap.cc:112 NCCL WARN Bootstrap : no socket interface found
 _NCCL = re.compile(
@@ -79,7 +95,28 @@ _NCCL = re.compile(
 _UCX = re.compile(r"^\[\d+\.\d+\] \[[^\]]*\] +\S+:\d+ +(?P<place>UCX +(?P<level>[A-Z]+)) +")
 # [2026-11-20 10:31:02,123 E 12 12] (raylet) worker_pool.cc:1239: words
 _RAY_SEVERITY = re.compile(r"^ (?P<letter>[DIWEFC]) \d+ \d+\] (?:\([\w-]+\) )?(?:[\w./-]+:\d+: ?)?")
-_NAMED_LEVEL = re.compile(r"^ - [\w.]+ - (?P<level>[A-Z]+) - ")
+# 2026-11-20 10:31:02.123456 W | rafthttp: words, as etcd before 3.4 writes
+_CAPNSLOG = re.compile(r"^ (?P<letter>[DINWEC]) \| (?=[\w/]+: )")
+# What kubectl shows of events, with or without their age.
+_EVENT = re.compile(
+    r"^\s*(?:\S+ +)?(?P<level>Warning|Normal) +(?P<reason>[A-Z]\w+) +"
+    r"(?=\S)(?:\(?x?\d\S*(?: over \S+)? +)?"
+)
+_FAILED = re.compile(
+    r"^(?:Failed|Evicted|Unexpected|OOMKilling|SystemOOM|Inspect|ErrImage|NodeNotReady)"
+)
+# Of Python's logging: ` - name - LEVEL - `, and ` 1 name LEVEL: ` with the process before it.
+_NAMED_LEVEL = re.compile(
+    r"^(?: - [\w.]+ - (?P<level>[A-Z]+) - | \d+ [\w.]+ (?P<name>[A-Z]{4,8}):? +)"
+)
+# What a launcher passes on of its engine, behind its own name and level.
+_PASSED_ON = re.compile(
+    r"(?:^|(?<=[ \]]))(?=\([A-Za-z_][\w.\- ]*? pid=\d+\) "
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]{2}\d+)*\] )"
+)
+_PASSED_ON_WITHIN = 120
+# SGLang's ranks, in the brackets of the time: [2026-11-20 10:31:02 DP1 TP0] words
+_RANKS = re.compile(r"^ (?P<ranks>(?:[A-Z]{2}\d+ ?)+)\] ?")
 _TIMES = (
     # Ray and most others: 2026-11-20 10:31:02,123 or with a T
     re.compile(
@@ -108,13 +145,19 @@ _DEATH = re.compile(
     r"|^Killed$|terminate called after throwing|Fatal Python error|^Aborted\b|^error: "
     r"|\berror: (?:unrecognized|argument|the following) "
     r"|^(?:srun|sbatch|salloc|slurmstepd|ray|bash|sh): (?:error|fatal): |^Error: "
+    r"|\bError response from daemon: |permission denied while trying|^Cannot connect to the "
+    r"|^panic: |^(?:\S*/)?(?:ba|da|z)?sh: (?:line )?\d+: "
+    r"|^Could not (?:unload|load|open|start|create) "
     r"|\bfatal *(?:error)?:|\bTest (?:CUDA|NCCL) failure\b|^Failed: |\bpanicked at\b|Bus error"
 )
 # Parts of a traceback: its head, its frames, their source lines and carets.
 _FRAME = re.compile(r"^(?:Traceback \(most recent call last\):|\s+\S.*|\s*\^+|)$")
 _FRAME_HEAD = re.compile(r'^\s+File "[^"]+", line \d+')
-# An exception of pydantic that only counts: what was wrong stands in the lines after it.
-_HEAD = re.compile(r"\b\d+ validation errors? for \S+$")
+# An exception of pydantic or transformers whose words stand in the lines after it.
+_HEAD = re.compile(
+    r"\b\d+ validation errors? for \S+$"
+    r"|because of the following error(?: \(look up to see its traceback\))?:$"
+)
 _REASON_END = re.compile(r"^\s*For further information visit ")
 # What pydantic got, which is the whole of the arguments.
 _REASON_INPUT = re.compile(r"\s*\[type=\w+, input_value=.*$")
@@ -138,6 +181,13 @@ _FOLLOW_UP = re.compile(
             r"CancelledError|KeyboardInterrupt|SystemExit|GracefulExit|ConnectionResetError",
             r"Parent process exited|resource_tracker|Application startup failed|EOFError",
             r"^(?:The above exception was|During handling of the above)",
+            r"\bException in (?:replica constructor|ASGI application)",
+            r"Engine background task failed",
+            r"Failed to start model server|Received sigquit from a child process",
+            r"pyxis: (?:container start failed|printing enroot log|couldn't start)",
+            r"pyxis: child \d+ failed|\bspank: required plugin|exited with return code",
+            r"Failed to invoke spank plugin stack",
+            r"slurmd initialization failed|failed to load configs",
         )
     )
 )
@@ -156,6 +206,8 @@ _NOISE = re.compile(
             # Ray's exporter of metrics, without which everything works.
             r"metrics exporter agent|Failed to establish connection to the (?:event|metrics)",
             r"^\s*-? ?leaked ",
+            # An actor that is stopped in order, as Ray's C++ parts report it.
+            r"^\*\*\* SIGTERM received at time=|^PC: @ ",
         )
     )
 )
@@ -175,6 +227,8 @@ class Line:
     library: bool = False
     # Where a library's line was written, file and line of its source: `transport/nvls.cc:254`.
     source: str = ""
+    # Daemons (raylet, gcs) report at their level E what they go on after.
+    daemon: bool = False
 
     @property
     def is_noise(self) -> bool:
@@ -189,7 +243,7 @@ class Line:
     @property
     def is_head_of_traceback(self) -> bool:
         """The line with which a traceback begins."""
-        return self.text.startswith("Traceback (most recent call last):")
+        return self.text.endswith("Traceback (most recent call last):")
 
     @property
     def is_indented(self) -> bool:
@@ -207,13 +261,18 @@ class Line:
         return bool(_HEAD.search(self.text))
 
     @property
+    def is_end(self) -> bool:
+        """Lines after which their program does not go on: an exception, a death, a fatal error."""
+        if _EXCEPTION.match(self.text) or _DEATH.search(self.text):
+            return True
+        return self.level in ("CRITICAL", "FATAL")
+
+    @property
     def is_failure(self) -> bool:
         """Lines that say what failed: an exception, a death, an error that is no traceback."""
         if self.is_noise or _FRAME.match(self.text):
             return False
-        if _EXCEPTION.match(self.text) or _DEATH.search(self.text):
-            return True
-        return self.level in ("ERROR", "CRITICAL", "FATAL")
+        return self.is_end or self.level == "ERROR"
 
 
 def read(raw: str) -> Line:
@@ -244,17 +303,26 @@ def read(raw: str) -> Line:
     if told := _of_document(text) or _of_pairs(text):
         level, text, at = told
         return Line(raw.rstrip(), text, writer, address, level, _written(at) or moment)
+    if event := _EVENT.match(text):
+        failed = event["level"] == "Warning" and _FAILED.match(event["reason"])
+        return Line(raw.rstrip(), text, writer, address, "ERROR" if failed else None, moment)
     head = text[:48]
+    daemon = False
     for pattern in _TIMES:
         if found := pattern.search(head):
             moment = _moment(found)
+            daemon = bool(_RAY_SEVERITY.match(text[found.end() :]))
             level, text = _after_time(text, found)
             break
     else:
         if named := _LEVEL.match(text) or _BRACKETED.match(text):
             level, text = _level(named), text[named.end() :]
     text = _LOCATION.sub("", text)
-    return Line(raw.rstrip(), _RAY_LOCATION.sub("", text), writer, address, level, moment)
+    if level and (inner := _PASSED_ON.search(text, 0, _PASSED_ON_WITHIN)):
+        passed = read(text[inner.start() :])
+        return replace(passed, raw=raw.rstrip(), moment=passed.moment or moment)
+    text = _RAY_LOCATION.sub("", text)
+    return Line(raw.rstrip(), text, writer, address, level, moment, daemon=daemon)
 
 
 def reason(after: Sequence[Line], writer: str | None) -> list[str]:
@@ -281,8 +349,12 @@ def _after_time(text: str, found: re.Match[str]) -> tuple[str | None, str]:
         return None, text
     if severity := _RAY_SEVERITY.match(after):
         return _LETTERS[severity["letter"]], after[severity.end() :]
+    if severity := _CAPNSLOG.match(after):
+        return _LETTERS[severity["letter"].replace("N", "I")], after[severity.end() :]
     if named := _NAMED_LEVEL.match(after):
-        return _level(named), after[named.end() :]
+        return _level_named(named["level"] or named["name"]), after[named.end() :]
+    if ranks := _RANKS.match(after):
+        after = after[ranks.end() :]
     text = after.lstrip(" \t]")
     if named := _LEVEL.match(text) or _BRACKETED.match(text):
         return _level(named), text[named.end() :]
@@ -309,8 +381,9 @@ def _of_document(text: str) -> tuple[str, str, str] | None:
     fields = told.get("fields")
     told = {**told, **fields} if isinstance(fields, dict) else told
     words = [told[name] for name in (*_WORDS, *_REASONS) if isinstance(told.get(name), str)]
-    level = _level_named(str(told.get("level") or told.get("severity")))
-    return level, ": ".join(words), str(told.get("time") or told.get("ts") or told.get("timestamp"))
+    level = _level_named(str(next((told[one] for one in _DOCUMENT_LEVELS if told.get(one)), "")))
+    at = next((told[one] for one in _DOCUMENT_TIMES if told.get(one)), "")
+    return level, ": ".join(words), str(at)
 
 
 def _of_pairs(text: str) -> tuple[str, str, str] | None:

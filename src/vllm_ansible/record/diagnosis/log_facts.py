@@ -107,6 +107,9 @@ _PATTERNS: tuple[tuple[str, _Kind, str], ...] = (
         r"(\S+) is not a local folder and is not|Repo id must .*: '([^']+)'"
         r"|\bmodel='([^']+)', speculative",
     ),
+    ("header_error", _plain, r"deserializing header: (\w+(?: \w+)?)"),
+    ("missing_header", _plain, r"fatal error: ([\w/.+-]+\.h(?:pp)?): No such file"),
+    ("xid", int, r"Xid \(PCI:[^)]*\): (\d+)"),
     ("http_status", int, r"\b(40[134]|429) Client Error"),
     ("line_names", _plain, r"int\(\) with base 10: '(MIG|GPU)-"),
     (
@@ -117,6 +120,8 @@ _PATTERNS: tuple[tuple[str, _Kind, str], ...] = (
     ("peer", _plain, r"[Cc]onnect to (\d+\.\d+\.\d+\.\d+)<\d+>"),
 )
 _FLAGS: tuple[tuple[str, str], ...] = (
+    ("speculative", r"SpecDecoding metrics|speculative_config=SpeculativeConfig|spec_decode/"),
+    ("rootless", r"rootless|/run/user/\d+/docker"),
     ("offline", r"outgoing traffic has been disabled|HF_HUB_OFFLINE ?[=:] ?['\"]?1|OfflineMode"),
     ("no_net_plugin", r"No plugin found \(libnccl-net|Could not find: libnccl-net\.so"),
     ("no_fabric_card", r"NET/IB : No device found"),

@@ -4,7 +4,7 @@ them the lines that are no routine; where lines are left out, one line says how 
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,6 +23,12 @@ _BEGINS = re.compile(
     rb"Application startup complete|Uvicorn running on |init engine \(profile"
     rb"|ready to serve client requests|Server is ready$"
 )
+# Of lines that differ in their numbers alone so many are kept: more of them would leave no room
+# for what comes after.
+_OF_ONE_SHAPE = 20
+_NUMBERS = re.compile(rb"\d+")
+# A log that is written over years of restarts; only the last of these counts.
+_MOST_BEGINNINGS = 2000
 _LEFT_OUT = re.compile(r"^\[diagnosis: (\d+) lines left out\]$")
 
 
@@ -73,6 +79,7 @@ def count(text: str) -> int:
 def kept(content: Content, room: Room) -> str:
     """Return the log, or what is kept of it."""
     parts: list[bytes] = []
+    shapes: Counter[bytes] = Counter()
     head = middle = tail = skipped = 0
     last: deque[bytes] = deque()
     for line in _lines(content):
@@ -85,13 +92,14 @@ def kept(content: Content, room: Room) -> str:
         while tail > room.tail + max(0, room.middle - middle) and len(last) > 1:
             gone = last.popleft()
             tail -= len(gone)
-            if _is_routine(gone) or middle + len(gone) > room.middle:
+            if not _is_kept(gone, shapes, room.middle - middle):
                 skipped += 1
                 continue
             if skipped:
                 parts.append(_stands_for(skipped))
                 skipped = 0
-            middle += len(gone)
+            # A beginning is kept even where there is no room, and takes none.
+            middle += 0 if _BEGINS.search(gone) else len(gone)
             parts.append(gone)
     if skipped:
         parts.append(_stands_for(skipped))
@@ -108,11 +116,23 @@ def _lines(content: Content) -> Iterator[bytes]:
         yield line
 
 
+def _is_kept(line: bytes, shapes: Counter[bytes], room: int) -> bool:
+    """Tell whether a line between head and tail is kept, and count it if so."""
+    if _BEGINS.search(line):
+        shapes[_BEGINS.pattern] += 1
+        return shapes[_BEGINS.pattern] <= _MOST_BEGINNINGS
+    if len(line) > room or _is_routine(line):
+        return False
+    shape = _NUMBERS.sub(b"0", line)
+    if shapes[shape] >= _OF_ONE_SHAPE:
+        return False
+    shapes[shape] += 1
+    return True
+
+
 def _is_routine(line: bytes) -> bool:
     found = _ROUTINE.search(line)
-    if found is None or _ALARM.search(line, 0, found.end()):
-        return False
-    return not _BEGINS.search(line)
+    return found is not None and not _ALARM.search(line, 0, found.end())
 
 
 def _stands_for(lines: int) -> bytes:

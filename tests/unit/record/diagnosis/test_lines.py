@@ -56,6 +56,26 @@ BOOM = "RuntimeError: boom"
         ('{"level":"warn","ts":"2026-11-20T10:31:02Z","msg":"no","error":"x"}', "WARNING", "no: x"),
         ('{"time":"x","level":"ERROR","fields":{"message":"no lease"}}', "ERROR", "no lease"),
         ('time="2026-11-20T10:31:02Z" level=error msg="no \\"a\\"" id=7', "ERROR", 'no "a" id=7'),
+        # docker compose, kubectl, docker with its times, SkyPilot, srun --label, TorchServe.
+        ("vllm-1  | (EngineCore pid=2) ERROR 11-03 10:15:35 [core.py:708] " + BOOM, "ERROR", BOOM),
+        ("[pod/vllm-0/main] ERROR 11-03 10:15:35 [core.py:708] " + BOOM, "ERROR", BOOM),
+        ("2026-03-11T17:57:09.855212259Z (W pid=4) " + BOOM, None, BOOM),
+        ("2026-03-11T17:57:09.855212259Z ERROR 06-28 06:11:45 w.py:1] " + BOOM, "ERROR", BOOM),
+        ("(head, rank=0, pid=21) ERROR 11-03 10:15:35 [core.py:708] " + BOOM, "ERROR", BOOM),
+        ("3: [rank3]: " + BOOM, None, BOOM),
+        ("2024-11-18T16:43:45,496 [WARN ] W-9000-m_1.0-stderr MODEL_LOG - " + BOOM, None, BOOM),
+        # A launcher that passes on at its own level, with a level of its own, and enroot by pyxis.
+        ("2026-06-09 14:01:54.604 [Info] (Process) (APIServer pid=4) " + BOOM, None, BOOM),
+        ("2025-03-07 23:50:27,531 - x - INFO - [2025-03-07 23:50:27 TP0] " + BOOM, None, BOOM),
+        ("2025-05-30 06:29:14.119 1 uvicorn.error ERROR:    " + BOOM, "ERROR", BOOM),
+        ("2026/11/20 10:00:00 [error] 31#31: *4 connect() failed", "ERROR", "connect() failed"),
+        (
+            "slurmstepd: error: pyxis:     [ERROR] Command not found: x",
+            "ERROR",
+            "Command not found: x",
+        ),
+        ("May 20 07:32:44.587 360 slurmstepd   0x4af00: error: pyxis:     no", None, "no"),
+        ("2017-08-09 07:11:26.913584 I | etcdserver: published", "INFO", "etcdserver: published"),
     ],
 )
 def test_level_and_words_of_each_form(raw: str, level: str | None, text: str) -> None:
