@@ -39,6 +39,14 @@ def test_a_real_engine_that_read_a_truncated_shard_is_explained_by_its_worker() 
     assert finding.signature.id == "corrupt-safetensors"
 
 
+def test_a_compiler_off_the_path_is_no_fault_of_the_compile_cache() -> None:
+    """Two H100, 25 November 2026: DeepGEMM of FlashInfer looks for nvcc on the PATH alone."""
+    finding = found({"a serve": (DATA / "nvcc-off-path.log").read_text()})
+    assert finding.line == "sh: 1: nvcc: not found"
+    assert finding.signature
+    assert finding.signature.id == "nvcc-missing"
+
+
 def test_the_earlier_rank_is_the_cause_whatever_order_the_logs_come_in() -> None:
     late = "ERROR 11-20 10:41:02 [x.py:1] ValueError: consequence"
     early = "ERROR 11-20 10:31:02 [x.py:1] ValueError: reason"
