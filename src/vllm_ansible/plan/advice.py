@@ -294,14 +294,14 @@ def _expected(verdict: Verdict, request: Request) -> str:
     load, held = verdict.load, verdict.budget
     if load is None or held is None:
         return "nothing is known of its speed"
-    rate = load.output_rate.times(verdict.candidate.replicas)
+    rate = verdict.rates
     method = request.model.on_load
     how = f" (estimated as {method} holds them on load)" if method else ""
     return (
         f"{verdict.rank_bytes / GIB:.1f} GiB of weights a rank{how}, "
         f"{held.kv_tokens[1]:,} KV tokens ({held.kv_tokens[0]:,} to {held.kv_tokens[2]:,}) and "
         f"{rate.middle:,.0f} tokens/s ({rate.low:,.0f} to {rate.high:,.0f}) at "
-        f"{load.concurrency * verdict.candidate.replicas:.0f} requests are expected"
+        f"{verdict.requests:.0f} requests are expected"
     )
 
 
@@ -310,8 +310,7 @@ def estimate(verdict: Verdict, request: Request) -> dict[str, Any]:
     held, load = verdict.budget, verdict.load
     if held is None or load is None:
         return {}
-    node, replicas = request.machines.nodes[0], verdict.candidate.replicas
-    rates = load.output_rate.times(replicas)
+    node, rates = request.machines.nodes[0], verdict.rates
     return {
         "accelerator": node.accelerator.name,
         "stages": [
@@ -330,7 +329,7 @@ def estimate(verdict: Verdict, request: Request) -> dict[str, Any]:
             for stage in held.stages
         ],
         "kv_tokens": list(held.kv_tokens),
-        "concurrency": load.concurrency * replicas,
+        "concurrency": verdict.requests,
         "input_tokens": request.input_tokens,
         "output_tokens": request.output_tokens,
         "output_tokens_per_second": [
