@@ -13,13 +13,14 @@ from vllm_ansible.plan.estimate.architectures.drafts import with_drafts
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.towers import with_tower
 from vllm_ansible.plan.estimate.layouts.arguments import max_model_len
-from vllm_ansible.plan.estimate.layouts.candidate import room
-from vllm_ansible.plan.estimate.layouts.choice import why_not
+from vllm_ansible.plan.estimate.layouts.candidate import Candidate, room
+from vllm_ansible.plan.estimate.layouts.choice import EQUAL, choose, surely, why_not, worth
 from vllm_ansible.plan.estimate.layouts.evaluate import Judge
 from vllm_ansible.plan.estimate.layouts.request import Request, check
 from vllm_ansible.plan.estimate.layouts.verdict import GIB, Verdict
 from vllm_ansible.plan.layout import Capacity, allowed
 from vllm_ansible.plan.model_arguments import (
+    EXPERTS,
     asked_length,
     asked_number,
     given_arguments,
@@ -29,7 +30,7 @@ from vllm_ansible.plan.model_arguments import (
     unknown_size,
 )
 from vllm_ansible.plan.sizes import Layout
-from vllm_ansible.plan.splits import best_of, candidate_of, data_ranks, devices_of, served
+from vllm_ansible.plan.splits import candidate_of, data_ranks, devices_of, served
 from vllm_ansible.plan.unfit import (
     cannot_run,
     far_slower,
@@ -218,7 +219,7 @@ def _asked(engine: Engine, layout: Layout, judge: Judge, allow_unfit: bool) -> A
 
     A doubt within the band is told, and no more.
     """
-    whole = bool(given_arguments(engine).get("enable_expert_parallel"))
+    whole = bool(given_arguments(engine).get(EXPERTS))
     verdict = judge.verdict(candidate_of(layout, judge.facts.experts > 0, whole))
     if verdict.refusal:
         doubt = f"the planner expects that it does not run: {verdict.refusal}"
@@ -236,13 +237,16 @@ def _asked(engine: Engine, layout: Layout, judge: Judge, allow_unfit: bool) -> A
 def _chosen(engine: Engine, judge: Judge, allowance: int, alone: bool) -> Advice:
     """Return the best layout within the allowance, or else the smallest that runs at all.
 
-    alone: no other engine is to have devices, so that this one may have data ranks on all of them.
+    It is chosen as `vllm-ansible plan` chooses. alone: no other engine is to have devices, so that
+    this one may have data ranks.
     """
     there = judge.request.machines
     data = engine.executor == "dp" or (alone and not engine.executor_given)
-    able = served(engine, judge, data)
+    able = served(engine, judge, data, whole=True)
     within = [one for one in able if devices_of(one.candidate) <= allowance]
-    best = best_of(within, allowance, judge.request)
+    best = choose(within, judge.request)
+    if best is not None and data:
+        best = _wider(best, within, judge)
     if best is None:
         smallest = sorted(able, key=lambda one: devices_of(one.candidate))
         best = next((one for one in smallest if one.accepted), None)
@@ -258,7 +262,7 @@ def _chosen(engine: Engine, judge: Judge, allowance: int, alone: bool) -> Advice
         f"not {other.candidate.name}: {why_not(other, best, judge.request)}"
         for other in rest[:TOLD]
     ]
-    more = room(replace(one, replicas=1), len(there.nodes), there.nodes[0].devices) - one.replicas
+    more = _more(one, there)
     if more > 0:
         reasons.append(f"{more} more such engine{'s' if more > 1 else ''} would fit beside it")
     reasons += there.nodes[0].accelerator.assumed
@@ -266,9 +270,41 @@ def _chosen(engine: Engine, judge: Judge, allowance: int, alone: bool) -> Advice
         Layout(one.tensor, one.pipeline, data_ranks(one)),
         True,
         tuple(reasons),
-        {"max_model_len": length} if length else {},
+        {
+            **({"max_model_len": length} if length else {}),
+            # Data ranks have it by themselves.
+            **({EXPERTS: True} if one.expert and one.data == 1 else {}),
+        },
         _kept(engine, best, judge.request),
     )
+
+
+def _more(one: Candidate, there: Machines) -> int:
+    """Return how many further engines of a split the machines would hold."""
+    return room(replace(one, replicas=1), len(there.nodes), there.nodes[0].devices) - one.replicas
+
+
+def _wider(best: Verdict, within: Sequence[Verdict], judge: Judge) -> Verdict:
+    """Return a split that uses more devices where several engines of the best one would do that.
+
+    One engine cannot be several of a mixture, or several pipelines. Data ranks over more devices
+    are taken in their place if they gain more than what counts as equal over one without any.
+    """
+    request = judge.request
+    plain = choose([one for one in within if data_ranks(one.candidate) == 1], request)
+    if plain is None or _more(best.candidate, request.machines) < 1:
+        return best
+    least = max(worth(best, request), worth(plain, request) / EQUAL)
+    wider = [
+        one
+        for one in within
+        if data_ranks(one.candidate) > 1
+        and devices_of(one.candidate) > devices_of(best.candidate)
+        and one.accepted
+        and worth(one, request) > least
+        and (surely(one, request) or not surely(best, request))
+    ]
+    return choose(wider, request) or best
 
 
 def _allowance(
@@ -294,14 +330,14 @@ def _expected(verdict: Verdict, request: Request) -> str:
     load, held = verdict.load, verdict.budget
     if load is None or held is None:
         return "nothing is known of its speed"
-    rate = load.output_rate.times(verdict.candidate.replicas)
+    rate = verdict.rates
     method = request.model.on_load
     how = f" (estimated as {method} holds them on load)" if method else ""
     return (
         f"{verdict.rank_bytes / GIB:.1f} GiB of weights a rank{how}, "
         f"{held.kv_tokens[1]:,} KV tokens ({held.kv_tokens[0]:,} to {held.kv_tokens[2]:,}) and "
         f"{rate.middle:,.0f} tokens/s ({rate.low:,.0f} to {rate.high:,.0f}) at "
-        f"{load.concurrency * verdict.candidate.replicas:.0f} requests are expected"
+        f"{verdict.requests:.0f} requests are expected"
     )
 
 
@@ -310,8 +346,7 @@ def estimate(verdict: Verdict, request: Request) -> dict[str, Any]:
     held, load = verdict.budget, verdict.load
     if held is None or load is None:
         return {}
-    node, replicas = request.machines.nodes[0], verdict.candidate.replicas
-    rates = load.output_rate.times(replicas)
+    node, rates = request.machines.nodes[0], verdict.rates
     return {
         "accelerator": node.accelerator.name,
         "stages": [
@@ -330,7 +365,7 @@ def estimate(verdict: Verdict, request: Request) -> dict[str, Any]:
             for stage in held.stages
         ],
         "kv_tokens": list(held.kv_tokens),
-        "concurrency": load.concurrency * replicas,
+        "concurrency": verdict.requests,
         "input_tokens": request.input_tokens,
         "output_tokens": request.output_tokens,
         "output_tokens_per_second": [

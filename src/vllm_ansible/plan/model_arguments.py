@@ -18,6 +18,8 @@ POSITIONS = frozenset({"max_position_embeddings", "rope_parameters", "rope_scali
 COUNTED = ("ngram", "suffix")
 # Each makes another model of the checkpoint's config.json.
 SHAPES = ("hf_overrides", "hf_config_path", "quantization_config")
+# Keeps whole experts on each rank, in place of a part of each.
+EXPERTS = "enable_expert_parallel"
 
 
 def given_arguments(engine: Engine) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from typing import Any
 from vllm_ansible.plan.arguments import option, whole_number
 from vllm_ansible.plan.dynamo import DYNAMO, rank_words
 from vllm_ansible.plan.environment import Room, node_environment
+from vllm_ansible.plan.model_arguments import EXPERTS
 from vllm_ansible.plan.planned_engine import PlannedEngine
 from vllm_ansible.plan.servers import Server, pinned
 
 Model = Mapping[str, Any]
-EXPERTS = "enable_expert_parallel"
 # Of one token, beside its hidden state: its experts and their weights, as the vendor counts.
 ROUTING = 16 + 16
 ELEMENT_BYTES = 2

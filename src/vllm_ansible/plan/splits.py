@@ -1,17 +1,15 @@
-"""The splits that this project serves, and which of them is best for one engine."""
+"""The splits that this project serves as one engine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from vllm_ansible.plan.engines import Engine
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate, alike, candidates, room
-from vllm_ansible.plan.estimate.layouts.choice import EQUAL, choose, surely, worth
 from vllm_ansible.plan.estimate.layouts.evaluate import Judge
-from vllm_ansible.plan.estimate.layouts.request import Request
 from vllm_ansible.plan.estimate.layouts.verdict import Verdict
 from vllm_ansible.plan.layout import host_counts
+from vllm_ansible.plan.model_arguments import EXPERTS, given_arguments
 from vllm_ansible.plan.ports import WORKERS
 from vllm_ansible.plan.sizes import Layout
 
@@ -43,15 +41,18 @@ def devices_of(one: Candidate) -> int:
     return one.ranks * one.replicas
 
 
-def served(engine: Engine, judge: Judge, data: bool) -> list[Verdict]:
+def served(engine: Engine, judge: Judge, data: bool, whole: bool = False) -> list[Verdict]:
     """Return the verdict of each split that this project serves, as one engine.
 
     data: also of data ranks. Those of a mixture of experts share the experts; those of a dense
-    model are replicas, of which there are as many as the devices hold.
+    model are replicas, of which there are as many as the devices hold. whole: also with whole
+    experts on each rank, where the engine's arguments do not decide that.
     """
     there = judge.request.machines
     count, devices = len(there.nodes), min(node.devices for node in there.nodes)
-    experts = judge.facts.experts if data else 0
+    decided = given_arguments(engine).get(EXPERTS)
+    whole = whole if decided is None else bool(decided)
+    experts = judge.facts.experts if data or whole else 0
     splits = [
         replace(candidate, replicas=1)
         for candidate in candidates(there, judge.facts.layers, experts)
@@ -62,35 +63,14 @@ def served(engine: Engine, judge: Judge, data: bool) -> list[Verdict]:
             for one in splits
             if one.pipeline == 1 and one.tensor <= devices and room(one, count, devices) > 1
         ]
+    if decided is False:
+        splits = [one for one in splits if not one.expert]
+    elif decided:
+        wide = {one.tensor for one in splits if one.expert and one.data == 1}
+        splits = [one for one in splits if one.expert or one.pipeline > 1 or one.tensor not in wide]
+    elif not whole:
+        splits = [one for one in splits if not one.expert or one.data > 1]
     return [judge.verdict(one) for one in splits if _servable(one, engine, count, devices, data)]
-
-
-def best_of(verdicts: Sequence[Verdict], allowance: int, request: Request) -> Verdict | None:
-    """Return the best verdict.
-
-    Several data ranks are taken where one engine leaves devices idle, and they gain more than what
-    counts as equal. Replicas are also taken in place of a pipeline over the same devices, unless
-    that is the faster one: one that dies takes no other with it, and waits for no other stage.
-    """
-    plain = choose([one for one in verdicts if data_ranks(one.candidate) == 1], request)
-    several = [one for one in verdicts if data_ranks(one.candidate) > 1 and one.accepted]
-    if plain is None:
-        return choose(several, request)
-    if devices_of(plain.candidate) == allowance:
-        same = [
-            one
-            for one in several
-            if one.candidate.replicas > 1 and devices_of(one.candidate) == allowance
-        ]
-        apart = [one for one in same if worth(one, request) >= worth(plain, request)]
-        if surely(plain, request):
-            apart = [one for one in apart if surely(one, request)]
-        return (plain.candidate.pipeline > 1 and choose(apart, request)) or plain
-    wider = [one for one in several if devices_of(one.candidate) > devices_of(plain.candidate)]
-    gaining = [one for one in wider if worth(one, request) * EQUAL > worth(plain, request)]
-    if surely(plain, request):
-        gaining = [one for one in gaining if surely(one, request)]
-    return choose(gaining, request) or plain
 
 
 def _servable(candidate: Candidate, engine: Engine, nodes: int, devices: int, data: bool) -> bool:
@@ -99,7 +79,7 @@ def _servable(candidate: Candidate, engine: Engine, nodes: int, devices: int, da
     if ranks > 1:
         even = ranks % (engine.nodes or len(engine.hosts) or 1) == 0
         return data and even and candidate.tensor <= devices and ranks <= WORKERS
-    if candidate.expert or (engine.executor == "dp" and engine.layout is None):
+    if engine.executor == "dp" and engine.layout is None:
         return False
     layout = Layout(candidate.tensor, candidate.pipeline)
     return any(

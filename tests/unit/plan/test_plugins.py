@@ -218,7 +218,7 @@ def test_weights_in_a_directory_of_the_hosts_are_planned_for(tmp_path: Path) -> 
     (place / "config.json").write_text(json.dumps(R1))
     status, answer = h100s(tmp_path, {"model": str(place)}, "read")
     assert status == 0, answer
-    assert answer["evidence"]["summary"] == "r1: TP8 PP2 on n1, n2 (ray, port 8000)"
+    assert answer["evidence"]["summary"] == "r1: DP2 TP8 on n1, n2 (dp, ports 20020 to 20021)"
     assert answer["evidence"]["values"]["idle_devices"] == {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 from vllm_ansible.plan.estimate.layouts.request import Request
 from vllm_ansible.plan.estimate.layouts.verdict import GIB, Verdict
@@ -111,7 +112,7 @@ def _cause(verdict: Verdict, chosen: Verdict) -> str:
     mine, best = verdict.load, chosen.load
     if mine is None or best is None:
         return "its cache is smaller"
-    wanted = verdict.candidate.replicas * mine.concurrency
+    wanted = verdict.requests
     if mine.running < mine.concurrency * 0.9:
         held = verdict.candidate.replicas * mine.running
         return f"its cache lets {held:.0f} of {wanted:.0f} sequences run"
@@ -127,5 +128,6 @@ def _cause(verdict: Verdict, chosen: Verdict) -> str:
     )
     there, here = getattr(mine.decode, name) * 1e3, getattr(best.decode, name) * 1e3
     if there <= here:
-        return f"only {verdict.candidate.ranks * verdict.candidate.replicas} devices work"
+        working = verdict.candidate.ranks * min(verdict.candidate.replicas, ceil(verdict.requests))
+        return f"only {working} devices work"
     return f"{words} take {there:.1f} ms a step instead of {here:.1f}"

@@ -56,12 +56,14 @@ class EngineSet:
 
     @property
     def output_rate(self) -> Band:
-        """Return the output tokens per second of all engines together."""
-        bands = [
-            load.output_rate.times(one.engines)
-            for one in self.members
-            if (load := one.answer.chosen.load)
-        ]
+        """Return the output tokens per second of all engines that have a request, together."""
+        chosen = [one.answer.chosen for one in self.members]
+        # Each member is planned for one request at least: where there are fewer, the fast have one.
+        left, bands = float(self.request.concurrency), []
+        for one in sorted(chosen, key=lambda one: -one.output_rate / one.requests):
+            share = min(left, one.requests)
+            bands.append(one.rates.times(share / one.requests))
+            left -= share
         return Band(
             sum(band.low for band in bands),
             sum(band.middle for band in bands),

@@ -90,7 +90,7 @@ class Judge:
             self.request.output_tokens,
             self.most_running(held, candidate, where),
         )
-        return Verdict(candidate, "", *spans, parts, held, load)
+        return Verdict(candidate, "", *spans, parts, held, load, float(self.request.concurrency))
 
     def most_running(self, held: Budget, candidate: Candidate, where: tuple[Site, ...]) -> float:
         """Return how many sequences one engine runs at once, by its cache and its scheduler."""

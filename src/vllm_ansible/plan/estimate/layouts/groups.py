@@ -36,7 +36,8 @@ def groups(
             max(1.0, concurrency / decode), input_tokens, output_tokens, most_running, True
         )
         prompts = prefill * each.prefill_rate / input_tokens
-        replies = decode * each.output_rate.middle / output_tokens
+        # An engine without a request delivers nothing.
+        replies = min(decode, concurrency) * each.output_rate.middle / output_tokens
         found = Groups(
             prefill, decode, min(prompts, replies) * output_tokens, each.token_time.middle
         )

@@ -145,15 +145,20 @@ def _memory(answer: Answer) -> list[str]:
 
 def _speed(answer: Answer) -> list[str]:
     request, replicas = answer.request, answer.chosen.candidate.replicas
+    alone, full = answer.alone, answer.saturated
     rows = [
-        ("1 request an engine", answer.alone),
-        (f"{request.concurrency} requests", answer.chosen.load),
-        (f"saturated ({answer.saturated.running * replicas:,.0f} running)", answer.saturated),
+        ("1 request an engine", alone, alone.output_rate.times(replicas)),
+        (f"{request.concurrency} requests", answer.chosen.load, answer.chosen.rates),
+        (
+            f"saturated ({full.running * replicas:,.0f} running)",
+            full,
+            full.output_rate.times(replicas),
+        ),
     ]
     return [
-        f"  {name:<26}{rate(one.output_rate.times(replicas)):<36}"
+        f"  {name:<26}{rate(together):<36}"
         f"{one.token_time.middle * 1e3:.1f} ms a token, first after {_seconds(one.first_token)}"
-        for name, one in rows
+        for name, one, together in rows
         if one is not None
     ]
 

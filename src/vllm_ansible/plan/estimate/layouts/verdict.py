@@ -5,7 +5,7 @@ from __future__ import annotations
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
 from vllm_ansible.plan.estimate.memory.budget import Budget
-from vllm_ansible.plan.estimate.throughput.estimate import Estimate
+from vllm_ansible.plan.estimate.throughput.estimate import Band, Estimate
 
 GIB = 1 << 30
 
@@ -16,7 +16,7 @@ class Verdict:
 
     `refusal` is why it cannot run, empty for one that can. `nodes` are those of one engine,
     `tensor_nodes` those of one tensor-parallel group. `load` is the estimate of one engine at its
-    share of the wanted concurrency; rates of all engines together are `replicas` times that.
+    share of the wanted `requests`, which is at least one.
     """
 
     candidate: Candidate
@@ -26,6 +26,7 @@ class Verdict:
     layer_partition: tuple[int, ...] | None = None
     budget: Budget | None = None
     load: Estimate | None = None
+    requests: float = 1.0
 
     @property
     def accepted(self) -> bool:
@@ -33,9 +34,16 @@ class Verdict:
         return not self.refusal
 
     @property
+    def rates(self) -> Band:
+        """Return the output tokens per second of all engines that have a request, together."""
+        if self.load is None:
+            return Band(0.0, 0.0, 0.0)
+        return self.load.output_rate.times(self.requests / self.load.concurrency)
+
+    @property
     def output_rate(self) -> float:
-        """Return the output tokens per second of all engines together."""
-        return self.load.output_rate.middle * self.candidate.replicas if self.load else 0.0
+        """Return the middle of these rates."""
+        return self.rates.middle
 
     @property
     def token_time(self) -> float:

@@ -19,9 +19,14 @@ TRITON_SINCE = (0, 11, 1)
 ONE_COPY_SINCE = (0, 25, 0)
 # FlashInfer's kernels are the default for FP8 experts since 0.15 (vllm#34356).
 FLASHINFER_SINCE = (0, 15, 0)
+# Before, CUTLASS multiplied those that compressed-tensors stores with scales per channel on Hopper
+# (`CompressedTensorsW8A8Fp8MoECutlassMethod`), which hardly any checkpoint without blocks is not.
+CUTLASS_SINCE = (0, 9, 0)
 # Rows of scales that one tile of Triton's layout has: 2 x 8 warps x 2 x 8.
 SCALE_ROWS = 256
 SCALE_GROUP = 32
+# Kimi-K3's class makes an expert's part on a rank at least so wide.
+LEAST_UNITS = 256
 
 
 @frozen
@@ -47,6 +52,12 @@ class Kernels:
         newer = self.kind == "cuda" and (self.capability or 0) >= HOPPER
         return newer and self.version >= FLASHINFER_SINCE
 
+    @property
+    def cutlass(self) -> bool:
+        """Tell whether FP8 experts without blocks of scales are multiplied by CUTLASS's kernels."""
+        newer = self.kind == "cuda" and (self.capability or 0) >= HOPPER
+        return newer and self.version >= CUTLASS_SINCE
+
 
 USUAL = Kernels()
 # How this package calls the makers' software.
@@ -66,6 +77,8 @@ def held(tensor: Tensor, ranks: int, kernels: Kernels) -> float:
 def stretch(tensor: Tensor, ranks: int, kernels: Kernels) -> float:
     """Return how many times as large a rank's share is by what kernels pad, and multiply."""
     units = ceil(tensor.units / ranks)
+    if tensor.padding == "least 256":
+        return max(units, LEAST_UNITS) / units if ranks > 1 and tensor.units > 1 else 1.0
     inner, width = _alignment(tensor, kernels)
     factor = _up(units, inner) / units if tensor.units > 1 else 1.0
     return factor * _up(tensor.width, width) / tensor.width if tensor.width else factor

@@ -15,6 +15,8 @@ class Links:
     """What `ranks` ranks of one group have between them, on `nodes` nodes.
 
     Rates are bytes per second that one rank can send; latencies are seconds of one collective.
+    `link` is a device's link where vLLM reduces small sizes by a kernel of its own, else 0;
+    `slower` is how many times as long that takes as on Hopper.
     """
 
     ranks: int
@@ -24,9 +26,25 @@ class Links:
     inside_latency: float
     across_rate: float
     across_latency: float
+    link: float = 0.0
+    slower: float = 1.0
 
     def all_reduce(self, size: float) -> float:
         """Return the seconds of an all-reduce of `size` bytes on each rank."""
+        if self.link and size < c.OWN_MOST:
+            return self._own(size) * self.slower
+        return self.by_library(size)
+
+    def _own(self, size: float) -> float:
+        """Return the seconds of vLLM's own kernel."""
+        others = self.ranks - 1
+        if size < c.OWN_ONE_STAGE[self.ranks]:
+            latency = c.OWN_LATENCY + c.OWN_LATENCY_PER_RANK * self.ranks
+            return latency + others * size / (self.link * c.OWN_SHARE)
+        return c.OWN_TWO_LATENCY + 2 * others / self.ranks * size / (self.link * c.OWN_TWO_SHARE)
+
+    def by_library(self, size: float) -> float:
+        """Return the seconds of the collective library's all-reduce."""
         if self.ranks == 1:
             return 0.0
         per_node = self.ranks / self.nodes
@@ -75,6 +93,13 @@ def links(accelerator: Accelerator, fabric: Fabric, ranks: int, nodes: int) -> L
     hop = c.TCP_HOP_LATENCY if fabric.tcp else c.HOP_LATENCY
     share = c.TCP_SHARE if fabric.tcp else c.FABRIC_SHARE
     rate = fabric.measured or fabric.node_rate * share
+    own = (
+        accelerator.peer_to_peer
+        and accelerator.kind != "enflame"
+        and nodes == 1
+        and ranks in c.OWN_RANKS
+        and (ranks == min(c.OWN_RANKS) or accelerator.link >= c.SWITCHED)
+    )
     return Links(
         ranks=ranks,
         nodes=nodes,
@@ -83,4 +108,10 @@ def links(accelerator: Accelerator, fabric: Fabric, ranks: int, nodes: int) -> L
         inside_latency=latency if per_node > 1 else 0.0,
         across_rate=rate,
         across_latency=2 * ceil(log2(nodes)) * hop + c.LINK_LATENCY if nodes > 1 else 0.0,
+        link=accelerator.link if own else 0.0,
+        slower=c.OWN_ON_BLACKWELL if _blackwell(accelerator) else 1.0,
     )
+
+
+def _blackwell(accelerator: Accelerator) -> bool:
+    return accelerator.kind == "nvidia" and "fp4" in accelerator.flops

@@ -10,13 +10,28 @@ MICRO = 1e-6
 # A dense matrix product at decode takes 4 us and its bytes at 0.85 of the datasheet's bandwidth
 # (H200, gemm: 8192 x 10240 in bf16 4.0 of 4.8 TB/s, fp8 the same).
 MEMORY_SHARE = 0.85
-# Paged attention reads its cache in blocks; taken as one grouped product.
+# Of Ampere 0.73, and there reading and multiplying hide each other only in part: the cube root of
+# the sum of their cubes (OPERATIONS, gemm in bf16 of A100: planned by measured 0.66 for 128 rows
+# before, 0.95 so). Hopper loads while it multiplies (0.94 and 0.88 for as many rows by the longer).
+AMPERE_MEMORY_SHARE = 0.73
+HIDING = 3
+# The cache of latent attention is read in blocks; taken as one grouped product.
 CACHE_MEMORY_SHARE = 0.70
+# The grouped cache of decoding sequences, by OPERATIONS (generation_attention, heads of 64, 128 and
+# 256 in bf16): the bytes at a share of the bandwidth, and so long for each sequence and KV head on
+# a rank, however short it is. What the tables have beyond that for one call, 13 to 25 us, does not
+# fit into a whole layer of an engine (H200, Qwen3-8B: 22 us beside its weights) and is left out.
+GROUPED_CACHE_SHARE, GROUPED_CACHE_ITEM = 0.93, 18e-9
+AMPERE_GROUPED_CACHE_SHARE, AMPERE_GROUPED_CACHE_ITEM = 0.79, 11e-9
 # Large products reach 0.70 of the dense rate (H200, gemm with 4096 rows, bf16 704 TFLOP/s). In FP8
 # the activations are quantized first: 0.49 with it (OPERATIONS, gemm of 8192 rows on H100 and H200,
 # by CUTLASS and by DeepGEMM).
 ARITHMETIC_SHARE = 0.70
 FP8_ARITHMETIC_SHARE = 0.49
+# Weights of 8 and 4 bits that a device has no products for are widened in registers by Marlin's
+# kernels, whose products reach a smaller share of the 16-bit rate: that of wide experts (EXPERTS
+# below, the same kernels): FP8 on Ampere, 4 bits on both.
+MARLIN_SHARE, AMPERE_MARLIN_SHARE = 0.32, 0.48
 # Sparse attention (DeepSeek-V3.2, GLM-5) multiplies at this share, with no fewer heads on a rank
 # than its kernel's tile has (OPERATIONS, dsa_context_module of H200: 9.4 ms for 8 x 2,048 tokens
 # and 16 heads, 20.5 ms for 128), and its indexer at that one of the FP8 rate.
@@ -44,12 +59,12 @@ AMPERE_ATTENTION = (0.56, 760.0)
 EXPERTS = {
     "ampere bf16": (1.60, 0.36, 1.0, 26.0),
     # Marlin's kernels widen 4 and 8 bits in registers (of Ampere SGLang's table, the same kernels).
-    "ampere marlin": (1.21, 0.48, 42.0, 6.0),
+    "ampere marlin": (1.21, AMPERE_MARLIN_SHARE, 42.0, 6.0),
     "bf16": (1.34, 0.92, 191.0, 41.0),
     "fp8": (1.24, 0.54, 269.0, 24.0),
     "cutlass fp8": (0.30, 0.19, 270.0, 64.0),
     "mxfp4": (1.60, 0.67, 134.0, 37.0),
-    "marlin": (1.60, 0.32, 104.0, 11.0),
+    "marlin": (1.60, MARLIN_SHARE, 104.0, 11.0),
     "blackwell bf16": (1.49, 0.56, 217.0, 58.0),
     "blackwell fp8": (1.26, 0.61, 542.0, 48.0),
     "blackwell mxfp4": (1.60, 0.18, 68.0, 27.0),
@@ -76,8 +91,19 @@ EAGER_KERNEL = 25.0 * MICRO
 # An all-reduce launched from Python keeps the processor for 35 us (H200, all_reduce, eager).
 EAGER_COLLECTIVE = 35.0 * MICRO
 
-# All-reduce inside a node over NVLink: 8 us and 2.1 us for each rank, then ring time at 0.74 of
-# the link (H200, all_reduce: 12, 16, 25 us; 334 of 450 GB/s).
+# vLLM's own all-reduce, below this size, among 2, 4, 6 or 8 ranks of a node that reach each other
+# over NVLink, or any two. In one stage (two ranks, or below half and a quarter of a MiB for four
+# and eight) each rank reads what all others have, at a share of the link; in two stages it reads
+# its part of all and then all parts. OPERATIONS, custom_allreduce in a captured graph, A100, H100
+# and H200: 4 to 6 us for a kilobyte, 134 of 135 rows within 1.5. On B200 it takes 1.5 times that.
+OWN_MOST = 8 << 20
+OWN_RANKS = (2, 4, 6, 8)
+OWN_ONE_STAGE = {2: OWN_MOST, 4: 512 << 10, 6: 256 << 10, 8: 256 << 10}
+OWN_LATENCY, OWN_LATENCY_PER_RANK, OWN_SHARE = 4.3 * MICRO, 0.13 * MICRO, 0.62
+OWN_TWO_LATENCY, OWN_TWO_SHARE = 9.6 * MICRO, 0.72
+OWN_ON_BLACKWELL = 1.5
+# NCCL's all-reduce inside a node over NVLink: 8 us and 2.1 us for each rank, then ring time at 0.74
+# of the link (H200, all_reduce: 12, 16, 25 us; 334 of 450 GB/s).
 LINK_LATENCY = 8.0 * MICRO
 LINK_LATENCY_PER_RANK = 2.1 * MICRO
 LINK_SHARE = 0.74
@@ -103,9 +129,13 @@ TCP_SHARE = 0.60
 # high concurrency show (GPUStack's performance lab, ShareGPT).
 HOST_STEP = 0.8e-3
 HOST_SEQUENCE = 30.0 * MICRO
-# The first engine of vLLM (V0, the default up to 0.7) did all of that between two steps: 62 % of
-# the time of Llama-3-8B on an H100 (vLLM's notes on release 0.6).
-V0_HOST_STEP = 6.0e-3
+# One process beside the engine turns tokens to text and sends them, 54 us each: 18,511 tokens/s are
+# the most that was seen of one (tests/data/h200-site.json, 135 million parameters, vLLM 0.32), and
+# 12,850 of an early one (vllm#12287, Llama-3.2-1B on A100). It bounds small models.
+FRONT_END_TOKEN = 54.0 * MICRO
+# The first engine of vLLM (V0, the default up to 0.7) did all of that between two steps, in which
+# the device waited for 5 to 13 ms (vllm#6854); 8 is their mean by ratio.
+V0_HOST_STEP = 8.0e-3
 V0_HOST_SEQUENCE = 50.0 * MICRO
 # Ranks on several hosts get each step's input over the network (Ray's compiled graph or sockets).
 MULTI_NODE_STEP = 3.0e-3

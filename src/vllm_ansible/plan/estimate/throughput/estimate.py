@@ -219,7 +219,9 @@ class Speed:
         through += host + (len(placed.stages) - 1) * c.PIPELINE_HOP
         widest = max(max(one.total for one, _ in passes), host)
         together = sum((one.times(times) for one, times in passes), Terms())
-        return max(through, batches * widest), together, through
+        # What each sequence gets is sent by a process beside the engine, which works meanwhile.
+        sent = sequences * c.FRONT_END_TOKEN
+        return max(through, batches * max(widest, sent)), together, through
 
     def prefill(self, tokens: float) -> float:
         """Return the seconds from a prompt's arrival at the first stage to its logits."""

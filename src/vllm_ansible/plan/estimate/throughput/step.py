@@ -99,47 +99,77 @@ def stage_pass(work: Work, parts: Parts, head: bool, load: Pass, rank: Rank) -> 
     """Return the terms of one stage with these layers; `head` tells whether it makes the logits."""
     device, memory, arithmetic, kernels, collectives, launches = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for kind, count in parts:
-        read, computed = _read(kind, load, rank), _computed(kind, load, rank)
+        read, computed = weights_time(kind, load, rank)
+        cached, attended = cache_time(kind, load, rank), _attended_time(kind, load, rank)
         held, multiplied = experts_time(kind, work.hidden, load, rank)
         kept = kind.kernels * c.GRAPH_KERNEL
         talk = _collectives(kind, work.hidden, load, rank)
         # What takes longer hides the other: products read while they multiply.
-        memory += count * ((read if read >= computed else 0.0) + held)
-        arithmetic += count * ((computed if computed > read else 0.0) + multiplied)
+        dense = hidden_time(read, computed, rank.accelerator)
+        seen = max(cached, attended)
+        memory += count * (dense * (read >= computed) + seen * (cached >= attended) + held)
+        arithmetic += count * (dense * (computed > read) + seen * (attended > cached) + multiplied)
         kernels += count * kept
         collectives += count * talk
-        device += count * (max(read, computed) + held + multiplied + kept + talk)
+        device += count * (dense + seen + held + multiplied + kept + talk)
         calls = kind.collectives + (2 if kind.experts_all and rank.expert else 0)
         launches += count * (kind.kernels * c.EAGER_KERNEL + calls * c.EAGER_COLLECTIVE)
     if head:
         # Of a prompt only the last token has logits.
         rows = max(1.0, load.sequences)
-        read = work.head_bytes / (rank.accelerator.bandwidth * c.MEMORY_SHARE)
+        read = work.head_bytes / (rank.accelerator.bandwidth * _memory_share(rank.accelerator))
         computed = 2 * work.head_products * rows / _rate(rank.accelerator, 16)
         memory += read
-        device += max(read, computed)
+        device += hidden_time(read, computed, rank.accelerator)
     if not rank.eager:
         return Terms(memory, arithmetic, kernels, collectives, 0.0, device)
     waiting = max(0.0, launches - device)
     return Terms(memory, arithmetic, kernels, collectives, waiting, max(device, launches))
 
 
-def _read(kind: LayerWork, load: Pass, rank: Rank) -> float:
-    """Return the seconds in which the weights and the cache of one layer are read."""
-    bandwidth = rank.accelerator.bandwidth
-    old = c.OLD_WIDENED_MEMORY_SHARE
-    time = kind.dense_bytes / (bandwidth * (old if _old(rank, kind.dense_bits) else c.MEMORY_SHARE))
+def hidden_time(read: float, computed: float, device: Accelerator) -> float:
+    """Return the seconds of products that read and multiply, one behind the other."""
+    if not _ampere(device):
+        return max(read, computed)
+    return float((read**c.HIDING + computed**c.HIDING) ** (1 / c.HIDING))
+
+
+def _ampere(device: Accelerator) -> bool:
+    """Tell whether a device is of a generation before Hopper."""
+    return device.capability is not None and device.capability < HOPPER
+
+
+def _memory_share(device: Accelerator) -> float:
+    return c.AMPERE_MEMORY_SHARE if _ampere(device) else c.MEMORY_SHARE
+
+
+def weights_time(kind: LayerWork, load: Pass, rank: Rank) -> tuple[float, float]:
+    """Return the seconds of reading one layer's dense weights, and of their products."""
+    device = rank.accelerator
+    old = _old(rank, kind.dense_bits)
+    share = c.OLD_WIDENED_MEMORY_SHARE if old else _memory_share(device)
+    rate = _rate(device, kind.dense_bits, kind.widened and not old)
+    computed = 2 * kind.products * load.tokens / rate * load.slowed
+    return kind.dense_bytes / (device.bandwidth * share), computed
+
+
+def cache_time(kind: LayerWork, load: Pass, rank: Rank) -> float:
+    """Return the seconds in which decoding sequences read their cache."""
+    device = rank.accelerator
     context = _seen(kind, load.context)
     each = kind.cache_bytes * context + kind.state_bytes
     each += kind.chosen_bytes * min(context, kind.chosen)
-    cache = load.sequences * each
-    return time + cache / (bandwidth * c.CACHE_MEMORY_SHARE)
+    share, item = c.CACHE_MEMORY_SHARE, 0.0
+    if kind.items:
+        share, item = c.GROUPED_CACHE_SHARE, c.GROUPED_CACHE_ITEM
+        if _ampere(device):
+            share, item = c.AMPERE_GROUPED_CACHE_SHARE, c.AMPERE_GROUPED_CACHE_ITEM
+    return load.sequences * (each / (device.bandwidth * share) + kind.items * item)
 
 
-def _computed(kind: LayerWork, load: Pass, rank: Rank) -> float:
-    """Return the seconds of the multiply-adds of one layer, those of experts left out."""
-    device = rank.accelerator
-    time = 2 * kind.products * load.tokens / _rate(device, kind.dense_bits) * load.slowed
+def _attended_time(kind: LayerWork, load: Pass, rank: Rank) -> float:
+    """Return the seconds of the multiply-adds of one layer's attention."""
+    device, time = rank.accelerator, 0.0
     dense = device.flops["bf16"]
     context, before = _seen(kind, load.context), _seen(kind, load.before)
     decoded = kind.attention_products * load.sequences
@@ -167,7 +197,7 @@ def attention_share(kind: LayerWork, load: Pass, device: Accelerator) -> float:
     """Return the share of the dense rate at which attention over a prompt multiplies."""
     size = min(c.ATTENTION, key=lambda size: abs(size - kind.head_size))
     most, half = c.ATTENTION[size]
-    if device.capability and device.capability < HOPPER:
+    if _ampere(device):
         # Of Ampere heads of 128 were timed; others are taken to differ as they do on Hopper.
         share, half = c.AMPERE_ATTENTION
         most *= share / c.ATTENTION[LARGE_HEAD][0]
@@ -203,7 +233,7 @@ def experts_time(kind: LayerWork, hidden: int, load: Pass, rank: Rank) -> tuple[
 def _experts_kind(kind: LayerWork, device: Accelerator) -> tuple[str, float]:
     """Return which kernels multiply with a layer's experts, and the rate that bounds them."""
     flops, bits = device.flops, kind.expert_bits
-    if device.capability and device.capability < HOPPER:
+    if _ampere(device):
         return "ampere bf16" if bits == 16 else "ampere marlin", flops["bf16"]
     new = "blackwell " if "fp4" in flops and device.kind == "nvidia" else ""
     if new and kind.mxfp4:
@@ -254,9 +284,15 @@ def _old(rank: Rank, bits: int) -> bool:
     )
 
 
-def _rate(device: Accelerator, bits: int) -> float:
-    """Return the operations per second of dense products with weights of these bits."""
+def _rate(device: Accelerator, bits: int, widened: bool = False) -> float:
+    """Return the operations per second of dense products with weights of these bits.
+
+    widened: Marlin's kernels widen those that the device has no products for.
+    """
     name = {8: "fp8", 4: "fp4"}.get(bits, "bf16")
     if name not in device.flops:
-        return device.flops["bf16"] * c.ARITHMETIC_SHARE
+        share = c.ARITHMETIC_SHARE
+        if widened and device.kind == "nvidia" and name != "bf16":
+            share = c.AMPERE_MARLIN_SHARE if _ampere(device) else c.MARLIN_SHARE
+        return device.flops["bf16"] * share
     return device.flops[name] * (c.ARITHMETIC_SHARE if name == "bf16" else c.FP8_ARITHMETIC_SHARE)

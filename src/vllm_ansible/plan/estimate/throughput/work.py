@@ -22,9 +22,11 @@ class LayerWork:
     `attention_products` are multiply-adds for one token and one token before it,
     `prefill_products` those of a prompt, in which latent attention brings keys and values back to
     their heads. Sparse attention sees at most `chosen` tokens (0: all), of each of which
-    `chosen_bytes` of the cache are read; `index_products` choose them among all. `mxfp4` tells of
-    4-bit experts that meet activations of 16 bits, `triton` that Triton's kernels multiply them,
-    `cutlass` of FP8 ones without blocks of scales that FlashInfer's CUTLASS kernels multiply.
+    `chosen_bytes` of the cache are read; `index_products` choose them among all. `items` are the KV
+    heads of grouped attention on this rank. `widened` tells of weights that meet activations of 16
+    bits where the device has no products for them. `mxfp4` tells of 4-bit experts that meet
+    activations of 16 bits, `triton` that Triton's kernels multiply them, `cutlass` of FP8 ones
+    without blocks of scales that CUTLASS's kernels multiply.
     """
 
     dense_bytes: float
@@ -50,6 +52,8 @@ class LayerWork:
     collectives: int
     dense_bits: int
     expert_bits: int
+    items: float = 0.0
+    widened: bool = False
 
 
 # Elements of a head in prompts of a model with latent attention.
@@ -166,7 +170,7 @@ def _layer_work(
         head_size=LATENT_HEAD if mla else kv.head_size,
         mxfp4=model.quantization.startswith("mxfp4"),
         triton=kernels.triton and model.quantization.startswith("mxfp4"),
-        cutlass=kernels.flashinfer and model.quantization.startswith("fp8") and not model.block,
+        cutlass=kernels.cutlass and model.quantization.startswith("fp8") and not model.block,
         chosen=chosen,
         chosen_bytes=float(per_token) if chosen else 0.0,
         index_products=_index_products(layer) if chosen else 0.0,
@@ -174,6 +178,8 @@ def _layer_work(
         collectives=2 if tensor > 1 else 0,
         dense_bits=_bits(dense),
         expert_bits=_bits(routed),
+        items=float(heads) if kv.kind in ("gqa", "sliding") else 0.0,
+        widened=not model.quantization.startswith("int8"),
     )
 
 

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from vllm_ansible.plan.estimate.architectures.config import Settings
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.source import load
+from vllm_ansible.plan.estimate.architectures.understand import understand
+from vllm_ansible.plan.estimate.memory.kernels import Kernels, stretch
 
 CONFIGS = Path(__file__).parents[4] / "data" / "public" / "configs"
 NAMES = sorted(
@@ -15,7 +18,7 @@ NAMES = sorted(
     for path in CONFIGS.glob("*_config.json")
     if not path.name.endswith("_hf_quant_config.json")
 )
-NO_PARAMETERS = (".scales", ".zeros", "kv_b_absorbed")
+NO_PARAMETERS = (".scales", ".zeros", "kv_b_absorbed", ".conv1d_decode.weight")
 
 
 # What the safetensors of each repository hold, without scales and layers for speculation.
@@ -47,7 +50,125 @@ ROUNDED = {
     "Qwen--Qwen3.5-35B-A3B": (35.1, 0.01),
     "Qwen--Qwen3.5-397B-A17B": (397.0, 0.01),
     "deepseek-ai--DeepSeek-V4-Pro": (1573.0, 0.02),
+    # 427.06 with the vision tower, which its text configuration does not have (datawhalechina/
+    # self-llm#514); 2.8T (InferenceX#2351).
+    "MiniMaxAI--MiniMax-M3": (427.06, 0.003),
+    "moonshotai--Kimi-K3": (2800.0, 0.025),
+    "stepfun-ai--Step-3.5-Flash": (196.81, 0.001),
 }
+
+# Published shapes of models whose files are not beside: parameters as their pages count them.
+JAMBA = {
+    "architectures": ["JambaForCausalLM"],
+    "model_type": "jamba",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_experts": 16,
+    "num_experts_per_tok": 2,
+    "expert_layer_period": 2,
+    "expert_layer_offset": 1,
+    "attn_layer_period": 8,
+    "attn_layer_offset": 4,
+    "mamba_d_state": 16,
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+    "mamba_dt_rank": 256,
+    "mamba_conv_bias": True,
+    "mamba_proj_bias": False,
+    "vocab_size": 65536,
+    "max_position_embeddings": 262144,
+}
+JAMBA_LARGE = {
+    **JAMBA,
+    "hidden_size": 8192,
+    "intermediate_size": 24576,
+    "num_hidden_layers": 72,
+    "num_attention_heads": 64,
+    "mamba_dt_rank": 512,
+}
+KIMI_LINEAR = {
+    "architectures": ["KimiLinearForCausalLM"],
+    "model_type": "kimi_linear",
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "moe_intermediate_size": 1024,
+    "num_hidden_layers": 27,
+    "num_attention_heads": 32,
+    "kv_lora_rank": 512,
+    "q_lora_rank": None,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "num_experts": 256,
+    "num_experts_per_token": 8,
+    "num_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "mla_use_nope": True,
+    "vocab_size": 163840,
+    "max_position_embeddings": 1048576,
+    "linear_attn_config": {
+        "full_attn_layers": [4, 8, 12, 16, 20, 24, 27],
+        "head_dim": 128,
+        "num_heads": 32,
+        "short_conv_kernel_size": 4,
+    },
+}
+LING_MINI = {
+    "architectures": ["BailingMoeV2ForCausalLM"],
+    "num_hidden_layers": 20,
+    "hidden_size": 2048,
+    "intermediate_size": 5120,
+    "moe_intermediate_size": 512,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "num_experts": 256,
+    "num_experts_per_tok": 8,
+    "num_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "use_qk_norm": True,
+    "moe_router_enable_expert_bias": True,
+    "vocab_size": 157184,
+    "max_position_embeddings": 32768,
+}
+SARVAM_30B = {
+    **LING_MINI,
+    "architectures": ["SarvamMoEForCausalLM"],
+    "num_hidden_layers": 19,
+    "hidden_size": 4096,
+    "intermediate_size": 8192,
+    "moe_intermediate_size": 1024,
+    "num_attention_heads": 64,
+    "head_dim": 64,
+    "num_experts": 128,
+    "num_experts_per_tok": 6,
+    "vocab_size": 262144,
+    "max_position_embeddings": 131072,
+}
+SARVAM_105B = {
+    **SARVAM_30B,
+    "architectures": ["SarvamMLAForCausalLM"],
+    "num_hidden_layers": 32,
+    "intermediate_size": 16384,
+    "moe_intermediate_size": 2048,
+    "num_experts_per_tok": 8,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
+# Sarvam's names say less than their checkpoints hold; shapes are those of NVIDIA's Megatron-Bridge.
+SHAPES = (
+    (JAMBA, 51_570_323_328, 1e-12),
+    (JAMBA_LARGE, 398.6e9, 1e-3),
+    (KIMI_LINEAR, 49_122_681_728, 1e-12),
+    (LING_MINI, 16.26e9, 1e-3),
+    (SARVAM_30B, 30e9, 0.075),
+    (SARVAM_105B, 105e9, 0.015),
+)
 
 
 def configuration(name: str) -> Model:
@@ -67,6 +188,15 @@ def test_parameters_are_those_of_the_checkpoint(name: str) -> None:
 def test_parameters_are_about_those_of_the_card(name: str) -> None:
     billions, apart = ROUNDED[name]
     assert parameters(configuration(name)) / 1e9 == pytest.approx(billions, rel=apart)
+
+
+@pytest.mark.parametrize(("shape", "published", "apart"), SHAPES)
+def test_parameters_of_published_shapes_are_those_of_their_pages(
+    shape: dict[str, object], published: float, apart: float
+) -> None:
+    model = understand(Settings(shape, "config.json"), "org/model")
+    assert not model.more, "its family is known"
+    assert parameters(model) == pytest.approx(published, rel=apart)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -90,6 +220,8 @@ def test_quantized_files_have_the_size_of_their_repository() -> None:
     # GB of the safetensors in the repositories, as their pages sum them.
     assert configuration("moonshotai--Kimi-K2.5").bytes() / 1e9 == pytest.approx(595, rel=0.005)
     assert configuration("Qwen--Qwen3-32B-FP8").bytes() / 1e9 == pytest.approx(34.3, rel=0.01)
+    # "The ~1.56 TB checkpoint" (InferenceX#2351): what surrounds its experts is in mxfp4, too.
+    assert configuration("moonshotai--Kimi-K3").bytes() / 1e9 == pytest.approx(1560, rel=0.006)
 
 
 def test_a_sparse_model_indexes_only_the_layers_that_choose() -> None:
@@ -105,6 +237,50 @@ def test_a_hybrid_keeps_keys_in_every_fourth_layer_and_a_state_in_the_others() -
     assert kinds == ["linear", "linear", "linear", "gqa"] * 10
     # 3 x 8192 in 16 bits, and 32 heads of 128 x 128 in 32.
     assert model.layers[0].kv.state_bytes == 3 * 8192 * 2 + 32 * 128 * 128 * 4
+
+
+def test_kimi_keeps_a_state_of_three_layers_in_four() -> None:
+    model = configuration("moonshotai--Kimi-K3")
+    kinds = [layer.kv.kind for layer in model.layers]
+    assert kinds == ["linear", "linear", "linear", "mla"] * 23 + ["mla"]
+    # 3 x 3 x 12,288 in 16 bits, and 96 heads of 128 x 128 in 32.
+    assert model.layers[0].kv.state_bytes == 3 * 3 * 12288 * 2 + 96 * 128 * 128 * 4
+    assert [layer.experts for layer in model.layers[:3]] == [0, 896, 896]
+
+
+def test_an_expert_of_kimi_k3_is_at_least_256_wide_on_a_rank() -> None:
+    (first, *_) = [
+        one for one in configuration("moonshotai--Kimi-K3").layers[1].tensors
+        if one.role == "experts"
+    ]  # fmt: skip
+    assert [stretch(first, ranks, Kernels()) for ranks in (1, 8, 16)] == [1, 1, 256 / 192]
+
+
+def test_minimax_m3_caches_a_key_of_its_indexer_behind_its_dense_layers() -> None:
+    model = configuration("MiniMaxAI--MiniMax-M3")
+    extra = [layer.kv.extra_bytes_per_token for layer in model.layers]
+    assert extra == [0] * 3 + [256] * 57
+    assert [layer.experts for layer in model.layers[2:4]] == [0, 128]
+
+
+def test_jamba_attends_in_one_layer_of_eight() -> None:
+    model = understand(Settings(JAMBA, "config.json"), "org/model")
+    kinds = [layer.kv.kind for layer in model.layers]
+    assert kinds == (["linear"] * 4 + ["gqa"] + ["linear"] * 3) * 4
+    assert model.layers[0].kv.state_bytes == 3 * 8192 * 2 + 8192 * 16 * 2
+    assert [layer.experts for layer in model.layers[:2]] == [0, 16]
+
+
+def test_step_has_more_heads_where_it_sees_a_window() -> None:
+    model = configuration("stepfun-ai--Step-3.5-Flash")
+    assert [layer.kv.window for layer in model.layers[:5]] == [None, 512, 512, 512, None]
+    assert {(layer.kv.heads, layer.kv.head_size) for layer in model.layers} == {(8, 128)}
+    queries = [
+        next(one.elements for one in layer.tensors if one.name.endswith("q_proj.weight"))
+        for layer in model.layers[:2]
+    ]
+    assert queries == [64 * 128 * 4096, 96 * 128 * 4096]
+    assert [layer.experts for layer in model.layers[2:4]] == [0, 288]
 
 
 def test_windows_are_where_the_configuration_has_them() -> None:

@@ -5,18 +5,28 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 from vllm_ansible.accelerators.accelerator import accelerator
 from vllm_ansible.accelerators.machines import Fabric
 from vllm_ansible.plan.estimate.throughput.collectives import links
-from vllm_ansible.plan.estimate.throughput.constants import BAND, GRAPH_KERNEL
-from vllm_ansible.plan.estimate.throughput.step import Pass, Rank, attention_share, experts_time
+from vllm_ansible.plan.estimate.throughput.constants import BAND, GRAPH_KERNEL, OWN_MOST
+from vllm_ansible.plan.estimate.throughput.step import (
+    Pass,
+    Rank,
+    attention_share,
+    cache_time,
+    experts_time,
+    hidden_time,
+    weights_time,
+)
 from vllm_ansible.plan.estimate.throughput.work import LayerWork
 
 TESTS = Path(__file__).parents[4]
 TABLE = TESTS / "data" / "public" / "operations.csv"
+REDUCED = TESTS / "data" / "public" / "all-reduce.csv"
 DOCS = TESTS.parent / "docs" / "planner.md"
 BITS = {"bfloat16": 16, "fp8": 8, "fp8_block": 8, "int4_wo": 4, "w4a16_mxfp4": 4, "nvfp4": 4}
 # Kernels that sort, multiply twice, activate and add.
@@ -125,3 +135,70 @@ def test_attention_over_a_prompt_grows_with_its_length() -> None:
     assert len(apart) == 35
     assert all(1 / BAND <= one <= BAND for one in apart)
     assert 1 / 1.15 < median(apart) < 1.15
+
+
+def test_products_are_timed_as_others_measured_them() -> None:
+    """On an A100 those of 128 rows were planned to take two thirds of their time."""
+    apart: dict[str, list[float]] = defaultdict(list)
+    for row in rows("product"):
+        size = float(row["hidden"]) * float(row["width"])
+        kind = replace(layer(row), dense_bytes=2 * size, products=size)
+        tokens = float(row["tokens"])
+        read, computed = weights_time(kind, Pass(tokens, 0.0, tokens), rank(row["device"]))
+        planned = hidden_time(read, computed, accelerator(row["device"])) + GRAPH_KERNEL
+        apart[row["device"]].append(planned / float(row["ms"]) * 1e3)
+    for device, times in apart.items():
+        inside = sum(1 / BAND <= one <= BAND for one in times)
+        print(f"{device}: {inside} of {len(times)}, {min(times):.2f} to {max(times):.2f}")
+        assert inside >= 0.97 * len(times)
+        assert 1 / 1.2 < median(times) < 1.2
+    assert len(apart) == 3
+
+
+def test_the_cache_of_decoding_sequences_is_read_as_others_measured_it() -> None:
+    apart: dict[str, list[float]] = defaultdict(list)
+    for row in rows("cache"):
+        heads, size, length = (int(row[name]) for name in ("heads", "head_size", "length"))
+        kind = replace(layer(row), cache_bytes=4.0 * heads * size, items=float(heads))
+        batch = float(row["tokens"])
+        load = Pass(batch, float(length), batch)
+        planned = cache_time(kind, load, rank(row["device"])) + GRAPH_KERNEL
+        apart[row["device"]].append(planned / float(row["ms"]) * 1e3)
+    for device, times in apart.items():
+        inside = sum(1 / BAND <= one <= BAND for one in times)
+        print(f"{device}: {inside} of {len(times)}, {min(times):.2f} to {max(times):.2f}")
+        # What a call costs whatever it reads is left out: small ones are planned too fast.
+        assert inside >= 0.75 * len(times)
+        assert 1 / 1.3 < median(times) < 1.1
+    assert len(apart) == 3
+
+
+def test_small_sums_over_ranks_are_those_of_vllms_own_kernel() -> None:
+    """NCCL's 12 to 25 us were planned where vLLM's kernel takes 4 to 8."""
+    apart: dict[str, list[float]] = defaultdict(list)
+    with REDUCED.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            found = links(accelerator(row["device"]), Fabric(1.0), int(row["ranks"]), 1)
+            size = int(row["bytes"])
+            assert (found.all_reduce(size) != found.by_library(size)) == (size < OWN_MOST)
+            planned = found.all_reduce(size) * 1e6 / float(row["us"])
+            apart[f"{row['device']} {'own' if size < OWN_MOST else 'NCCL'}"].append(planned)
+    counted = {
+        name: (sum(1 / BAND <= one <= BAND for one in times), len(times))
+        for name, times in apart.items()
+    }
+    print(counted)
+    for name in ("A100-80 own", "H100-80 own", "H200 own", "L40S own", "H100-80 NCCL", "H200 NCCL"):
+        inside, all_ = counted[name]
+        assert inside == all_
+    inside, all_ = counted["B200 own"]
+    assert inside >= 0.8 * all_
+
+
+def test_a_library_reduces_where_vllms_own_kernel_does_not() -> None:
+    def own(name: str, ranks: int, nodes: int = 1) -> bool:
+        return links(accelerator(name), Fabric(1.0), ranks, nodes).link > 0
+
+    assert own("H100", 8) and own("L40S", 2) and own("MI300X", 8)
+    # Three ranks, several nodes, four over PCIe, and a library of another maker.
+    assert not (own("H100", 3) or own("H100", 8, 2) or own("L40S", 4) or own("S60", 8))

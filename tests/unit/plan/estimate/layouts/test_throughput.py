@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from vllm_ansible.plan.estimate.throughput.estimate import (
 from vllm_ansible.plan.estimate.throughput.work import Kinds
 
 MEASURED = json.loads((Path(c.__file__).with_name("h200.json")).read_text(encoding="utf-8"))
+SEEN = Path(__file__).parents[4] / "data" / "h200-site.json"
 MICRO = 1e-6
 ROW = MEASURED["all_reduce"]["width"] * MEASURED["all_reduce"]["element_bytes"]
 
@@ -153,10 +155,10 @@ def test_expert_parallel_engines_share_experts_and_exchange_tokens(model: Any) -
 
 
 @pytest.mark.parametrize("ranks", ["2", "4", "8"])
-def test_all_reduce_is_as_measured_on_h200(ranks: str) -> None:
+def test_all_reduce_of_nccl_is_as_measured_on_h200(ranks: str) -> None:
     found = links(accelerator("H200"), Fabric(1.0), int(ranks), 1)
     for tokens, measured in MEASURED["all_reduce"]["graph"][ranks].items():
-        modelled = found.all_reduce(int(tokens) * ROW)
+        modelled = found.by_library(int(tokens) * ROW)
         assert measured * MICRO / 1.8 < modelled < measured * MICRO * 1.8, tokens
 
 
@@ -180,3 +182,16 @@ def test_memory_of_an_h200_is_what_its_driver_said() -> None:
 )
 def test_versions_are_read_as_numbers(said: str | None, meant: tuple[int, ...] | None) -> None:
     assert version(said) == meant
+
+
+def test_no_server_sends_more_tokens_than_were_ever_seen_of_one(model: Any) -> None:
+    """A model of a billion numbers was planned to send 50,000 tokens a second."""
+    small = model("llama-8b")
+    small = replace(small, layers=small.layers[:2])
+    rates = [
+        estimate(small, "1x1 H200", clients, tensor=1).output_rate.middle for clients in (1, 256)
+    ]
+    assert rates[0] < 1.1 / c.HOST_STEP
+    assert rates[1] == pytest.approx(1 / c.FRONT_END_TOKEN, rel=0.1)
+    seen = json.loads(SEEN.read_text(encoding="utf-8"))["output_tokens_per_second"]
+    assert seen["measured"] == pytest.approx(1 / c.FRONT_END_TOKEN, rel=0.01)

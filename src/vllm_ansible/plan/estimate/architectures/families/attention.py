@@ -7,6 +7,7 @@ What each one splits, replicates and caches is read from vLLM 0.32: `QKVParallel
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from vllm_ansible.frozen import frozen
@@ -20,8 +21,9 @@ QkNorm = Literal["none", "head", "full"]
 class Grouped:
     """Attention whose query heads share KV heads.
 
-    `gate` doubles the queries by an output gate; `sinks` are one number per query head; `window`
-    bounds what is seen. With `reused` the layer takes keys and values of an earlier one.
+    `gate` doubles the queries by an output gate, `head_gate` has one number for each head; `sinks`
+    are one number per query head; `window` bounds what is seen. With `reused` the layer takes keys
+    and values of an earlier one.
     """
 
     hidden: int
@@ -32,6 +34,7 @@ class Grouped:
     output_bias: bool = False
     qk_norm: QkNorm = "none"
     gate: bool = False
+    head_gate: bool = False
     sinks: bool = False
     window: int | None = None
     reused: bool = False
@@ -71,6 +74,8 @@ class Grouped:
         elif self.qk_norm == "full":
             yield parts.vector(f"{name}.q_norm", self.heads * size, "norm", queries)
             yield parts.vector(f"{name}.k_norm", self.kv_heads * size, "norm", keys)
+        if self.head_gate:
+            yield from parts.linear(f"{name}.g_proj", self.hidden, self.heads, queries, "attention")
         if self.sinks:
             yield parts.vector(f"{name}.sinks", self.heads, "attention", queries)
 
@@ -80,6 +85,38 @@ class Grouped:
             return KvCache("none")
         kind: Literal["gqa", "sliding"] = "sliding" if self.window else "gqa"
         return KvCache(kind, self.kv_heads, self.head_size, self.head_size, self.window)
+
+
+@frozen
+class BlockIndexer:
+    """What chooses blocks of tokens for grouped attention (MiniMax-M3).
+
+    It has queries for each KV head, and one key, whole on every rank and cached there in 16 bits.
+    """
+
+    heads: int
+    head_size: int
+
+
+@frozen
+class BlockSparse(Grouped):
+    """Grouped attention over blocks that an indexer chooses."""
+
+    indexer: BlockIndexer = BlockIndexer(1, 128)
+
+    def tensors(self, parts: Parts) -> Iterator[Tensor]:
+        """Yield the projections and norms, and those of the indexer."""
+        yield from Grouped.tensors(self, parts)
+        name, size = f"{self.module}.index", self.indexer.head_size
+        by_head = Cut("kv", self.indexer.heads)
+        wide = self.indexer.heads * size
+        yield from parts.linear(f"{name}_q_proj", self.hidden, wide, by_head, "attention")
+        yield from parts.linear(f"{name}_k_proj", self.hidden, size, WHOLE, "attention")
+        yield parts.vector(f"{name}_norms", 2 * size)
+
+    def cache(self) -> KvCache:
+        """Return keys and values, and the indexer's key."""
+        return replace(Grouped.cache(self), extra_bytes_per_token=2 * self.indexer.head_size)
 
 
 @frozen
@@ -110,6 +147,7 @@ class Latent:
 
     Projections into the latent space are whole on every rank. Where `kv_b_proj` is quantized the
     engine keeps it beside its two absorbed halves in the model's precision; else they are views.
+    `gate` adds one on the output, as wide as the values.
     """
 
     hidden: int
@@ -120,6 +158,7 @@ class Latent:
     rope_size: int
     value_size: int
     indexer: Indexer | None = None
+    gate: bool = False
     module: str = "self_attn"
 
     def tensors(self, parts: Parts) -> Iterator[Tensor]:
@@ -146,6 +185,8 @@ class Latent:
         values = self.heads * self.value_size
         row = Cut("row", self.heads)
         yield from parts.linear(f"{name}.o_proj", values, self.hidden, row, "attention")
+        if self.gate:
+            yield from parts.linear(f"{name}.g_proj", self.hidden, values, heads, "attention")
         if self.indexer is not None:
             yield from self.indexer.tensors(parts, self.hidden, name)
 

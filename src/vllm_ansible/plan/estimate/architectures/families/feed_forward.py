@@ -41,8 +41,8 @@ class Experts:
     """A router, routed experts, and a shared block that every token passes.
 
     `router_width` is the bytes of the router's weights (0: the model's own), `score_bias` a
-    correction in fp32. `latent` is the size to which tokens are projected before the experts,
-    `padding` the kernels that pad them.
+    correction in fp32. `latent` is the size to which tokens are projected before the experts, with
+    a norm behind them if `latent_norm`; `padding` the kernels that pad them.
     """
 
     hidden: int
@@ -57,6 +57,7 @@ class Experts:
     score_bias: bool = False
     expert_bias: bool = False
     latent: int = 0
+    latent_norm: bool = False
     padding: str = ""
     module: str = "mlp"
 
@@ -81,6 +82,8 @@ class Experts:
                 ("fc2_latent_proj", self.latent, self.hidden),
             ):
                 yield from parts.linear(f"{name}.{one}", inputs, outputs, WHOLE, "router")
+            if self.latent_norm:
+                yield parts.vector(f"{name}.latent_norm", self.latent)
         inputs = self.latent or self.hidden
         experts = f"{name}.experts"
         yield from parts.experts(

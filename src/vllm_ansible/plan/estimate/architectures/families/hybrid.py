@@ -1,4 +1,4 @@
-"""Decoders that mix attention with a kept state: Qwen3-Next, Qwen3.5, Nemotron-H."""
+"""Decoders that mix attention with a kept state: Qwen3-Next, Qwen3.5, Nemotron-H, Jamba."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from vllm_ansible.plan.estimate.architectures.families.llama import (
     rotated,
 )
 from vllm_ansible.plan.estimate.architectures.families.mixture import ENDS, plain_dense, qwen_feed
-from vllm_ansible.plan.estimate.architectures.families.recurrent import DeltaNet, StateSpace
+from vllm_ansible.plan.estimate.architectures.families.recurrent import (
+    DeltaNet,
+    FirstStateSpace,
+    StateSpace,
+)
 from vllm_ansible.plan.estimate.architectures.model import Model, Role, Tensor
 
 
@@ -72,6 +76,43 @@ _NEXT: tuple[Role, ...] = ("embedding", "head")
 _THREE_FIVE: tuple[Role, ...] = ("embedding",)
 qwen3_next = partial(qwen_hybrid, _NEXT)
 qwen3_5 = partial(qwen_hybrid, _THREE_FIVE)
+
+
+def jamba(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
+    """Return Jamba: one layer of a period attends, without positions; some have experts."""
+    config = outline.config
+    hidden, layers = config.count("hidden_size"), layer_count(config)
+    mixer = FirstStateSpace(
+        hidden=hidden,
+        inner=hidden * config.count("mamba_expand"),
+        state=config.count("mamba_d_state"),
+        kernel=config.count("mamba_d_conv"),
+        step_rank=config.count("mamba_dt_rank"),
+        bias=config.flag("mamba_proj_bias"),
+        conv_bias=config.flag("mamba_conv_bias", True),
+        state_width=2,
+    )
+    full = replace(_attention(config), module="self_attn")
+    dense = Dense(hidden, config.count("intermediate_size"), module="feed_forward")
+    experts = Experts(
+        hidden,
+        config.count("intermediate_size"),
+        config.count("num_experts"),
+        config.count("num_experts_per_tok"),
+        module="feed_forward",
+    )
+    attends = config.count("attn_layer_period"), config.size("attn_layer_offset")
+    chooses = config.count("expert_layer_period"), config.size("expert_layer_offset")
+    # Of one expert there is no router.
+    several = experts.count > 1
+    blocks = [
+        Block(
+            full if index % attends[0] == attends[1] else mixer,
+            (experts if several and index % chooses[0] == chooses[1] else dense,),
+        )
+        for index in range(layers)
+    ]
+    return decoder(outline, blocks, others=others)
 
 
 def nemotron(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:

@@ -1,4 +1,4 @@
-"""Decoders of latent attention: DeepSeek V2, V3, R1, V3.2, Kimi K2, GLM-5."""
+"""Decoders of latent attention: DeepSeek V2, V3, R1, V3.2, Kimi K2, GLM-5, Sarvam."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from vllm_ansible.plan.estimate.architectures.families.decoder import (
 )
 from vllm_ansible.plan.estimate.architectures.families.feed_forward import Dense, Experts
 from vllm_ansible.plan.estimate.architectures.families.llama import Traits, grouped
+from vllm_ansible.plan.estimate.architectures.families.mixture import shared_experts
 from vllm_ansible.plan.estimate.architectures.model import Model, Tensor
 
 
@@ -61,6 +62,22 @@ def _indexed(config: Settings, index: int) -> bool:
     every = config.count("index_topk_freq", default=1)
     offset = config.size("index_skip_topk_offset", 2)
     return max(index - offset + 1, 0) % every == 0
+
+
+def sarvam(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
+    """Return Sarvam-105B: latent attention, dense first, experts with a correction in fp32."""
+    config = outline.config
+    first = config.size("first_k_dense_replace")
+    dense = Dense(config.count("hidden_size"), config.count("intermediate_size"))
+    # Its class keeps the router in the model's precision, and corrects scores unless told not to.
+    corrected = config.flag("moe_router_enable_expert_bias", True)
+    experts = replace(shared_experts(config), router_width=0, score_bias=corrected)
+    blocks = [
+        Block(latent(config, indexed=False), (experts if index >= first else dense,))
+        for index in range(layer_count(config))
+    ]
+    outline = replace(outline, rotary_sizes=(config.count("qk_rope_head_dim"),))
+    return decoder(outline, blocks, others=others)
 
 
 def deepseek(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:

@@ -7,7 +7,11 @@ from dataclasses import replace
 from functools import partial
 
 from vllm_ansible.plan.estimate.architectures.config import Settings
-from vllm_ansible.plan.estimate.architectures.families.attention import QkNorm
+from vllm_ansible.plan.estimate.architectures.families.attention import (
+    BlockIndexer,
+    BlockSparse,
+    QkNorm,
+)
 from vllm_ansible.plan.estimate.architectures.families.decoder import (
     Block,
     Outline,
@@ -144,6 +148,90 @@ def minimax(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     part = config.size("rotary_dim", head_size(config))
     outline = replace(outline, rotary_sizes=(part,))
     return _mixture(outline, traits, lambda index: experts, others)
+
+
+def bailing(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
+    """Return Ling and Ring (BailingMoE), and Sarvam-30B, which is of their class."""
+    config = outline.config
+    experts, first = shared_experts(config), config.size("first_k_dense_replace")
+    bias = config.flag("use_bias")
+    traits = Traits(
+        qkv_bias=bias or config.flag("use_qkv_bias"),
+        output_bias=bias,
+        qk_norm="head" if config.flag("use_qk_norm") else "none",
+        sliding="none",
+    )
+    part = config.size("rotary_dim")
+    outline = replace(outline, rotary_sizes=(part,)) if part else outline
+    return _mixture(
+        outline, traits, lambda index: experts if index >= first else plain_dense(config), others
+    )
+
+
+def shared_experts(config: Settings) -> Experts:
+    """Return experts by the names that Bailing and Sarvam have for them."""
+    hidden, inner = config.count("hidden_size"), config.count("moe_intermediate_size")
+    several = config.size("num_shared_experts")
+    wide = config.size("moe_shared_expert_intermediate_size", inner) * several
+    shared = Dense(hidden, wide, module="mlp.shared_experts", role="shared_expert")
+    return Experts(
+        hidden,
+        inner,
+        config.count("num_experts"),
+        config.count("num_experts_per_tok"),
+        shared=shared if wide else None,
+        router_width=4 if config.text("router_dtype") == "fp32" else 0,
+        score_bias=config.flag("moe_router_enable_expert_bias"),
+    )
+
+
+def minimax_m3(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
+    """Return MiniMax-M3: dense first, then experts; blocks of tokens are chosen by an indexer."""
+    config = outline.config
+    hidden = config.count("hidden_size")
+    inner, several = config.count("intermediate_size"), config.size("n_shared_experts")
+    module = "block_sparse_moe"
+    shared = Dense(hidden, inner * several, module=f"{module}.shared_experts", role="shared_expert")
+    experts = Experts(
+        hidden,
+        inner,
+        config.count("num_local_experts"),
+        config.count("num_experts_per_tok"),
+        shared=shared if several else None,
+        router_width=4,
+        score_bias=config.flag("use_routing_bias"),
+        module=module,
+    )
+    traits = Traits(output_bias=False, qk_norm="head", sliding="none")
+    plain = grouped(config, traits)
+    sparse = config.section("sparse_attention_config") or Settings({}, config.where)
+    chooses = list(sparse.items("sparse_attention_freq"))
+    chosen = BlockSparse(
+        **{name: getattr(plain, name) for name in plain.__dataclass_fields__},
+        indexer=BlockIndexer(
+            sparse.count("sparse_num_index_heads", default=1),
+            sparse.count("sparse_index_dim", default=128),
+        ),
+    )
+    routed = list(config.items("moe_layer_freq"))
+    layers = layer_count(config)
+    if len(routed) < layers:
+        raise config.problem(f"moe_layer_freq names {len(routed)} layers of {layers}")
+    dense = Dense(hidden, config.count("dense_intermediate_size"))
+    blocks = [
+        Block(
+            chosen if index < len(chooses) and chooses[index] else plain,
+            (experts if routed[index] else dense,),
+        )
+        for index in range(layers)
+    ]
+    note = "rates are those of attention to all tokens, of which MiniMax-M3 chooses some"
+    outline = replace(
+        outline,
+        rotary_sizes=(config.size("rotary_dim", head_size(config)),),
+        assumed=(*outline.assumed, *((note,) if any(chooses) else ())),
+    )
+    return decoder(outline, blocks, others=others)
 
 
 def glm(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:

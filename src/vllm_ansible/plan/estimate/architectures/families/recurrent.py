@@ -1,6 +1,7 @@
 """Layers that keep a state instead of keys: gated delta rule and state space.
 
-What each one splits and keeps is read from vLLM 0.32: `QwenGatedDeltaNetAttention`, `MambaMixer2`.
+What each one splits and keeps is read from vLLM 0.32: `QwenGatedDeltaNetAttention`, `MambaMixer2`,
+`MambaMixer`, `KimiK3DeltaAttention`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vllm_ansible.frozen import frozen
-from vllm_ansible.plan.estimate.architectures.families.parts import Cut, Parts
+from vllm_ansible.plan.estimate.architectures.families.parts import WHOLE, Cut, Parts
 from vllm_ansible.plan.estimate.architectures.model import KvCache, Tensor
 
 
@@ -97,3 +98,90 @@ class StateSpace:
         tail = mixed * (self.kernel - 1) * 2
         state = self.heads * self.head_size * self.state * self.state_width
         return KvCache("linear", self.heads, state_bytes=tail + state)
+
+
+@frozen
+class KeyedDelta:
+    """Kimi's delta attention: a decay for each key, by two small matrices; a gate on the output.
+
+    `whole_gate` tells of a gate as wide as the values, else it is two small matrices, too. The
+    convolution is in fp32 and held twice: once more by its width, for decoding.
+    """
+
+    hidden: int
+    heads: int
+    head_size: int
+    kernel: int
+    whole_gate: bool
+    module: str = "self_attn"
+
+    def tensors(self, parts: Parts) -> Iterator[Tensor]:
+        """Yield the projections, the convolution and the decay."""
+        name, size, by_head = self.module, self.head_size, Cut("column", self.heads)
+        inner = self.heads * size
+        wide = inner * (4 if self.whole_gate else 3)
+        yield from parts.linear(f"{name}.qkvg_proj", self.hidden, wide, by_head, "attention")
+        small = ("f", "g")[: 1 if self.whole_gate else 2]
+        for one in small:
+            yield from parts.linear(f"{name}.{one}_a_proj", self.hidden, size, WHOLE, "attention")
+            yield from parts.linear(f"{name}.{one}_b_proj", size, inner, by_head, "attention")
+        yield from parts.linear(f"{name}.b_proj", self.hidden, self.heads, by_head, "attention")
+        yield parts.plain_linear(f"{name}.conv1d", self.kernel, 3 * inner, by_head, "attention", 4)
+        if self.whole_gate:
+            yield parts.plain_linear(
+                f"{name}.conv1d_decode", self.kernel, 3 * inner, by_head, "attention", 4
+            )
+        yield parts.vector(f"{name}.dt_bias", inner, "attention", by_head, 4)
+        yield parts.vector(f"{name}.A_log", self.heads, "attention", by_head, 4)
+        yield parts.vector(f"{name}.o_norm", size)
+        row = Cut("row", self.heads)
+        yield from parts.linear(f"{name}.o_proj", inner, self.hidden, row, "attention")
+
+    def cache(self) -> KvCache:
+        """Return the state of one sequence, in fp32, and the convolution's tail."""
+        inner = self.heads * self.head_size
+        tail = 3 * inner * (self.kernel - 1) * 2
+        return KvCache("linear", self.heads, state_bytes=tail + inner * self.head_size * 4)
+
+
+@frozen
+class FirstStateSpace:
+    """A Mamba-1 mixer, with norms of its own before the steps (Jamba)."""
+
+    hidden: int
+    inner: int
+    state: int
+    kernel: int
+    step_rank: int
+    bias: bool
+    conv_bias: bool
+    state_width: int
+    module: str = "mamba"
+
+    def tensors(self, parts: Parts) -> Iterator[Tensor]:
+        """Yield the projections, the convolution, the norms and the decay."""
+        name, by_inner = self.module, Cut("column", self.inner)
+        row = Cut("row", self.inner)
+        yield from parts.linear(
+            f"{name}.in_proj", self.hidden, 2 * self.inner, by_inner, "attention", bias=self.bias
+        )
+        yield parts.plain_linear(f"{name}.conv1d", self.kernel, self.inner, by_inner, "attention")
+        if self.conv_bias:
+            yield parts.vector(f"{name}.conv1d.bias", self.inner, "attention", by_inner)
+        steps = self.step_rank + 2 * self.state
+        yield from parts.linear(f"{name}.x_proj", self.inner, steps, row, "attention")
+        yield from parts.linear(
+            f"{name}.dt_proj", self.step_rank, self.inner, by_inner, "attention", bias=True
+        )
+        yield parts.vector(f"{name}.A", self.inner * self.state, "attention", by_inner, 4)
+        yield parts.vector(f"{name}.D", self.inner, "attention", by_inner)
+        yield parts.vector(f"{name}.norms", steps)
+        yield from parts.linear(
+            f"{name}.out_proj", self.inner, self.hidden, row, "attention", bias=self.bias
+        )
+
+    def cache(self) -> KvCache:
+        """Return the state of one sequence and the convolution's tail."""
+        tail = self.inner * (self.kernel - 1) * 2
+        state = self.inner * self.state * self.state_width
+        return KvCache("linear", self.inner, state_bytes=tail + state)

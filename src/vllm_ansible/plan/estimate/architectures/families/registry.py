@@ -53,6 +53,15 @@ DECODERS: Mapping[str, str] = {
     "Qwen3_5ForCausalLM": "hybrid.qwen3_5",
     "Qwen3_5MoeForCausalLM": "hybrid.qwen3_5",
     "NemotronHForCausalLM": "hybrid.nemotron",
+    "JambaForCausalLM": "hybrid.jamba",
+    "KimiLinearForCausalLM": "kimi.kimi",
+    "MiniMaxM3ForCausalLM": "mixture.minimax_m3",
+    "MiniMaxM3SparseForCausalLM": "mixture.minimax_m3",
+    "BailingMoeForCausalLM": "mixture.bailing",
+    "BailingMoeV2ForCausalLM": "mixture.bailing",
+    "SarvamMoEForCausalLM": "mixture.bailing",
+    "SarvamMLAForCausalLM": "latent.sarvam",
+    "Step3p5ForCausalLM": "step.step",
 }
 
 # The decoder inside, and the style of its vision tower.
@@ -69,6 +78,9 @@ TOWERS: Mapping[str, tuple[str, str]] = {
     "Gemma3ForConditionalGeneration": ("Gemma3ForCausalLM", "OUTLINE"),
     "Gemma4ForConditionalGeneration": ("Gemma4ForCausalLM", "OUTLINE"),
     "KimiK25ForConditionalGeneration": ("DeepseekV3ForCausalLM", "MOON"),
+    "KimiK3ForConditionalGeneration": ("KimiLinearForCausalLM", "OUTLINE"),
+    "MiniMaxM3SparseForConditionalGeneration": ("MiniMaxM3SparseForCausalLM", "OUTLINE"),
+    "Step3p7ForConditionalGeneration": ("Step3p5ForCausalLM", "OUTLINE"),
 }
 
 # What `transformers` fills in where a family's published configurations leave it out.
@@ -120,6 +132,12 @@ TYPES: Mapping[str, str] = {
     "glm_moe_dsa": "GlmMoeDsaForCausalLM",
     "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
     "nemotron_h": "NemotronHForCausalLM",
+    "jamba": "JambaForCausalLM",
+    "kimi_linear": "KimiLinearForCausalLM",
+    "minimax_m3": "MiniMaxM3SparseForCausalLM",
+    "sarvam_moe": "SarvamMoEForCausalLM",
+    "sarvam_mla": "SarvamMLAForCausalLM",
+    "step3p5": "Step3p5ForCausalLM",
 }
 
 
