@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.accelerators.machines import machines
+from vllm_ansible.accelerators.accelerator import accelerator
+from vllm_ansible.accelerators.machines import Fabric, machines
 from vllm_ansible.plan.estimate.layouts.answer import answer
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
 from vllm_ansible.plan.estimate.layouts.request import Request
+from vllm_ansible.plan.estimate.throughput.collectives import links
+from vllm_ansible.plan.estimate.throughput.constants import OWN_MOST
 
 from .published import published
 
@@ -56,3 +59,16 @@ def test_what_was_planned_then_is_beside_what_was_measured(name: str) -> None:
     least, _, most = seen["kv_tokens"]["planned"]
     assert least <= seen["kv_tokens"]["printed"] <= most
     assert abs(seen["weights_gib"]["printed"] - seen["weights_gib"]["planned"]) < 0.011
+
+
+def test_the_all_reduce_of_steps_takes_as_long_as_planned() -> None:
+    """Measured after the terms were made, and not used for them."""
+    measured = json.loads(DATA.with_name("h100-all-reduce.json").read_text(encoding="utf-8"))
+    between = links(accelerator("H100-80"), Fabric(1.0), measured["devices"], 1)
+    for row in measured["rows"]:
+        size = row["tokens"] * row["width"] * 2
+        if row["vllm_us"] is None:
+            assert size >= OWN_MOST
+        else:
+            assert 1 / 1.5 <= between.all_reduce(size) * 1e6 / row["vllm_us"] <= 1.5, row
+        assert 1 / 2.5 <= between.by_library(size) * 1e6 / row["nccl_us"] <= 2.5, row
