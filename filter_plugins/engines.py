@@ -12,7 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from vllm_ansible.computation import reference, verdict
 from vllm_ansible.computation.conditions import conditions
-from vllm_ansible.plan import servers, verbs, views, watched
+from vllm_ansible.inventory.site_host import supervisor_dir
+from vllm_ansible.plan import restarted, servers, verbs, views, watched
 from vllm_ansible.weights import loading
 
 
@@ -56,6 +57,10 @@ class FilterModule:
             "status_rows": verbs.status_rows,
             "died_engines": verbs.died_engines,
             "watchdog_engines": watched.told,
+            "watchdog_restarts": restarted.wanted,
+            "watchdog_restart_rows": restarted.rows,
+            "watchdog_restart_measurements": restarted.measurements,
+            "watchdog_supervisor_dir": supervisor_dir,
             "watchdog_rows": watched.rows,
             "watchdog_measurements": watched.measurements,
         }

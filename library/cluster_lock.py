@@ -66,6 +66,7 @@ plan:
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -160,8 +161,21 @@ def refuse(module: AnsibleModule, held: lock.Lock, now: float) -> None:
         expected="no other run on this cluster",
         found=f"run {name}, started by {who}",
         where=module.params["cluster_dir"] + "/lock.json on the head",
-        fix=f"wait for that run to end; if process {pid} of {user} does not run on {host} any more "
-        f"(ps -p {pid}): -e break_lock=true",
+        fix=way_on(holder),
+    )
+
+
+def way_on(holder: Mapping[str, Any]) -> str:
+    """Say what to do about a lock that another run, or a restart by the watchdog, holds."""
+    if holder.get("restarts"):
+        return (
+            "wait until playbooks/status.yml shows that the engine answers again; "
+            "-e break_lock=true leaves the engine to this run as it is"
+        )
+    user, host, pid = (holder.get(name, "?") for name in ("user", "host", "pid"))
+    return (
+        f"wait for that run to end; if process {pid} of {user} does not run on {host} any more "
+        f"(ps -p {pid}): -e break_lock=true"
     )
 
 

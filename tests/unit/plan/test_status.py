@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from tests.flows.clone import Clone
+from vllm_ansible.node import launcher
 
 ROOT = Path(__file__).parents[3]
 LOG = """\
@@ -20,6 +22,7 @@ unexpectedly, shutting down client.
 (APIServer pid=71) ERROR 11-23 10:00:09 [async_llm.py:700] AsyncLLM output_handler failed.
 (APIServer pid=71) INFO:     Application shutdown complete.
 """
+HELD = "it is not started again: 3 restarts were made"
 
 
 @pytest.fixture
@@ -39,8 +42,19 @@ def cluster(tmp_path: Path) -> Path:
     gone = {"pid": None, "start_time": None}
     state = {"instance": "i", "boot_id": boot, "launcher": gone, "process": gone}
     state |= {"started_at": 1.0, "ended_at": 9.0, "exit_status": 0}
-    (directory / "processes/chat-serve.json").write_text(json.dumps(record))
-    (directory / "processes/chat-serve.state.json").write_text(json.dumps(state))
+    lives = launcher.identity(os.getpid())
+    restarts = {**record, "name": "watchdog-restarts", "engine": ""}
+    alive = {**state, "launcher": lives, "process": lives, "exit_status": None}
+    for name, content in (
+        ("processes/chat-serve", record),
+        ("processes/chat-serve.state", state),
+        ("processes/watchdog-restarts", restarts),
+        ("processes/watchdog-restarts.state", alive),
+        ("watchdog/restarts/state", {"at": 1.0, "engines": {"chat": {"held": HELD}}}),
+    ):
+        path = directory / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
     return directory
 
 
@@ -55,6 +69,7 @@ def test_what_died_is_told_with_its_first_cause_until_it_is_stopped(
     clone = Clone(tmp_path / "clone")
     ran = clone.run(inventory, playbook="playbooks/status.yml")
     assert ran.status == 2, ran.output
+    assert f"restarts: chat: {HELD}" in ran.evidence("status")[0]["summary"]
     failure = ran.failure
     assert failure["msg"] == ("chat does not run: on h-01: chat-serve ended with exit status 0")
     assert failure["found"] == (
@@ -65,7 +80,8 @@ def test_what_died_is_told_with_its_first_cause_until_it_is_stopped(
     record.write_text(json.dumps({**json.loads(record.read_text()), "stopped": True}))
     ran = clone.run(inventory, playbook="playbooks/status.yml")
     assert ran.status == 0, ran.output
-    assert "chat-serve: stopped" in ran.evidence("status")[0]["summary"]
+    summary = ran.evidence("status")[0]["summary"]
+    assert "chat-serve: stopped" in summary and HELD not in summary
 
 
 def test_the_next_run_says_of_what_it_died_before_it_is_started_again(

@@ -40,8 +40,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
     made.end()
 
 
-def play(site: Site, mode: str) -> tuple[int, str, list[dict[str, Any]]]:
-    return site.play(play=PLAY, watchdog_mode=mode)
+def play(site: Site, restart: str) -> tuple[int, str, list[dict[str, Any]]]:
+    """Run the role; what restarts engines has the watchdog with it."""
+    return site.play(play=PLAY, watchdog_restart=restart, site_head="here")
 
 
 def changed(events: list[dict[str, Any]]) -> list[str]:
@@ -50,7 +51,7 @@ def changed(events: list[dict[str, Any]]) -> list[str]:
 
 
 def test_it_is_started_left_alone_and_taken_back(site: Site) -> None:
-    status, output, _ = play(site, "observe")
+    status, output, _ = play(site, "ask")
     assert status == 0, output
     pid = site.pid("watchdog")
     state = site.run_dir / "watchdog/state.json"
@@ -58,11 +59,15 @@ def test_it_is_started_left_alone_and_taken_back(site: Site) -> None:
     wait_until(lambda: pid and state.exists(), 60)
     assert json.loads(state.read_text())["engines"] == {"chat": "running"}
     assert "watches chat" in log.read_text()
-    status, output, events = play(site, "observe")
+    asks, kept = site.pid("watchdog-restarts"), site.cluster_dir / "watchdog/restarts"
+    wait_until(lambda: asks and (kept / "state.json").exists(), 60)
+    assert "ask: chat" in (site.cluster_dir / "logs/watchdog-restarts.log").read_text()
+    status, output, events = play(site, "ask")
     assert status == 0 and changed(events) == [], output
-    assert site.pid("watchdog") == pid
+    assert (site.pid("watchdog"), site.pid("watchdog-restarts")) == (pid, asks)
     status, output, _ = play(site, "off")
     assert status == 0, output
-    assert site.pid("watchdog") == 0 and not state.exists()
+    assert site.pid("watchdog") == site.pid("watchdog-restarts") == 0
+    assert not state.exists() and not kept.exists()
     status, output, events = play(site, "off")
     assert status == 0 and changed(events) == [], output

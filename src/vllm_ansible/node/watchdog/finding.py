@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+ENDED, HUNG, REFUSES = "ended", "hung", "refuses"
+# What an engine does not come back from by itself.
+ACTED = (ENDED, HUNG, REFUSES)
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -23,7 +27,7 @@ class Finding:
     @property
     def follows(self) -> bool:
         """Tell whether another finding says more: an engine fails because a rank of it does."""
-        return self.kind in ("hung", "refuses")
+        return self.kind in (HUNG, REFUSES)
 
     def document(self) -> dict[str, Any]:
         """Return it as the state file holds it."""

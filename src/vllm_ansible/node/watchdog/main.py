@@ -9,14 +9,14 @@ import os
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, Optional
 
 from .. import launcher
-from .finding import Finding
+from .finding import ENDED, Finding
 from .peers import Reached, follow
 from .processes import Processes, staged
 from .server import Watched
-from .settings import Settings, read
+from .settings import Engine, Settings, read
 from .snapshot import Groups, Snapshots
 from .taken import take
 
@@ -57,7 +57,8 @@ class Watchdog:
         now = time.time()
         groups = self.snapshots.take(time.monotonic())
         found = self.processes.look(groups, now)
-        ended = {one.engine for one in found if one.kind == "ended" and "-serve" in one.process}
+        over = {one.process for one in found if one.kind == ENDED} | self.processes.fresh
+        ended = {engine.name for process in over if (engine := self._served_by(process))}
         held = {one.engine for one in found}
         for name, watched in self.watched.items():
             watched.progress.excused |= name in held
@@ -67,6 +68,9 @@ class Watchdog:
                 found.append(wrong)
         found += [wrong for one in self.reached if (wrong := one.judge())]
         self._keep(sorted(found, key=lambda one: (one.follows, one.since)), groups, now)
+
+    def _served_by(self, process: str) -> Optional[Engine]:
+        return self.settings.engine_of(process) if "-serve" in process else None
 
     def _busy(self, engine: str, now: float) -> bool:
         compiled = now - self.processes.compiling.get(engine, float("-inf")) < COMPILED_SECONDS
@@ -115,8 +119,15 @@ class Watchdog:
         directory = os.path.join(self.settings.state_dir, "stacks")
         document["stacks"] = directory
         label = f"{one.engine}-{one.kind}"
-        work = (directory, label, members, self.settings.py_spy)
-        threading.Thread(target=take, args=work, daemon=True).start()
+
+        def work() -> None:
+            try:
+                take(directory, label, members, self.settings.py_spy)
+            finally:
+                # Whoever would end the processes waits for it.
+                document["taken_at"] = time.time()
+
+        threading.Thread(target=work, daemon=True).start()
 
 
 def say(words: str) -> None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from .compiling import compiles
-from .finding import Finding
+from .finding import ENDED, Finding
 from .settings import Engine, Settings
 from .snapshot import Groups, Process, Waiting
 
@@ -17,6 +17,7 @@ WAITING_SECONDS = 20.0
 LIVED_SECONDS = 5.0
 RANK = re.compile(r"^(?:VLLM::(?!.*Tracker)|ray::(?:\w+\.)?RayWorker)")
 RAY = ("raylet", "gcs_server")
+TRACED = "held by a debugger (state t)"
 GONE_FIX = (
     "read its log: vllm-ansible diagnose --logs DIRECTORY names the cause; site.yml starts it again"
 )
@@ -44,12 +45,15 @@ class Processes:
         self._ended: dict[str, Finding] = {}
         self._ticks: dict[str, tuple[float, int]] = {}
         self.compiling: dict[str, float] = {}
+        # Processes of which this look has found another start.
+        self.fresh: set[str] = set()
         # Processor seconds each second, by engine.
         self.busy: dict[str, float] = {}
 
     def look(self, groups: Groups, now: float) -> list[Finding]:
         """Return what is wrong now. groups: one look; now: of time.time()."""
         found: list[Finding] = []
+        self.fresh = set()
         seen_stopped: dict[tuple[int, int], float] = {}
         seen_waiting: dict[tuple[int, Waiting], float] = {}
         for name, group in groups.items():
@@ -87,6 +91,8 @@ class Processes:
         if before is None or before.identity != root.identity:
             # Another start: what was before it is not missed.
             self._ranks[name], self._lost[name] = {}, []
+            if before is not None:
+                self.fresh.add(name)
         self._roots[name] = root
         self._ended.pop(name, None)
         known = self._ranks[name]
@@ -105,7 +111,7 @@ class Processes:
             if name not in groups and name not in self._ended and engine is not None:
                 self._ended[name] = Finding(
                     key=f"ended {name} {root.pid}",
-                    kind="ended",
+                    kind=ENDED,
                     engine=engine.name,
                     process=name,
                     since=now,
@@ -147,7 +153,7 @@ def _stopped(engine: Engine, name: str, process: Process, since: float) -> Findi
         process=name,
         since=since,
         found=f"{described(engine, name, process)} is "
-        + ("held by a debugger (state t)" if traced else "stopped (state T, by SIGSTOP)"),
+        + (TRACED if traced else "stopped (state T, by SIGSTOP)"),
         fix="end the debugger" if traced else f"kill -CONT {process.pid} lets it go on",
         pid=process.pid,
     )

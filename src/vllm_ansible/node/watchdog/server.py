@@ -11,11 +11,13 @@ import time
 from contextlib import suppress
 from typing import Any, Optional
 
-from .finding import Finding
+from .finding import HUNG, REFUSES, Finding
 from .progress import REFUSALS, Progress
 from .settings import Engine, Server
 
 PURPOSE = "watchdog"
+# What a server that is drained answers.
+DRAINED = "HTTP 503"
 LOOK_SECONDS = 2.0
 # A question in a long queue is given up and asked anew: its engine counts meanwhile.
 QUESTION_SECONDS = 900.0
@@ -94,8 +96,8 @@ class Watched:
             else f"{self.engine.name} at {where} fails: {refused}"
         )
         return Finding(
-            key=f"{'hung' if silent else 'refuses'} {self.engine.name}",
-            kind="hung" if silent else "refuses",
+            key=f"{HUNG if silent else REFUSES} {self.engine.name}",
+            kind=HUNG if silent else REFUSES,
             engine=self.engine.name,
             process=f"{self.engine.name}-serve",
             since=self._silent_since,
@@ -139,7 +141,7 @@ class Watched:
         with self._lock:
             self.progress.asked(time.monotonic())
         try:
-            status, text = self._complete()
+            status, text = complete(self.server, self.key_file, str(self.asked), QUESTION_SECONDS)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._failed(error)
             return
@@ -168,23 +170,23 @@ class Watched:
         with self._lock:
             self.progress.restarted(time.monotonic())
 
-    def _complete(self) -> tuple[int, str]:
-        with open(self.key_file, encoding="utf-8") as handle:
-            key = handle.read().strip()
-        body: dict[str, Any] = {"model": self.server.served_name, "prompt": "hi", "max_tokens": 1}
-        body |= {"temperature": 0, "user": PURPOSE}
-        headers = {
-            "Content-Type": "application/json",
-            "Authorization": f"Bearer {key}",
-            "X-Request-Id": f"{PURPOSE}-{self.asked}",
-        }
-        connection = http.client.HTTPConnection(
-            self.server.address, self.server.port, timeout=QUESTION_SECONDS
-        )
-        try:
-            connection.request("POST", "/v1/completions", json.dumps(body).encode(), headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode(errors="replace")
-        finally:
-            with suppress(OSError):
-                connection.close()
+
+def complete(server: Server, key_file: str, name: str, seconds: float) -> tuple[int, str]:
+    """Ask a server for one token, by the name of a request; return status and text."""
+    with open(key_file, encoding="utf-8") as handle:
+        key = handle.read().strip()
+    body: dict[str, Any] = {"model": server.served_name, "prompt": "hi", "max_tokens": 1}
+    body |= {"temperature": 0, "user": PURPOSE}
+    headers = {
+        "Content-Type": "application/json",
+        "Authorization": f"Bearer {key}",
+        "X-Request-Id": f"{PURPOSE}-{name}",
+    }
+    connection = http.client.HTTPConnection(server.address, server.port, timeout=seconds)
+    try:
+        connection.request("POST", "/v1/completions", json.dumps(body).encode(), headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(errors="replace")
+    finally:
+        with suppress(OSError):
+            connection.close()

@@ -1,0 +1,76 @@
+"""When an engine is started again: pure rules over what the watchdog and others have found."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Optional
+
+from .finding import ACTED, ENDED
+from .processes import TRACED
+from .server import DRAINED
+
+# What befalls an engine comes in several findings.
+SETTLED_SECONDS = 5.0
+# Stacks of a process that waits in a device may never come.
+TAKEN_SECONDS = 90.0
+# It writes every two seconds.
+SILENT_SECONDS = 15.0
+
+Finding = Mapping[str, Any]
+
+
+def cause(
+    state: Mapping[str, Any], engine: str, down: Collection[str], since: float, now: float
+) -> Optional[dict[str, Any]]:
+    """Return the first finding of an engine that needs a restart, once the evidence is there.
+
+    state: the state file of the watchdog. down: the engine's processes that do not run now. since:
+    when the last restart ended; a hang that was found before it says nothing of what runs now.
+
+    A rank that is stopped or was lost is no reason by itself: an engine that cannot do without it
+    hangs, fails or ends. What a debugger holds is left to who debugs.
+    """
+    if now - float(state.get("at", 0.0)) > SILENT_SECONDS:
+        return None
+    found = [dict(one) for one in state.get("findings", ()) if one["engine"] == engine]
+    if not any(_acted(one, down, since) for one in found):
+        return None
+    if any(_waits(one, now) or one["found"].endswith(TRACED) for one in found):
+        return None
+    return found[0]
+
+
+def _acted(finding: Finding, down: Collection[str], since: float) -> bool:
+    if finding["kind"] == ENDED:
+        return finding["process"] in down
+    # A server that is drained refuses, too, and ends when it has finished.
+    drained = DRAINED in finding["found"]
+    return finding["kind"] in ACTED and not drained and finding["named_at"] > since
+
+
+def _waits(finding: Finding, now: float) -> bool:
+    age = now - float(finding["named_at"])
+    stacks = bool(finding.get("stacks")) and not finding.get("taken_at")
+    # Below 0 the clock was set back: it has been named for long enough.
+    return 0 <= age < SETTLED_SECONDS or (stacks and 0 <= age < TAKEN_SECONDS)
+
+
+def too_often(starts: Iterable[float], most: int, seconds: float, now: float) -> str:
+    """Return why an engine must not be started again yet, empty where it may be."""
+    recent = sum(abs(now - at) < seconds for at in starts)
+    if recent < most:
+        return ""
+    return f"{recent} restarts were made within {seconds:g} s, {most} are allowed"
+
+
+def ending(notices: Mapping[str, Any], engine: str, ends_at: float, need: float, now: float) -> str:
+    """Return why a start would be lost with its machine, empty where it would not.
+
+    notices: the state of the watch for notices. need: seconds that a start may take.
+    """
+    notice = notices.get("own") or (notices.get("engines") or {}).get(engine)
+    if notice:
+        return f"the provider ends {notice['host']}: {notice['cause']}"
+    if ends_at and now + need >= ends_at:
+        return f"this machine ends within the {need:g} s that a start may take"
+    return ""
