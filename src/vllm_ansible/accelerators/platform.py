@@ -67,7 +67,8 @@ class Platform:
     refuses, `lock_why` says why it is that one, `locks` are all that it may be, by their Pythons,
     the usual one last. `packages` are this project's own in a locked environment,
     `given_packages` over one that is given. `torch_backend` is what the index of torch is chosen
-    by. `builds_for_devices` says that wheels built on a host are for its devices and toolkit.
+    by. `builds_for_devices` says that wheels built on a host are for its devices and toolkit,
+    `compiles_at_start` that an engine compiles FlashInfer's kernels when it first starts.
 
     Hosts: `driver_role` checks or manages the driver; `judged_by_role` says that it tells more of
     silent devices than a refusal before it; `health_role` publishes the devices' health.
@@ -108,6 +109,7 @@ class Platform:
     given_packages: tuple[str, ...] = ("vllm_guard",)
     torch_backend: str = ""
     builds_for_devices: bool = False
+    compiles_at_start: bool = False
     no_lock_fix: str = "give environment_requirements or environment_path"
     driver_role: str = ""
     judged_by_role: bool = False

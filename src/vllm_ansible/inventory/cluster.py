@@ -19,6 +19,7 @@ from vllm_ansible.plan.layout import Capacity
 from vllm_ansible.plan.plan import Plan, make_plan
 from vllm_ansible.plan.ports import INTERNAL_BASE
 from vllm_ansible.problem import PlanError, Problem, close_match
+from vllm_ansible.provision.giver import giver
 
 # One cluster, one value: two would make two half clusters.
 EQUAL = (
@@ -140,7 +141,7 @@ def unsaid_engines(
     if not givers or any("engines" in variables for variables in hosts.values()):
         return []
     model = default[0]["model"] if default else "nothing"
-    which = "allocated" if "slurm" in givers else "rented"
+    which = "rented" if all(giver(one).rents for one in givers) else "allocated"
     return [
         Problem(
             f"engines is not set, and {len(hosts)} machines would be {which} to serve {model}",

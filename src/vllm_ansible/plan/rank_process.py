@@ -81,7 +81,7 @@ def rank_environment(
         )
     )
     if joined(model) and _pinned(room):
-        more |= _first_engine(room.engine, first, server) | kind.first_engine_variables
+        more |= {**_first_engine(room.engine, first, server), **kind.first_engine_variables}
     return {**node_environment(room, server.devices, more), "ENGINE_KEY_FILE": room.key_file}
 
 

@@ -1,7 +1,7 @@
 """What a cloud is to everything outside its own files, and which clouds there are.
 
-Adding one is a module here with a `PROVIDER`, its name below and in the role `provision`, an
-inventory plugin and an inventory. A module is imported when its name is asked for: what it needs to
+Adding one is a module here with a `PROVIDER`, one in `givers/` that names it, an inventory plugin
+and an inventory. A module is imported when its name is asked for: what it needs to
 speak to its cloud is of no concern to others.
 """
 
@@ -13,10 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .giver import givers
+
 if TYPE_CHECKING:
     from .cluster import Cluster
-
-MODULES = {"aws": "aws_provider", "lambda": "lambda_provider", "runpod": "runpod_provider"}
 
 
 class Settings(Protocol):
@@ -59,7 +59,7 @@ class Settings(Protocol):
         """How long they may be rented.
 
         A cloud that can end a machine by itself is told when by its `Fleet.launch`, beside the
-        process that watches; Lambda's API takes no end.
+        process that watches; not every API takes an end.
         """
 
     def pinned(self) -> Mapping[str, str]:
@@ -103,6 +103,9 @@ class Provider:
 
 def provider(name: str) -> Provider:
     """Return a provider by its name; raise KeyError for one that there is none of."""
-    found = import_module(f".{MODULES[name]}", __package__).PROVIDER
+    module = givers()[name].module
+    if not module:
+        raise KeyError(name)
+    found = import_module(f".{module}", __package__).PROVIDER
     assert isinstance(found, Provider)  # noqa: S101  a module of this package
     return found

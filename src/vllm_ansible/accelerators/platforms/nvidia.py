@@ -107,6 +107,7 @@ PLATFORM = Platform(
     lock_why=lock_why,
     locks={"cuda12": PYTHONS, "cuda": PYTHONS},
     builds_for_devices=True,
+    compiles_at_start=True,
     driver_role="nvidia_driver",
     runtime=Runtime(
         package="nvidia-container-toolkit",
