@@ -70,7 +70,7 @@ def engine_locks(hosts: Sequence[Mapping[str, Any]]) -> list[str]:
                     "the inventory does not say which engine its hosts need",
                     expected=f"accelerator: {' or '.join(those)}",
                     found=f"accelerator: {kind}",
-                    fix="set accelerator in the inventory, or name a lock: --lock engine-cuda",
+                    fix="set accelerator in the inventory, or name a lock with --lock",
                 )
             )
         found.add(f"engine-{locks[-1]}")

@@ -96,8 +96,8 @@ def _too_large(
     """Return the refusal of ranks for which there is no room, with every number in it."""
     room = ", ".join(f"{host.host} {len(host.free)} of {host.count}" for host in hosts) or "no host"
     kinds = {host.accelerator for host in hosts}
-    cpu = len(kinds) == 1 and not any(map(has_devices, kinds))
-    more = "raise accelerator_count (ranks a CPU host may run)" if cpu else "add hosts"
+    processors = len(kinds) == 1 and not any(map(has_devices, kinds))
+    more = "raise accelerator_count (ranks a CPU host may run)" if processors else "add hosts"
     share = f", {each} ranks on each of its hosts" if each else ""
     return Problem(
         f"engine {engine.name} needs {layout.data} x {layout.tensor} accelerators "

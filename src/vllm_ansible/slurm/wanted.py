@@ -48,6 +48,11 @@ class Wanted:
     answer_seconds: float = 300
 
     @property
+    def has_devices(self) -> bool:
+        """Tell whether the nodes compute with devices and not with their own processors."""
+        return has_devices(self.accelerator)
+
+    @property
     def image(self) -> str:
         """Return the image that has vLLM and Ray, empty where they are in no image."""
         one = self.environment[0].rstrip("/")

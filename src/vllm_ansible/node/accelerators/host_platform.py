@@ -24,6 +24,8 @@ class HostPlatform:
     all without any; `in_containers` is how the names of files in /dev begin that it is given
     besides, `apptainer_option` what Apptainer is given. `container_tool` and `device_lists` are the
     program and the files below / that hand devices to containers.
+
+    `iommu_matters` says that copies between devices depend on the mode of the IOMMU.
     """
 
     name: str
@@ -36,3 +38,4 @@ class HostPlatform:
     apptainer_option: str = ""
     container_tool: str = ""
     device_lists: tuple[str, ...] = ()
+    iommu_matters: bool = False

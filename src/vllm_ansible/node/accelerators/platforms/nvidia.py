@@ -40,5 +40,6 @@ PLATFORM = HostPlatform(
     container_options=container_options,
     apptainer_option="--nv",
     container_tool="nvidia-ctk",
+    iommu_matters=True,
     device_lists=("etc/cdi/nvidia.yaml", "var/run/cdi/nvidia.yaml"),
 )
