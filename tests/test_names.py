@@ -44,7 +44,7 @@ EXCEPTIONS_OF_ACCELERATORS = {
     "src/vllm_ansible/node/watchdog/compiling.py": "knows compilers by the names of their programs",
     "src/vllm_ansible/node/preflight/look.py": "Ansible sends to hosts what is imported by name",
     "src/vllm_ansible/node/preflight/repair.py": "resets what the check of NVIDIA's log asks for",
-    "src/vllm_ansible/node/environment/image_program.py": "keeps compilers' variables out of images",
+    "src/vllm_ansible/node/environment/image_program.py": "keeps their variables out of images",
     "src/vllm_ansible/node/image/command.py": "an image that is given no device is the default",
     "library/engine_image.py": "an image that is given no device is the default",
     "src/vllm_ansible/inventory/variables.py": "says of a variable that was what replaced it",
