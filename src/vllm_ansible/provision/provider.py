@@ -59,7 +59,7 @@ class Settings(Protocol):
         """How long they may be rented.
 
         A cloud that can end a machine by itself is told when by its `Fleet.launch`, beside the
-        process that watches; not every API takes an end.
+        process that watches; Lambda's API takes no end.
         """
 
     def pinned(self) -> Mapping[str, str]:
