@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.node.image.command import (
@@ -16,10 +15,8 @@ from vllm_ansible.node.image.command import (
 from vllm_ansible.node.launcher import KEEP_ENVIRON_READABLE, MARKER
 from vllm_ansible.plan.environment import Room
 from vllm_ansible.plan.planned_engine import PlannedEngine
+from vllm_ansible.plan.process_spec import ProcessSpec
 from vllm_ansible.problem import PlanError, Problem
-
-if TYPE_CHECKING:
-    from vllm_ansible.plan.processes import ProcessSpec
 
 # What ranks on one host exchange by shared memory: queues of the server, buffers of NCCL.
 SHARED_GIB, SHARED_GIB_OF_A_DEVICE = 2, 1

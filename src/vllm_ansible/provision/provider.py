@@ -11,12 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from .giver import givers
-
-if TYPE_CHECKING:
-    from .cluster import Cluster
 
 
 class Settings(Protocol):
@@ -87,7 +84,8 @@ class Provider:
     title: str
     read: tuple[str, ...]
     settings: Callable[[Mapping[str, Any], str], Settings]
-    cluster: Callable[[Any, Path], Cluster]
+    # Makes a `cluster.Cluster`, which itself is given these settings.
+    cluster: Callable[[Any, Path], Any]
     errors: tuple[type[Exception], ...]
     refusal: Callable[[Exception], dict[str, Any]]
     devices_of: Callable[[str], tuple[int, str] | None]
