@@ -11,11 +11,14 @@ from typing import Any
 # Filters run inside ansible-playbook, where the module_utils setting does not reach.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from vllm_ansible.accelerators.platform import has_devices, platform
+from vllm_ansible.accelerators.platform import has_devices, platform, platforms
 
 
 def platform_of(name: str) -> dict[str, Any]:
-    """Return what is plain data of a kind: site_host.accelerator | platform_of."""
+    """Return what is plain data of a kind: site_host.accelerator | platform_of.
+
+    Also which kinds have a shipped lock, for who has none.
+    """
     found: dict[str, Any] = {}
     kind = platform(name)
     for field in fields(kind):
@@ -24,7 +27,7 @@ def platform_of(name: str) -> dict[str, Any]:
             found[field.name] = list(value)
         elif isinstance(value, str | bool | int):
             found[field.name] = value
-    return found
+    return {**found, "locked_kinds": [one.name for one in platforms().values() if one.locks]}
 
 
 def with_devices(hosts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
