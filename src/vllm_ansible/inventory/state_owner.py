@@ -10,7 +10,7 @@ from typing import Any
 
 from vllm_ansible.inventory.play_variables import gpu_hosts
 from vllm_ansible.problem import Problem
-from vllm_ansible.provision.giver import giver, givers
+from vllm_ansible.provision.giver import giver
 
 FILE = "inventory.json"
 
@@ -30,9 +30,9 @@ def other_owner(directory: Path, hosts: Mapping[str, Mapping[str, Any]]) -> list
     same_giver = kept["provider"] == own["provider"]
     if same_giver and (own["provider"] or {*kept["hosts"]} & {*own["hosts"]}):
         return []
-    found = _gives(kept["provider"])
+    found = giver(kept["provider"]).gives
     found += f": {_some(kept['hosts'])}" if kept["hosts"] else ""
-    expected = _gives(own["provider"])
+    expected = giver(own["provider"]).gives
     expected += f": {_some(own['hosts'])}" if own["hosts"] else ""
     return [
         Problem(
@@ -63,11 +63,6 @@ def claim(directory: Path, hosts: Mapping[str, Mapping[str, Any]]) -> None:
     new.write_text(json.dumps(own))
     new.chmod(0o600)
     new.replace(file)
-
-
-def _gives(provider: str) -> str:
-    """Return what hosts are called by who gives them; a file may name one that there is no more."""
-    return giver(provider).gives if provider in ("", *givers()) else provider
 
 
 def _kept(directory: Path) -> dict[str, Any] | None:

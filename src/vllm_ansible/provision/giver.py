@@ -65,5 +65,11 @@ def givers() -> Mapping[str, Giver]:
 
 
 def giver(name: object) -> Giver:
-    """Return who gives hosts, by what `provision_provider` says; nobody, where it says nothing."""
-    return givers()[str(name)] if name else NOBODY
+    """Return who gives hosts, by what `provision_provider` says; nobody, where it says nothing.
+
+    Of a name that is not known only the name is: inventories are checked elsewhere, and what was
+    kept may be of a cloud that there is no more.
+    """
+    if not name:
+        return NOBODY
+    return givers().get(str(name)) or Giver(name=str(name), gives=str(name))
