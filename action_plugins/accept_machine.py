@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
+from vllm_ansible.accelerators.platform import has_devices
 from vllm_ansible.provision.accepted import refuses_login
 from vllm_ansible.provision.cluster import accepted
 from vllm_ansible.verify.devices import judge, summary
@@ -61,7 +62,7 @@ class ActionModule(ActionBase):
             told = "" if reason else self._in_use(identity, wanted, variables, marked=bool(here))
             if not reason and not told:
                 told = "answers"
-                if variables.get("accelerator") != "cpu":
+                if has_devices(variables.get("accelerator")):
                     reason, told = self._probe(wanted, variables)
                 if here and not reason:
                     self._mark(identity, variables)

@@ -36,7 +36,7 @@ class ActionModule(ActionBase):
         if not probes:
             if any("measured" in look for look in looks.values()):
                 return {**result, "skipped": True, "skip_reason": "check mode measures nothing"}
-            told = "no NVIDIA accelerator: nothing to probe"
+            told = "no accelerator that can be probed"
             evidence = {"gate": "devices", "summary": told, "values": {}}
             return {**result, "changed": False, "rows": [], "evidence": evidence}
         rows = with_accepted(rows, arguments.get("accept") or [])

@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.accelerators.accelerator import Accelerator, accelerator
+from vllm_ansible.accelerators.platform import has_devices, platform
 from vllm_ansible.inventory.cluster import is_true
 from vllm_ansible.inventory.play_variables import (
     gpu_hosts,
@@ -32,9 +33,6 @@ from vllm_ansible.plan.plan import Plan, make_plan
 from vllm_ansible.plan.ports import INTERNAL_BASE
 from vllm_ansible.plan.sticky import plan_of_some_hosts
 from vllm_ansible.problem import PlanError, as_result
-
-# What stands in for the speed of a device that nobody described.
-PLAIN = {"nvidia": "L40S", "enflame": "S60"}
 
 
 class ActionModule(ActionBase):
@@ -136,12 +134,12 @@ def _device(site: Mapping[str, Any], own: Mapping[str, Any]) -> Accelerator | No
     of a name that is not listed has its driver's memory and a plain device's speed, and says so.
     """
     name, memory = str(site.get("accelerator_name") or ""), site.get("accelerator_memory_bytes")
-    if site["accelerator"] == "cpu" or not name:
+    if not has_devices(site["accelerator"]) or not name:
         return None
     try:
         found = accelerator(name, own)
     except PlanError:
-        like = PLAIN.get(str(site["accelerator"]))
+        like = platform(site["accelerator"]).plain
         if not like or not memory:
             return None
         found = replace(
@@ -165,7 +163,7 @@ def _devices(arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> dict
     return {
         host: int(site[host]["accelerator_count"])
         for host in hosts
-        if site[host]["accelerator"] != "cpu"
+        if has_devices(site[host]["accelerator"])
     }
 
 

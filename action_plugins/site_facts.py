@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
+from vllm_ansible.accelerators.platform import platforms
 from vllm_ansible.inventory.look import HostLook
 from vllm_ansible.inventory.play_variables import hosts_that_answer, of_each_host, plain
 from vllm_ansible.inventory.site_host import Wishes, resolve_hosts
@@ -82,8 +83,18 @@ def _wishes(own: Mapping[str, Any], defaults: Mapping[str, Any]) -> Wishes:
     """
     said: dict[str, Any] = {}
     for field in fields(Wishes):
+        if field.name.startswith("driver_"):
+            continue
         value = own.get(field.name, defaults.get(field.name))
         if value is not None:
             # -e gives texts where the inventory gives numbers.
             said[field.name] = int(value) if field.type == "int" else str(plain(value))
+    drivers = {one.driver_role for one in platforms().values() if one.driver_role}
+    for field_name, suffix in (("driver_modes", "mode"), ("driver_mended", "mended")):
+        values = {
+            role: own.get(f"{role}_{suffix}", defaults.get(f"{role}_{suffix}")) for role in drivers
+        }
+        said[field_name] = {
+            role: str(plain(value)) for role, value in values.items() if value is not None
+        }
     return Wishes(**said)

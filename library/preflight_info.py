@@ -14,9 +14,8 @@ description:
 author: The vllm-ansible authors
 options:
   accelerator:
-    description: What this host computes with. V(nvidia) and V(enflame) devices are looked at.
+    description: What this host computes with, whose devices are looked at where it is known how.
     type: str
-    choices: [nvidia, enflame, cpu]
     required: true
   cluster:
     description: The cluster. Units of systemd carry its name.
@@ -107,7 +106,7 @@ def main() -> None:
     """Look and report."""
     module = AnsibleModule(
         argument_spec={
-            "accelerator": {"choices": ["nvidia", "enflame", "cpu"], "required": True},
+            "accelerator": {"type": "str", "required": True},
             "cluster": {"type": "str", "required": True},
             "cluster_dir": {"type": "path", "required": True},
             "run_dir": {"type": "path", "required": True},

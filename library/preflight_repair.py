@@ -45,7 +45,7 @@ options:
   peer_module:
     description: The kernel module that lets network cards reach the memory of this host's devices.
     type: str
-    default: nvidia-peermem
+    default: ""
   etc:
     description: Where the system's configuration lies.
     type: path
@@ -120,7 +120,7 @@ def main() -> None:
             "hostname": {"type": "str", "required": True},
             "address": {"type": "str", "required": True},
             "reset_devices": {"type": "list", "elements": "str", "default": []},
-            "peer_module": {"type": "str", "default": "nvidia-peermem"},
+            "peer_module": {"type": "str", "default": ""},
             "etc": {"type": "path", "default": "/etc"},
         },
         supports_check_mode=True,

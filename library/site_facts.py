@@ -25,7 +25,7 @@ options:
   driver_follows:
     description:
       - Whether the play is still to judge the drivers. Enflame devices that are on the bus and do
-        not answer are then left to that, unless C(enflame_driver_mode) is V(skip).
+        not answer are then left to that, unless the mode of that role is V(skip).
     type: bool
     default: false
   accelerators_judged:

@@ -70,12 +70,47 @@ def refused(source: Path, order: list[str]) -> list[str]:
     return wrong
 
 
+def circles(source: Path) -> list[list[str]]:
+    """Return the files that import each other in a circle, at whatever depth of their code."""
+    files = (source / PACKAGE).rglob("*.py")
+    imports = {
+        str(file.relative_to(source / PACKAGE)): set(imported(file, source)) for file in files
+    }
+    # What imports nothing that is left, or is imported by nothing that is left, is in no circle.
+    for way in (imports, _turned(imports)):
+        while ends := [one for one, others in way.items() if not others & way.keys() - {one}]:
+            for one in ends:
+                del way[one]
+        imports = {one: others & way.keys() for one, others in imports.items() if one in way}
+    found = {frozenset(_reached(one, imports) & _reached(one, _turned(imports))) for one in imports}
+    return sorted(sorted(one) for one in found if len(one) > 1)
+
+
+def _turned(imports: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Return by whom each is imported."""
+    return {one: {other for other in imports if one in imports[other]} for one in imports}
+
+
+def _reached(start: str, imports: dict[str, set[str]]) -> set[str]:
+    """Return a file and all that it leads to."""
+    found, left = {start}, [start]
+    while left:
+        more = imports[left.pop()] - found
+        found |= more
+        left += more
+    return found
+
+
 def table() -> list[str]:
     return rooms((ROOT / "CONTRIBUTING.md").read_text())
 
 
 def test_a_room_imports_only_what_stands_before_it() -> None:
     assert refused(SOURCE, table()) == []
+
+
+def test_no_file_leads_back_to_itself() -> None:
+    assert circles(SOURCE) == []
 
 
 def test_every_room_of_the_table_is_there_and_stands_there_once() -> None:
@@ -154,6 +189,18 @@ def test_a_circle_is_refused_in_whatever_order_its_rooms_stand(tmp_path: Path) -
     )
     assert len(refused(source, ORDER)) == 1
     assert len(refused(source, ["house/hall", "house/cellar", "house"])) == 1
+
+
+def test_a_circle_inside_a_room_is_named_by_its_files(tmp_path: Path) -> None:
+    source = made(
+        tmp_path,
+        house__hall__door="from . import lamp\nfrom .. import roof\n",
+        house__hall__lamp="def late():\n    from .switch import on\n",
+        house__hall__switch="from typing import Any\nif Any:\n    from . import lamp\n",
+        house__hall__chair="from . import door, lamp\n",
+        house__roof="import os\n",
+    )
+    assert circles(source) == [["house/hall/lamp.py", "house/hall/switch.py"]]
 
 
 def test_a_file_in_no_room_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vllm_ansible.accelerators.platform import USUAL, platform, platforms
 from vllm_ansible.node.weights.models import PACKAGES
 from vllm_ansible.problem import PlanError, Problem
 
@@ -60,17 +61,19 @@ def engine_locks(hosts: Sequence[Mapping[str, Any]]) -> list[str]:
     for host in hosts:
         kind = host.get("accelerator", "auto")
         if kind == "auto" and host.get("accelerator_model"):
-            kind = "nvidia"
-        if kind not in ("cpu", "nvidia"):
+            kind = USUAL
+        locks = list(platform(kind).locks) if kind != "auto" else []
+        if not locks:
+            those = sorted(name for name, one in platforms().items() if one.locks)
             raise PlanError(
                 Problem(
                     "the inventory does not say which engine its hosts need",
-                    expected="accelerator: nvidia or cpu",
+                    expected=f"accelerator: {' or '.join(those)}",
                     found=f"accelerator: {kind}",
-                    fix="set accelerator in the inventory, or name a lock: --lock engine-cuda",
+                    fix="set accelerator in the inventory, or name a lock with --lock",
                 )
             )
-        found.add("engine-cpu" if kind == "cpu" else "engine-cuda")
+        found.add(f"engine-{locks[-1]}")
     return sorted(found)
 
 

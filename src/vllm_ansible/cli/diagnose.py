@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,26 @@ _PLAYBOOK = "playbooks/diagnose.yml"
 # What the playbook leaves in the directory of its run.
 ANSWER = "diagnosis.json"
 
+# Runs a playbook; returns the directory of its run, if there is one, and whether it failed.
+Look = Callable[[str, argparse.Namespace], tuple[Path | None, bool]]
+
 
 class Refused(ValueError):
     """It cannot be done as it was asked for."""
 
 
-def main(words: Sequence[str]) -> int:
-    """Print the first cause; 0 there is none, 1 there is one, 2 is refused."""
+def main(words: Sequence[str], look: Look) -> int:
+    """Print the first cause; 0 there is none, 1 there is one, 2 is refused.
+
+    look: runs a playbook that looks; nothing to logs alone.
+    """
     options = _parser().parse_args(words)
     try:
         if options.bundle and options.bundle.exists():
             raise bundle.BundleExists(
                 f"expected a name for a new file, found a file at {options.bundle}"
             )
-        return _of_logs(options) if options.logs else _of_cluster(options)
+        return _of_logs(options) if options.logs else _of_cluster(options, look)
     except (UnreadableLogs, bundle.BundleExists, Refused, OSError) as refusal:
         sys.stderr.write(f"vllm-ansible: {refusal}\n")
         return REFUSED
@@ -48,10 +54,7 @@ def _of_logs(options: argparse.Namespace) -> int:
     return FOUND if answer["found"] else NOTHING
 
 
-def _of_cluster(options: argparse.Namespace) -> int:
-    # Ansible's runner is nothing to logs alone.
-    from .main import look
-
+def _of_cluster(options: argparse.Namespace, look: Look) -> int:
     directory, failed = look(_PLAYBOOK, options)
     if directory is None or not (directory / ANSWER).is_file():
         return REFUSED

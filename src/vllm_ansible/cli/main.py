@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[:1] == ["diagnose"]:
         from .diagnose import main as diagnose
 
-        return diagnose(words[1:])
+        return diagnose(words[1:], look)
     if words[:1] == ["send"]:
         # What it sends with is nothing to the other verbs.
         from ..batch.command import main as send

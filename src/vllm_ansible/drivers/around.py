@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from vllm_ansible.accelerators.platforms.nvidia import branch
 from vllm_ansible.drivers import packages as names
 from vllm_ansible.drivers.difference import Difference, Look, Wanted
 from vllm_ansible.drivers.mend import Mend
@@ -40,7 +41,7 @@ def _fabric_manager(look: Look) -> list[Difference]:
     if driver in installed.values():
         return _service(look, "nvidia-fabricmanager", "fabric-manager-stopped", "fabric manager")
     # A distribution may name the same thing another way: nvidia-fabricmanager-580.
-    own = f"{wanted}-{names.branch(driver)}"
+    own = f"{wanted}-{branch(driver)}"
     name = own if own in installed else wanted
     return [
         Difference(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vllm_ansible.accelerators.platforms.nvidia import branch
 from vllm_ansible.drivers import packages as names
 from vllm_ansible.drivers.around import around
 from vllm_ansible.drivers.difference import Difference, Look, Wanted
@@ -77,7 +78,7 @@ def _packages(look: Look, wanted: Wanted) -> list[Difference]:
         ]
     found = []
     oldest = wanted.oldest or wanted.branch
-    if names.branch(have) < oldest:
+    if branch(have) < oldest:
         found.append(Difference("branch-older", "the branch", f"{oldest} or newer", have, whole))
     if wanted.manage and module["flavour"] == "proprietary" and not _open_is_installed(look):
         found.append(Difference("flavour", "the kernel modules", "open", module["flavour"], whole))

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vllm_ansible.accelerators.platforms.nvidia import CUDA_13, branch
+
 DRIVER_VERSION = re.compile(r"^\d{3}\.\d+(\.\d+)?$")
 MODULE_PACKAGE = re.compile(
     r"^(nvidia-(open-)?(kernel|dkms)|kmod-nvidia|nvidia-driver-\d+|nvidia-open)"
@@ -24,19 +26,11 @@ LIBRARY_PACKAGE = re.compile(
 BESIDE = re.compile(r"pinning|fabric-?manager|imex|container|assistant|libxnvctrl|nvidia-fs")
 # From this release the fabric manager carries no branch in its name.
 PLAIN_FABRIC_MANAGER = 580
-# The first branch that runs CUDA 13 (Supported Drivers and CUDA Toolkit Versions, 615, table 2).
-CUDA_13 = 580
 
 
 def upstream(version: str) -> str:
     """Return a version without the epoch and revision of its package."""
     return version.rpartition(":")[2].partition("-")[0]
-
-
-def branch(version: str) -> int:
-    """Return the branch of a driver version: 580 of 580.159.04; 0 where there is none."""
-    major = version.partition(".")[0]
-    return int(major) if major.isdigit() else 0
 
 
 def driver_packages(packages: Sequence[Mapping[str, Any]]) -> dict[str, str]:

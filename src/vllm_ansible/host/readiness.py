@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vllm_ansible.accelerators.platform import has_devices
+
 GIB = 1 << 30
 # Measurement: what, ok, expected, found, where, fix. See action_plugins/gate.py.
 Measurement = dict[str, Any]
@@ -13,7 +15,7 @@ Measurement = dict[str, Any]
 def lacks(host: Mapping[str, Any]) -> list[str]:
     """Return what only the system's packages can give a host and it has not."""
     missing = [] if host["has_venv"] else ["Python's venv"]
-    if host["accelerator"] == "cpu":
+    if not has_devices(host["accelerator"]):
         # vLLM's CPU library links libnuma; nothing is compiled at run time there.
         return missing + [f"lib{name}" for name in host["missing_libraries"] if name == "numa"]
     if not host["has_compiler"]:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from vllm_ansible.accelerators.accelerator import Accelerator, accelerator
+from vllm_ansible.accelerators.platform import has_devices
 from vllm_ansible.inventory.readable import Readings
 from vllm_ansible.inventory.variables import Unresolved, Where
 from vllm_ansible.node.weights.models import PACKAGES, RANDOM, model_of
@@ -18,6 +19,7 @@ from vllm_ansible.plan.layout import Capacity
 from vllm_ansible.plan.plan import Plan, make_plan
 from vllm_ansible.plan.ports import INTERNAL_BASE
 from vllm_ansible.problem import PlanError, Problem, close_match
+from vllm_ansible.provision.giver import giver
 
 # One cluster, one value: two would make two half clusters.
 EQUAL = (
@@ -139,7 +141,7 @@ def unsaid_engines(
     if not givers or any("engines" in variables for variables in hosts.values()):
         return []
     model = default[0]["model"] if default else "nothing"
-    which = "allocated" if "slurm" in givers else "rented"
+    which = "rented" if all(giver(one).rents for one in givers) else "allocated"
     return [
         Problem(
             f"engines is not set, and {len(hosts)} machines would be {which} to serve {model}",
@@ -233,7 +235,7 @@ def declared(hosts: Mapping[str, Mapping[str, Any]]) -> list[Capacity]:
     for host, variables in hosts.items():
         kind = str(variables.get("accelerator") or "auto")
         count = whole_number(variables.get("accelerator_count"), 0)
-        count = count or (1 if kind == "cpu" else UNDECLARED)
+        count = count or (UNDECLARED if has_devices(kind) else 1)
         kind = stand_in if kind == "auto" else kind
         capacities.append(Capacity.whole(host, kind, count, _device(variables, kind)))
     return capacities
@@ -254,7 +256,7 @@ def idle(
         {
             one.host: one.count
             for one in declared(hosts)
-            if one.accelerator != "cpu" and one.count != UNDECLARED
+            if has_devices(one.accelerator) and one.count != UNDECLARED
         },
     )
 
@@ -262,7 +264,7 @@ def idle(
 def _device(variables: Mapping[str, Any], kind: str) -> Accelerator | None:
     """Return the accelerator that an inventory says its hosts will have; it needs their number."""
     name = str(variables.get("accelerator_model") or "")
-    if not name or kind == "cpu" or not whole_number(variables.get("accelerator_count"), 0):
+    if not name or not has_devices(kind) or not whole_number(variables.get("accelerator_count"), 0):
         return None
     own = variables.get("accelerators")
     return accelerator(name, own if isinstance(own, Mapping) else None)

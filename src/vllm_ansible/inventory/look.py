@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vllm_ansible.accelerators.platform import platform
+
 
 @dataclass(frozen=True)
 class Address:
@@ -77,7 +79,7 @@ class HostLook:
             accelerator_memory_bytes=min(int(one.get("memory_bytes") or 0) for one in devices),
             accelerator_indices=(
                 tuple(sorted(one["index"] for one in devices if "index" in one))
-                if found["kind"] == "enflame"
+                if platform(found["kind"]).stays_numbered
                 else ()
             ),
         )

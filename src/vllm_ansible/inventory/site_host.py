@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from vllm_ansible.accelerators.platform import has_devices, platform
 from vllm_ansible.inventory.data_plane import choose_addresses
 from vllm_ansible.inventory.look import Address, HostLook
 from vllm_ansible.node.system.host import PLACES
@@ -36,12 +37,11 @@ class Wishes:
     service_user: str = ""
     cluster_dir: str = ""
     models_dir: str = ""
-    nvidia_driver_mode: str = "auto"
-    enflame_driver_mode: str = "auto"
     system_efa: str = "auto"
-    # Not of the inventory: the driver's role says so, and the host is looked at again.
-    nvidia_driver_mended: str = ""
-    enflame_driver_mended: str = ""
+    # By the role of a driver: its mode; and, not of the inventory, whether it was mended: the role
+    # says so, and the host is looked at again.
+    driver_modes: Mapping[str, str] = field(default_factory=dict)
+    driver_mended: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def supervisor_dir(host: Mapping[str, Any]) -> str:
 
 def _count(look: HostLook, wish: Wishes, accelerator: str) -> int:
     """Return how many accelerators, or ranks on a CPU, this host offers."""
-    if accelerator == "cpu":
+    if not has_devices(accelerator):
         return wish.accelerator_count or 1
     return wish.accelerator_count or look.accelerator_count
 
@@ -249,7 +249,7 @@ def _accelerators(look: HostLook, wish: Wishes, driver_follows: bool) -> Problem
     A declared count that answers accepts that the others are silent.
     """
     wanted = look.accelerator if wish.accelerator == "auto" else wish.accelerator
-    if wanted == "cpu":
+    if not has_devices(wanted):
         return None
     found = look.accelerator_count if look.accelerator == wanted else 0
     on_bus = look.accelerators_on_the_bus if look.accelerator == wanted else 0
@@ -262,7 +262,9 @@ def _accelerators(look: HostLook, wish: Wishes, driver_follows: bool) -> Problem
     told = f"; {silent} of {on_bus} on the PCI bus do not answer" if silent else ""
     fix = "correct accelerator or accelerator_count"
     if silent and not found:
-        fix = f"install the driver, or set {wanted}_driver_mode: manage"
+        fix = "install the driver"
+        if role := platform(wanted).driver_role:
+            fix += f", or set {role}_mode: manage"
     elif silent:
         fix = (
             "read `dmesg` of the host and bring the silent device back, or go on without it: "
@@ -279,11 +281,12 @@ def _accelerators(look: HostLook, wish: Wishes, driver_follows: bool) -> Problem
 
 def _comes(wish: Wishes, accelerator: str, driver_follows: bool) -> bool:
     """Tell whether this run is still to bring the driver of these accelerators, or to judge it."""
-    if accelerator == "nvidia":
-        return wish.nvidia_driver_mode == "manage" and not wish.nvidia_driver_mended
-    mode = wish.enflame_driver_mode
-    judged = driver_follows and mode != "skip"
-    return (mode == "manage" or judged) and not wish.enflame_driver_mended
+    kind = platform(accelerator)
+    if not kind.driver_role:
+        return False
+    mode = wish.driver_modes.get(kind.driver_role, "auto")
+    judged = driver_follows and kind.judged_by_role and mode != "skip"
+    return (mode == "manage" or judged) and not wish.driver_mended.get(kind.driver_role)
 
 
 def _socket_room(look: HostLook, wish: Wishes) -> Problem | None:

@@ -10,15 +10,9 @@ from typing import Any
 
 from vllm_ansible.inventory.play_variables import gpu_hosts
 from vllm_ansible.problem import Problem
+from vllm_ansible.provision.giver import giver
 
 FILE = "inventory.json"
-GIVERS = {
-    "": "hosts of its own",
-    "aws": "machines at AWS",
-    "lambda": "machines at Lambda",
-    "runpod": "pods at RunPod",
-    "slurm": "nodes of Slurm",
-}
 
 
 def description(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -36,9 +30,9 @@ def other_owner(directory: Path, hosts: Mapping[str, Mapping[str, Any]]) -> list
     same_giver = kept["provider"] == own["provider"]
     if same_giver and (own["provider"] or {*kept["hosts"]} & {*own["hosts"]}):
         return []
-    found = GIVERS.get(kept["provider"], kept["provider"])
+    found = giver(kept["provider"]).gives
     found += f": {_some(kept['hosts'])}" if kept["hosts"] else ""
-    expected = GIVERS.get(own["provider"], own["provider"])
+    expected = giver(own["provider"]).gives
     expected += f": {_some(own['hosts'])}" if own["hosts"] else ""
     return [
         Problem(

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vllm_ansible.accelerators.platform import AUTO, served
 from vllm_ansible.inventory.specs import Option
 from vllm_ansible.problem import Problem, close_match
+from vllm_ansible.provision.giver import givers
 
 # Ansible's own, what the roles leave behind, and what molecule adds to the inventory it makes.
 FREE_PREFIXES = ("my_", "__", "molecule_")
@@ -93,6 +95,11 @@ PATTERNS = {
         "correct it; credentials go into object_storage_credentials_file",
     ),
     "object_storage_region": (r"|[a-z0-9-]{1,40}", "the name of a region", "write eu-central-1"),
+}
+# What is decided by what there is in a room, and not by a specification.
+KINDS: Mapping[str, Sequence[str]] = {
+    "accelerator": (AUTO, *served()),
+    "provision_provider": ("", *givers()),
 }
 # By the name of a variable that was, why it went, what is read in its place, and what to do.
 MOVED = {
@@ -211,7 +218,7 @@ def _wrong(option: Option, value: Any, accepts: Accepts) -> Problem | None:
             found=value.reason,
             fix=f"correct the template of {option.name}",
         )
-    choices = option.spec.get("choices")
+    choices = option.spec.get("choices") or KINDS.get(option.name)
     if choices and value not in choices:
         hint = close_match(str(value), [str(choice) for choice in choices])
         return _not(option, value, f"one of {', '.join(map(str, choices))}", hint)

@@ -3,25 +3,30 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from . import shaping
 from .commands import LabError, run
 from .host import inspect_host
 from .network import inspect_network
+from .paths import LabPaths
 from .process import start, stop
 from .record import HostRecord, LinkRecord, Record, WireRecord, exclusive, save
 
-if TYPE_CHECKING:
-    from .lab import Lab
-
 WIRE = Path(__file__).with_name("wire.py")
+
+
+class Running(Protocol):
+    """What a link has to know of its lab."""
+
+    paths: LabPaths
+    record: Record
 
 
 class Link:
     """One host's link to a network or, with a peer, the path between two hosts."""
 
-    def __init__(self, lab: "Lab", host: str, peer: str = "", network: str = "") -> None:
+    def __init__(self, lab: Running, host: str, peer: str = "", network: str = "") -> None:
         self.lab = lab
         self.network = network or lab.record.data_network.role
         lab.record.network(self.network)

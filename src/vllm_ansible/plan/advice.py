@@ -7,6 +7,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from vllm_ansible.accelerators.machines import Machines, Node, usual_fabric
+from vllm_ansible.accelerators.platform import AUTO, has_devices
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.engines import Engine
 from vllm_ansible.plan.estimate.architectures.drafts import with_drafts
@@ -119,7 +120,7 @@ def advise(
 
 def _on_processors(engine: Engine, capacities: Sequence[Capacity]) -> bool:
     """Tell whether an engine runs where nobody plans memory."""
-    return all(host.accelerator == "cpu" for host in allowed(engine, capacities))
+    return not any(has_devices(host.accelerator) for host in allowed(engine, capacities))
 
 
 def _unknown(
@@ -127,7 +128,8 @@ def _unknown(
 ) -> str:
     """Return what nobody knows."""
     if there is None:
-        kinds = {host.accelerator for host in allowed(engine, capacities)} - {"cpu", "auto"}
+        kinds = {host.accelerator for host in allowed(engine, capacities)} - {AUTO}
+        kinds = set(filter(has_devices, kinds))
         which = f" ({', '.join(sorted(kinds))})" if kinds else ""
         return f"the hosts' accelerators{which} are not known"
     why = terms.unread.get(engine.name)

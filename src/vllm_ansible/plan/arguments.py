@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from vllm_ansible.accelerators.platform import platform
+
 # The layout, the addresses and the key are this project's to set: two places would disagree.
 OURS = {
     "api_key": "vllm_api_key_file",
@@ -40,15 +42,9 @@ OURS = {
 # One letter begins many options, and vLLM refuses it by itself.
 SHORTEST = 2
 
-# 512 MiB holds a few thousand tokens of a small model and leaves a small machine its memory.
-CPU_KV_CACHE_BYTES = 512 * 1024 * 1024
-
 # Suffixes of numbers that vLLM's parser reads: small ones are decimal, capital ones binary.
 SUFFIXED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 AUTO = -1
-
-# What vLLM takes for a step where a prompt is not cut: no less than a whole prompt.
-STEP_TOKENS = 2048
 
 
 def ours(name: str) -> str | None:
@@ -126,18 +122,20 @@ def _word(value: Any) -> str:
 
 
 def with_defaults(arguments: Mapping[str, Any], accelerator: str, data: int = 1) -> dict[str, Any]:
-    """Return the arguments, with what a CPU engine needs to start on a small machine.
+    """Return the arguments, with what an engine needs that computes with this kind.
 
-    With several data ranks on Enflame, also the tokens of a step: a buffer is sized by them.
+    On a CPU that is what starts on a small machine; with several data ranks, where a buffer is
+    sized by them, the tokens of a step.
     """
+    kind = platform(accelerator)
     wanted = {str(name).replace("-", "_"): value for name, value in arguments.items()}
-    if accelerator == "cpu":
-        # Compiling for CPU needs a C++ compiler, which a plain host does not have.
-        if not wanted.keys() & {"enforce_eager", "compilation_config", "optimization_level"}:
-            wanted["enforce_eager"] = True
-        if not wanted.keys() & {"kv_cache_memory_bytes", "num_gpu_blocks_override"}:
-            wanted["kv_cache_memory_bytes"] = CPU_KV_CACHE_BYTES
-    if accelerator == "enflame" and data > 1:
-        least = human_readable_int(wanted.get("max_model_len")) or STEP_TOKENS
-        wanted.setdefault("max_num_batched_tokens", max(least, STEP_TOKENS))
+    compiled = {"enforce_eager", "compilation_config", "optimization_level"}
+    if kind.eager and not wanted.keys() & compiled:
+        wanted["enforce_eager"] = True
+    cached = {"kv_cache_memory_bytes", "num_gpu_blocks_override"}
+    if kind.kv_cache_bytes and not wanted.keys() & cached:
+        wanted["kv_cache_memory_bytes"] = kind.kv_cache_bytes
+    if kind.step_tokens and data > 1:
+        least = human_readable_int(wanted.get("max_model_len")) or kind.step_tokens
+        wanted.setdefault("max_num_batched_tokens", max(least, kind.step_tokens))
     return wanted

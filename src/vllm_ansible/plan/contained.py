@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.node.image.command import (
     Inside,
     cleanup_command,
@@ -13,14 +13,11 @@ from vllm_ansible.node.image.command import (
     run_command,
 )
 from vllm_ansible.node.launcher import KEEP_ENVIRON_READABLE, MARKER
-from vllm_ansible.plan.environment import VISIBLE_DEVICES, Room
+from vllm_ansible.plan.environment import Room
 from vllm_ansible.plan.planned_engine import PlannedEngine
+from vllm_ansible.plan.process_spec import ProcessSpec
 from vllm_ansible.problem import PlanError, Problem
 
-if TYPE_CHECKING:
-    from vllm_ansible.plan.processes import ProcessSpec
-
-NVIDIA = VISIBLE_DEVICES["nvidia"]
 # What ranks on one host exchange by shared memory: queues of the server, buffers of NCCL.
 SHARED_GIB, SHARED_GIB_OF_A_DEVICE = 2, 1
 
@@ -32,10 +29,12 @@ def contained(room: Room, cluster: str, model: str, spec: ProcessSpec) -> Proces
     the weights and the engine's files to read, its caches and temporary files to write.
     """
     environment = dict(spec.environment)
-    devices = [one for one in environment.get(NVIDIA, "").split(",") if one]
+    kind = platform(room.host["accelerator"])
+    seen = environment.get(kind.visible_devices, "") if kind.renumbered else ""
+    devices = [one for one in seen.split(",") if one]
     if devices:
         # The container is given these alone, and counts them anew.
-        environment[NVIDIA] = ",".join(str(number) for number in range(len(devices)))
+        environment[kind.visible_devices] = ",".join(str(number) for number in range(len(devices)))
     user = str(room.host.get("service_user") or "")
     known = {"USER": user, "LOGNAME": user} if user else {}
     marks = dict.fromkeys((*KEEP_ENVIRON_READABLE, MARKER), "")

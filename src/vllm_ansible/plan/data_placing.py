@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vllm_ansible.accelerators.platform import has_devices
 from vllm_ansible.plan.engines import Engine
 from vllm_ansible.plan.layout import Capacity, Placement, Rank, allowed
 from vllm_ansible.plan.sizes import Layout
@@ -94,8 +95,9 @@ def _too_large(
 ) -> Problem:
     """Return the refusal of ranks for which there is no room, with every number in it."""
     room = ", ".join(f"{host.host} {len(host.free)} of {host.count}" for host in hosts) or "no host"
-    cpu = {host.accelerator for host in hosts} == {"cpu"}
-    more = "raise accelerator_count (ranks a CPU host may run)" if cpu else "add hosts"
+    kinds = {host.accelerator for host in hosts}
+    processors = len(kinds) == 1 and not any(map(has_devices, kinds))
+    more = "raise accelerator_count (ranks a CPU host may run)" if processors else "add hosts"
     share = f", {each} ranks on each of its hosts" if each else ""
     return Problem(
         f"engine {engine.name} needs {layout.data} x {layout.tensor} accelerators "

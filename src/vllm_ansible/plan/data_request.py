@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vllm_ansible.accelerators.platform import device_variables
 from vllm_ansible.plan.ports import WORKERS
 from vllm_ansible.plan.sizes import Layout
 
 EXECUTOR = "dp"
 # The plan gives each rank its own: one value for all would lay them on the same devices.
-EACH_RANK = ("CUDA_VISIBLE_DEVICES", "TOPS_VISIBLE_DEVICES", "VLLM_DP_")
+EACH_RANK = (*device_variables(), "VLLM_DP_")
 
 
 def refusals(

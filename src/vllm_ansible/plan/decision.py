@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vllm_ansible.node.process.process import ending
-from vllm_ansible.plan.processes import HEAD, SERVE, WORKER, ProcessSpec
+from vllm_ansible.plan.process_spec import HEAD, SERVE, WORKER, ProcessSpec
 from vllm_ansible.plan.servers import is_server
 from vllm_ansible.problem import PlanError, Problem
 

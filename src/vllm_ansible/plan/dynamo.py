@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.plan.sizes import Layout
 from vllm_ansible.problem import PlanError, Problem
 
@@ -106,8 +107,8 @@ def refuse_hosts(name: str, front: str, hosts: Sequence[str]) -> None:
 def refuse_rank(name: str, accelerator: str, version: str, image: bool, joined: bool) -> None:
     """Refuse Dynamo before servers that have no gRPC, or are not started from an environment."""
     found = ""
-    if accelerator == "enflame":
-        found = "vLLM of Enflame's release, which has no Rust front end"
+    if refused := platform(accelerator).no_dynamo:
+        found = refused
     elif version and _older(version):
         found = f"vLLM {version}"
     elif image:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vllm_ansible.accelerators.platform import device_variables, platform
 from vllm_ansible.node.process import process
 from vllm_ansible.plan.fabric import host_environment
 from vllm_ansible.plan.planned_engine import PlannedEngine
@@ -14,7 +15,7 @@ from vllm_ansible.plan.planned_engine import PlannedEngine
 # (vllm/v1/executor/ray_env_utils.py), the older one overwrites (vllm/ray/ray_env.py). Names in
 # <VLLM_CONFIG_ROOT>/ray_non_carry_over_env_vars.json stay where they are.
 KEPT_ON_THEIR_HOST = (
-    "CUDA_VISIBLE_DEVICES",
+    *device_variables(),
     "ENGINE_KEY_FILE",
     "GLOO_SOCKET_IFNAME",
     "HF_HOME",
@@ -34,7 +35,6 @@ KEPT_ON_THEIR_HOST = (
     "RAY_TMPDIR",
     "TMPDIR",
     "TORCHINDUCTOR_CACHE_DIR",
-    "TOPS_VISIBLE_DEVICES",
     "TP_SOCKET_IFNAME",
     "TRITON_CACHE_DIR",
     "USER",
@@ -46,7 +46,6 @@ KEPT_ON_THEIR_HOST = (
     "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME",
 )
-VISIBLE_DEVICES = {"nvidia": "CUDA_VISIBLE_DEVICES", "enflame": "TOPS_VISIBLE_DEVICES"}
 # What fetches refuses it before a name is looked up.
 RAY_REPORTS_NOWHERE = "none:"
 
@@ -184,7 +183,7 @@ def _loopback_only(room: Room) -> dict[str, str]:
 
 def _accelerator_environment(room: Room, devices: Sequence[int]) -> dict[str, str]:
     """Return which devices a process may see, or how a CPU engine shares the cores."""
-    visible = VISIBLE_DEVICES.get(str(room.host["accelerator"]))
+    visible = platform(room.host["accelerator"]).visible_devices
     if visible:
         return {visible: ",".join(str(device) for device in devices)}
     # Ranks that share the cores of a host must not each start a thread for every core, and one core

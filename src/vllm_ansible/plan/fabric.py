@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vllm_ansible.accelerators.platform import platform
+
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 # Every release of aws-ofi-nccl answers to it: up to 1.11 it has this name, later ones take it when
 # NCCL_NET asks for it (nvidia_plugin_name_fixup in src/nccl_ofi_interface_nvidia).
@@ -22,7 +24,7 @@ def fabric_environment(host: Mapping[str, Any], mode: str, hosts: int) -> dict[s
     falls back to sockets and says so in its log alone.
     """
     efa = host.get("efa") or {}
-    if mode == "skip" or hosts < 2 or host["accelerator"] != "nvidia":
+    if mode == "skip" or hosts < 2 or not platform(host["accelerator"]).efa:
         return {}
     plugin = str(efa.get("plugin") or "")
     if not efa.get("cards") or not plugin or not efa.get("libfabric"):

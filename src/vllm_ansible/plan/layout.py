@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vllm_ansible.accelerators.accelerator import Accelerator
+from vllm_ansible.accelerators.platform import has_devices
 from vllm_ansible.plan.engines import Engine
 from vllm_ansible.plan.sizes import Layout
 from vllm_ansible.problem import PlanError, Problem, close_match
@@ -182,8 +183,8 @@ def _too_large(
     shapes = " or ".join(f"{n} x {layout.world_size // n}" for n in sorted(counts))
     room = ", ".join(f"{host.host} {len(host.free)} of {host.count}" for host in hosts) or "no host"
     kinds = sorted({host.accelerator for host in hosts})
-    cpu = kinds == ["cpu"]
-    more = "raise accelerator_count (ranks a CPU host may run)" if cpu else "add hosts"
+    processors = len(kinds) == 1 and not has_devices(kinds[0])
+    more = "raise accelerator_count (ranks a CPU host may run)" if processors else "add hosts"
     return Problem(
         f"engine {engine.name} needs {layout.world_size} accelerators "
         f"(tensor {layout.tensor} x pipeline {layout.pipeline}) on {shapes} (hosts x ranks), "

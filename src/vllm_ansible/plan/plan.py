@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vllm_ansible.accelerators.platform import has_devices
 from vllm_ansible.plan.advice import Advice, Terms, advise
 from vllm_ansible.plan.arguments import command_line, with_defaults
 from vllm_ansible.plan.clashes import clashes
@@ -191,7 +192,7 @@ def _place_engine(
         placement = place(replace(engine, layout=layout), free, before)
     first = next(capacity for capacity in free if capacity.host == placement.hosts[0])
     reasons = [*advice.reasons, *placement.reasons[1 if advice.chosen else 0 :]]
-    if first.accelerator == "cpu":
+    if not has_devices(first.accelerator):
         reasons.append("a CPU engine runs eagerly, with a small cache unless told otherwise")
     return PlannedEngine(
         name=engine.name,

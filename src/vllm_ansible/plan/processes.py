@@ -3,56 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
-from vllm_ansible.node.process import process
 from vllm_ansible.plan.contained import contained, refuse_ray
 from vllm_ansible.plan.dynamo import DYNAMO, LOOPBACK, refuse_rank
 from vllm_ansible.plan.environment import Room, node_environment, ray_environment
 from vllm_ansible.plan.plan import Plan
 from vllm_ansible.plan.planned_engine import PlannedEngine
+from vllm_ansible.plan.process_spec import HEAD, SERVE, WORKER, ProcessSpec
 from vllm_ansible.plan.rank_process import joined, rank_arguments, rank_environment
 from vllm_ansible.plan.servers import serving
 from vllm_ansible.problem import PlanError, Problem
 
-HEAD, WORKER, SERVE = "head", "worker", "serve"
-ORDER = (HEAD, WORKER, SERVE)
 LIMITS = {"memlock": "infinity", "nofile": "65536"}
-
-
-@dataclass(frozen=True)
-class ProcessSpec:
-    """One process of one engine on one host, as managed_process wants it."""
-
-    host: str
-    name: str
-    engine: str
-    part: str
-    argv: tuple[str, ...]
-    environment: Mapping[str, str]
-    depends: Mapping[str, Any]
-    limits: Mapping[str, str]
-    user: str | None
-    # It serves on when the engine's other servers do not.
-    alone: bool = False
-    # Removes its container, before each start and after each end.
-    cleanup: tuple[str, ...] = ()
-
-    @property
-    def order(self) -> int:
-        """Return the step in which this process starts; it stops in the reverse order."""
-        return ORDER.index(self.part)
-
-    @property
-    def digest(self) -> str:
-        """Return the digest that the host records for this process."""
-        return process.digest(process.spec(asdict(self)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the process as roles loop over it."""
-        lists = {"argv": list(self.argv), "cleanup": list(self.cleanup)}
-        return {**asdict(self), **lists, "order": self.order, "digest": self.digest}
 
 
 def wanted_processes(

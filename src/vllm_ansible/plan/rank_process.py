@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vllm_ansible.accelerators.platform import RankOfData, platform
 from vllm_ansible.plan.arguments import option, whole_number
 from vllm_ansible.plan.dynamo import DYNAMO, rank_words
 from vllm_ansible.plan.environment import Room, node_environment
@@ -13,9 +14,6 @@ from vllm_ansible.plan.planned_engine import PlannedEngine
 from vllm_ansible.plan.servers import Server, pinned
 
 Model = Mapping[str, Any]
-# Of one token, beside its hidden state: its experts and their weights, as the vendor counts.
-ROUTING = 16 + 16
-ELEMENT_BYTES = 2
 
 
 def joined(model: Model) -> bool:
@@ -60,7 +58,7 @@ def rank_arguments(room: Room, first: Mapping[str, Any], server: Server, model: 
 def _expert_parallel(room: Room) -> list[str]:
     """Return the flag that keeps experts whole, unless the user has decided or a CPU lacks it."""
     flags = {option(EXPERTS), option(f"no_{EXPERTS}")}
-    if flags & set(room.engine.arguments) or room.host["accelerator"] == "cpu":
+    if flags & set(room.engine.arguments) or not platform(room.host["accelerator"]).whole_experts:
         return []
     return [option(EXPERTS)]
 
@@ -72,30 +70,23 @@ def rank_environment(
     more: dict[str, str] = {}
     if room.engine.front == DYNAMO:
         more = {"VLLM_USE_RUST_FRONTEND": "1"}
-    if room.host["accelerator"] == "enflame":
-        more = {
-            # As the measurement of links: a library left to itself may take another network.
-            "ECCL_SOCKET_IFNAME": str(room.host["interface"]),
-            "TORCH_ECCL_AVOID_RECORD_STREAMS": "1",
-            **_exchange(room.engine, model),
-        }
+    kind = platform(room.host["accelerator"])
+    more |= kind.rank_variables(
+        RankOfData(
+            interface=str(room.host["interface"]),
+            ranks=room.engine.layout.data,
+            step_tokens=whole_number(room.engine.arguments, "max_num_batched_tokens") or 0,
+            hidden_size=int(model.get("hidden_size") or 0),
+            experts=joined(model),
+        )
+    )
     if joined(model) and _pinned(room):
-        more |= _first_engine(room.engine, first, server)
+        more |= {**_first_engine(room.engine, first, server), **kind.first_engine_variables}
     return {**node_environment(room, server.devices, more), "ENGINE_KEY_FILE": room.key_file}
 
 
 def _pinned(room: Room) -> bool:
     return pinned(str(room.host["accelerator"]), room.engine_version)
-
-
-def _exchange(engine: PlannedEngine, model: Model) -> dict[str, str]:
-    """Return the most bytes that one exchange of tokens between experts carries."""
-    tokens = whole_number(engine.arguments, "max_num_batched_tokens")
-    hidden = int(model.get("hidden_size") or 0)
-    if not joined(model) or not tokens or not hidden:
-        return {}
-    size = tokens * engine.layout.data * (hidden + ROUTING) * ELEMENT_BYTES
-    return {"ECCL_ALLTOALLV_MAXSIZE": str(size)}
 
 
 def _first_engine(
@@ -107,7 +98,6 @@ def _first_engine(
         "VLLM_DP_MASTER_PORT": str(engine.ports.data_master),
         "VLLM_DP_RANK": str(server.rank),
         "VLLM_DP_SIZE": str(engine.layout.data),
-        "VLLM_GCU_ENABLE_SEQUENCE_PARALLEL": "1",
         "VLLM_USE_V1": "0",
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     }

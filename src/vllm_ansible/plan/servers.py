@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.plan.dynamo import has_dynamo, rank_address
 
 # The release that the vendor's plugin for Enflame is bound to, by whatever name of a build.
-PINNED = re.compile(r"0\.9\.2(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -120,4 +120,4 @@ def pinned(accelerator: str, engine_version: str) -> bool:
 
     It still has the first engine of vLLM (V0), in which no rank steps by itself.
     """
-    return accelerator == "enflame" and PINNED.match(engine_version) is not None
+    return platform(accelerator).first_engine(engine_version)

@@ -1,7 +1,7 @@
 """What a cloud is to everything outside its own files, and which clouds there are.
 
-Adding one is a module here with a `PROVIDER`, its name below and in the role `provision`, an
-inventory plugin and an inventory. A module is imported when its name is asked for: what it needs to
+Adding one is a module here with a `PROVIDER`, one in `givers/` that names it, an inventory plugin
+and an inventory. A module is imported when its name is asked for: what it needs to
 speak to its cloud is of no concern to others.
 """
 
@@ -11,12 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from .cluster import Cluster
-
-MODULES = {"aws": "aws_provider", "lambda": "lambda_provider", "runpod": "runpod_provider"}
+from .giver import givers
 
 
 class Settings(Protocol):
@@ -87,7 +84,8 @@ class Provider:
     title: str
     read: tuple[str, ...]
     settings: Callable[[Mapping[str, Any], str], Settings]
-    cluster: Callable[[Any, Path], Cluster]
+    # Makes a `cluster.Cluster`, which itself is given these settings.
+    cluster: Callable[[Any, Path], Any]
     errors: tuple[type[Exception], ...]
     refusal: Callable[[Exception], dict[str, Any]]
     devices_of: Callable[[str], tuple[int, str] | None]
@@ -103,6 +101,9 @@ class Provider:
 
 def provider(name: str) -> Provider:
     """Return a provider by its name; raise KeyError for one that there is none of."""
-    found = import_module(f".{MODULES[name]}", __package__).PROVIDER
+    module = givers()[name].module
+    if not module:
+        raise KeyError(name)
+    found = import_module(f".{module}", __package__).PROVIDER
     assert isinstance(found, Provider)  # noqa: S101  a module of this package
     return found

@@ -6,15 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm_ansible.problem import PlanError, Problem, close_match
+from vllm_ansible.provision.giver import giver
 
 REASON = "given back by name"
 HERE = "replace_hosts"
-# What helps instead, by who gives the machines.
-OTHERWISE = {
-    "": "take the host out of the inventory and put another one in, then run site.yml",
-    "slurm": "run playbooks/teardown.yml, leave the node out with --exclude in slurm_extra_args, "
-    "and run site.yml",
-}
 
 
 def replaced(
@@ -24,14 +19,14 @@ def replaced(
 
     machines: what the provider lists for every host of the inventory, nothing for one without.
     """
-    if provider in OTHERWISE:
+    if instead := giver(provider).replace:
         raise PlanError(
             Problem(
                 "hosts that nobody rents cannot be replaced from here",
                 expected="machines that this inventory rents by the hour",
                 found=f"hosts of {provider}" if provider else "hosts of an inventory of your own",
                 where=HERE,
-                fix=OTHERWISE[provider],
+                fix=instead,
             )
         )
     known = {host: str(one["id"]) for host, one in machines.items() if one.get("id")}

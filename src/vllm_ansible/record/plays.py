@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from vllm_ansible.provision.giver import givers
+
 
 def stage(play: Any) -> str:
     """Return the stage a play belongs to: the first tag it was written with, else its name.
@@ -52,21 +54,29 @@ def of_first_host(play: Any, group: str) -> Mapping[str, Any]:
 # What holds a secret of the cluster: by the variables that name it, and by name in state/<cluster>.
 SECRET_FILES = (
     *("vllm_api_key_file", "huggingface_token_file", "object_storage_credentials_file"),
-    "lambda_api_key_file",
-    "runpod_api_key_file",
+    *(variable for one in givers().values() for variable in one.secret_files),
 )
 SECRET_LINES = ("router_client_keys_file",)
 # How the environment of a controller names the secrets of those who rent machines or keep models.
-SECRET_VARIABLES = re.compile(r"(?:AWS|HF|HUGGING_FACE|LAMBDA|RUNPOD)_\w+")
+OWNERS = (
+    "HF",
+    "HUGGING_FACE",
+    *(name for one in givers().values() for name in one.secret_variables),
+)
+SECRET_VARIABLES = re.compile(rf"(?:{'|'.join(OWNERS)})_\w+")
 STATE_SECRETS = ("api_key", "ray_token", "huggingface_token")
 
 
 def secret_files(play: Any, state: Path) -> list[Path]:
     """Return the files on this machine that hold the cluster's secrets, if they are there."""
     name = cluster_name(play)
-    aws = os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"
+    kept = (file for one in givers().values() for file in one.credentials())
     own = [state / name / one for one in STATE_SECRETS if name]
-    return [*_named_files(play, SECRET_FILES), *own, Path(os.path.expanduser(aws))]
+    return [
+        *_named_files(play, SECRET_FILES),
+        *own,
+        *(Path(os.path.expanduser(file)) for file in kept),
+    ]
 
 
 def files_of_lines(play: Any) -> list[Path]:

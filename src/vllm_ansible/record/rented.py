@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from vllm_ansible.provision.giver import giver
 from vllm_ansible.provision.ledger import FILE, Ledger
 from vllm_ansible.slurm.endpoint import login
 
@@ -113,15 +114,15 @@ def tunnel(variables: Mapping[str, Any], doors: Sequence[Door]) -> list[str]:
     `variables` are those of the first host. Endpoints are on the data plane, which nobody outside
     can reach; a dashboard is on its own host alone. Nothing for machines that are not rented.
     """
-    provider = variables.get("provision_provider")
+    given = giver(variables.get("provision_provider"))
     here = variables.get("inventory_hostname")
     # By way of a login node no host's own loopback is reached.
-    inside = None if provider == "slurm" else here
+    inside = None if given.by_login_node else here
     reached = [one for one in doors if one.host in (None, inside)]
-    if not provider or not reached:
+    if not given.name or not reached:
         return []
     words = ["ssh", "-N"]
-    if provider != "slurm":
+    if not given.by_login_node:
         words += shlex.split(_plain(variables, "ansible_ssh_common_args"))
         if key := _plain(variables, "ansible_ssh_private_key_file"):
             words += ["-i", key]
@@ -130,7 +131,7 @@ def tunnel(variables: Mapping[str, Any], doors: Sequence[Door]) -> list[str]:
     for one in reached:
         words += ["-L", f"{one.port}:{one.address}:{one.port}"]
     user, host = _plain(variables, "ansible_user"), _plain(variables, "ansible_host")
-    words.append(login() if provider == "slurm" else f"{user}@{host}")
+    words.append(login() if given.by_login_node else f"{user}@{host}")
     offered = ", ".join(one.words for one in reached)
     lines = [
         *console.stage_line("reach", f"{offered} on your own machine, while this runs there:"),

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vllm_ansible.plan.planned_engine import PlannedEngine
-from vllm_ansible.plan.processes import ORDER, SERVE, ProcessSpec, wanted_processes
+from vllm_ansible.plan.process_spec import ORDER, SERVE, ProcessSpec
+from vllm_ansible.plan.processes import wanted_processes
 from vllm_ansible.problem import PlanError, Problem
 from vllm_ansible.slurm.shell import is_marked, renamed, variable
 from vllm_ansible.slurm.wanted import Wanted

@@ -10,7 +10,8 @@ import jinja2
 
 from vllm_ansible.node.environment.image_program import program
 from vllm_ansible.plan.environment import KEPT_ON_THEIR_HOST
-from vllm_ansible.plan.processes import HEAD, LIMITS, SERVE, WORKER
+from vllm_ansible.plan.process_spec import HEAD, SERVE, WORKER
+from vllm_ansible.plan.processes import LIMITS
 from vllm_ansible.slurm.endpoint import FILE, published
 from vllm_ansible.slurm.processes import engine_starts
 from vllm_ansible.slurm.script import asked

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_ansible.accelerators.accelerator import accelerator
+from vllm_ansible.accelerators.platform import USUAL, has_devices
 from vllm_ansible.inventory import cluster
 from vllm_ansible.node.environment.given_image import is_image
 from vllm_ansible.node.weights.model_config import facts
@@ -45,6 +46,11 @@ class Wanted:
     join_seconds: float = 60
     load_seconds: float = 180
     answer_seconds: float = 300
+
+    @property
+    def has_devices(self) -> bool:
+        """Tell whether the nodes compute with devices and not with their own processors."""
+        return has_devices(self.accelerator)
 
     @property
     def image(self) -> str:
@@ -124,7 +130,7 @@ def _kind(variables: Mapping[str, Any]) -> str:
     if kind != "auto":
         return kind
     own = variables.get("accelerators")
-    return accelerator(model, own if isinstance(own, Mapping) else None).kind if model else "nvidia"
+    return accelerator(model, own if isinstance(own, Mapping) else None).kind if model else USUAL
 
 
 def _environment(variables: Mapping[str, Any]) -> tuple[str, ...]:
@@ -158,7 +164,7 @@ def _environment_problems(variables: Mapping[str, Any]) -> list[Problem]:
 
 def _count_problems(variables: Mapping[str, Any], kind: str) -> list[Problem]:
     """Return the refusal to plan devices that nobody has counted."""
-    if kind == "cpu" or cluster.whole_number(variables.get("accelerator_count"), 0):
+    if not has_devices(kind) or cluster.whole_number(variables.get("accelerator_count"), 0):
         return []
     return [
         Problem(

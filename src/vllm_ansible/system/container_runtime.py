@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.system.judged import Difference, File, Judged, Repair
 from vllm_ansible.system.wants import Wants
 
 SETTINGS = "/etc/docker/daemon.json"
-DEVICES = "/etc/cdi/nvidia.yaml"
 DRIVER = "native.cgroupdriver"
 
 
@@ -28,19 +28,15 @@ def judge(look: Mapping[str, Any], want: Wants) -> Judged:
         packages.append(package)
         differences.append(missing(f"the container runtime {engine}", f"install {package}"))
         services = ("docker",) if engine == "docker" else ()
-    if want.accelerator == "nvidia":
+    if runtime := platform(want.accelerator).runtime:
         if not found["toolkit"]:
-            packages.append("nvidia-container-toolkit")
-            differences.append(
-                missing(
-                    "the NVIDIA container toolkit",
-                    "install nvidia-container-toolkit (from NVIDIA's repository)",
-                )
-            )
+            packages.append(runtime.package)
+            differences.append(missing(runtime.what, runtime.fix))
         if not found["device_lists"]:
-            command = ("nvidia-ctk", "cdi", "generate", f"--output={DEVICES}")
-            commands.append(command)
-            differences.append(missing(f"the list of devices {DEVICES}", " ".join(command)))
+            commands.append(runtime.command)
+            differences.append(
+                missing(f"the list of devices {runtime.device_list}", " ".join(runtime.command))
+            )
         if engine == "docker" and found["docker_control_groups"] != "cgroupfs":
             difference, file, note = control_groups(found)
             differences.append(difference)

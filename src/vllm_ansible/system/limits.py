@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vllm_ansible.accelerators.platform import has_devices
 from vllm_ansible.plan.processes import LIMITS
 from vllm_ansible.system.judged import Difference, Judged
 from vllm_ansible.system.limit_files import LOGINS, UNITS, UNLIMITED, repair
@@ -23,7 +24,7 @@ FIX = (
 def wanted(want: Wants, devices: Sequence[Any]) -> dict[str, int]:
     """Return the limits to ask for: open files, and bytes of locked memory where cards need it."""
     # Registered memory cannot be swapped; see nccl-memlock in record/diagnosis/signatures.
-    locks = bool(devices) or (want.accelerator != "cpu" and want.accelerator_count > 1)
+    locks = bool(devices) or (has_devices(want.accelerator) and want.accelerator_count > 1)
     return {"nofile": OPEN_FILES, **({"memlock": UNLIMITED} if locks else {})}
 
 

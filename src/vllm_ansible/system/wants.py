@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vllm_ansible.accelerators.platform import has_devices, platform
 from vllm_ansible.system.efa import Installer
 
 CONCERNS = (
@@ -98,11 +99,11 @@ def irrelevant(concern: str, want: Wants) -> str:
         return alone
     if concern == "firewall" and not want.root:
         return "only root reads the rules"
-    plain = want.accelerator == "cpu"
+    plain = not has_devices(want.accelerator)
     if concern == "hugepages" and plain:
         return "no accelerators"
-    if concern == "efa" and want.accelerator != "nvidia":
-        return "no NVIDIA accelerators"
+    if concern == "efa" and not platform(want.accelerator).efa:
+        return "no accelerators that run over EFA"
     if concern in ("limits", "network") and plain and not want.several_hosts:
         return "" if concern == "network" and want.mtu else f"{alone}, without accelerators"
     return ""

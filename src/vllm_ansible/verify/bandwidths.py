@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vllm_ansible.accelerators.accelerator import Accelerator
+from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.problem import PlanError, Problem
 from vllm_ansible.verify.collectives import expected, transport, transport_verdict, verdict
 from vllm_ansible.verify.culprits import rate
@@ -14,8 +15,6 @@ from vllm_ansible.verify.row import FAIL, PASS, WARN, Row
 
 VERDICTS = {verdict.PASS: PASS, verdict.WARN: WARN, verdict.FAIL: FAIL, verdict.BASELINE: PASS}
 CHECK = "bandwidth"
-# Of the kinds of accelerators that have another one than NCCL, or AMD's of the same name.
-LIBRARIES = {"enflame": "eccl"}
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Judge:
 
     def wrong_transport(self) -> list[Problem]:
         """Return what is wrong with the way NCCL has taken; others tell nothing of theirs."""
-        if self.kind is None or self.kind.kind != "nvidia":
+        if self.kind is None or not platform(self.kind.kind).path_in_log:
             return []
         cluster = self.cluster
         wanted = expected.expected_transport(
@@ -104,7 +103,7 @@ class Judge:
             {int(one["bytes"]): float(one["busbw"])},
             ranks,
             nodes,
-            LIBRARIES.get(self.kind.kind, "nccl") if self.kind else "gloo",
+            platform(self.kind.kind).collectives if self.kind else "gloo",
             verdict.RING if self.ring else verdict.DEFAULT,
             over_tcp,
         )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from vllm_ansible.accelerators.platform import device_variables
 from vllm_ansible.plan.engines import environment_text
-from vllm_ansible.plan.environment import VISIBLE_DEVICES
 
 # A measurement has a rank for each device, and reads the way that was taken out of NCCL's log.
-OURS = (*VISIBLE_DEVICES.values(), "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+OURS = (*device_variables(), "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
 
 
 def of_engines(engines: Iterable[Mapping[str, Any]], host: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.frozen import frozen
 from vllm_ansible.problem import PlanError, Problem, close_match
 
@@ -68,16 +69,16 @@ def wanted_wheels(
     builds: tuple[Build, ...], host: Mapping[str, Any], python: str
 ) -> list[dict[str, Any]]:
     """Return what a host needs: each build with its key there, as modules take it."""
-    # Without an accelerator of NVIDIA nothing is compiled for one, whatever lies around. With one,
-    # many builds compile for what they see and nothing else.
-    nvidia = host["accelerator"] == "nvidia"
+    # Where builds compile for no device, it counts as none, whatever lies around. Elsewhere many
+    # builds compile for what they see and nothing else.
+    device = platform(host["accelerator"]).builds_for_devices
     system = f"{host.get('distribution', '')} {host.get('distribution_version', '')}".strip()
     target = {
         # Its C and C++ libraries are those that the wheel needs at least.
         "system": system,
         "python": python,
-        "cuda": str(host.get("cuda_toolkit", "")) if nvidia else "",
-        "accelerator": str(host.get("accelerator_name", "")) if nvidia else "",
+        "cuda": str(host.get("cuda_toolkit", "")) if device else "",
+        "accelerator": str(host.get("accelerator_name", "")) if device else "",
         "architecture": str(host["architecture"]),
     }
     return [

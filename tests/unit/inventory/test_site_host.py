@@ -180,8 +180,8 @@ def test_the_longest_names_leave_room_for_rays_sockets() -> None:
 
 def test_wishes_default_to_what_the_role_documents() -> None:
     root = Path(__file__).parents[3]
-    defaults = {"nvidia_driver_mended": "", "enflame_driver_mended": ""}
-    for role in ("site", "nvidia_driver", "enflame_driver", "system"):
+    defaults = {"driver_modes": {}, "driver_mended": {}}
+    for role in ("site", "system"):
         defaults |= yaml.safe_load((root / "roles" / role / "defaults/main.yml").read_text())
     wishes = Wishes("")
     for field in fields(Wishes):
@@ -216,9 +216,9 @@ def test_a_silent_device_waits_for_a_driver_that_is_to_be_managed(kind: str) -> 
     silent = {"kind": kind, "count": 0, "pci": ["a", "b"]}
     host = look("n1", address("10.0.0.1"), accelerators=silent)
     assert f"set {kind}_driver_mode: manage" in refusal(host, Wishes("demo")).fix
-    wish = replace(Wishes("demo"), **{f"{kind}_driver_mode": "manage"})
+    wish = replace(Wishes("demo"), driver_modes={f"{kind}_driver": "manage"})
     assert resolve_hosts((host,), {"n1": wish}, False)["n1"]["accelerator"] == kind
-    mended = replace(wish, **{f"{kind}_driver_mended": "True"})
+    mended = replace(wish, driver_mended={f"{kind}_driver": "True"})
     assert "2 of 2 on the PCI bus do not answer" in refusal(host, mended, True).sentence()
 
 
@@ -230,12 +230,12 @@ def test_a_silent_enflame_device_waits_for_the_role_that_judges_its_driver(
     silent = {"kind": "enflame", "count": count, "pci": list("abcdefgh")}
     host = look("n1", address("10.0.0.1"), accelerators=silent)
     for mode in ("auto", "check", "manage"):
-        wish = Wishes("demo", kind, 8, enflame_driver_mode=mode)
+        wish = Wishes("demo", kind, 8, driver_modes={"enflame_driver": mode})
         assert resolve_hosts((host,), {"n1": wish}, False, True)["n1"]["accelerator"] == "enflame"
-        refusal(host, replace(wish, enflame_driver_mended="True"), True)
+        refusal(host, replace(wish, driver_mended={"enflame_driver": "True"}), True)
     # Nothing would judge it later: the mode says so, or the stage that is played.
     for problem in (
-        refusal(host, Wishes("demo", kind, 8, enflame_driver_mode="skip"), True),
+        refusal(host, Wishes("demo", kind, 8, driver_modes={"enflame_driver": "skip"}), True),
         refusal(host, Wishes("demo", kind, 8)),
     ):
         told = f"{count} usable enflame accelerators; {8 - count} of 8 on the PCI bus do not answer"

@@ -78,6 +78,7 @@ def test_a_misspelt_name_is_told_with_the_one_that_was_meant(variable: str, mean
         ("nfs_cache_probe_mib", 0, "one or more"),
         ("sources_environment", "HTTPS_PROXY=x", "a mapping"),
         ("supervisor", "sysvinit", "one of auto, systemd, supervisord"),
+        ("accelerator", "imagined", "one of auto, cpu, enflame, nvidia"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_told_with_what_was_expected(
@@ -87,6 +88,11 @@ def test_a_value_of_the_wrong_type_is_told_with_what_was_expected(
     assert told.startswith(f"{name} must be {expected}")
     assert f"not {value!r}" in told
     assert f"(file of {name})" in told
+
+
+def test_hosts_of_a_giver_that_there_is_not_are_refused_with_those_that_there_are() -> None:
+    told = sentences(judge({"provision_provider": "imagined"}))
+    assert any("must be one of , aws, lambda, runpod, slurm" in one for one in told), told
 
 
 def test_a_number_in_place_of_a_text_is_told_to_be_put_in_quotes() -> None:

@@ -45,7 +45,7 @@ def test_elsewhere_nobody_asks_for_it(judged: Judged, look: dict[str, Any], want
     assert judged(look)["efa"]["why"] == "no EFA device"
     assert of(judged, look, replace(want, peers={}))["why"] == "one host takes part"
     other = of(judged, look, replace(want, accelerator="enflame"))
-    assert other["why"] == "no NVIDIA accelerators"
+    assert other["why"] == "no accelerators that run over EFA"
 
 
 def test_a_type_that_is_sold_with_cards_is_asked_for_them(

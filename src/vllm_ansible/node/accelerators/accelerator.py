@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..container import in_container
-from . import enflame
-from .cuda_driver import CudaError, Driver
+from .catalogue import PLATFORMS
 
 PCI, DEV = Path("/sys/bus/pci/devices"), Path("/dev")
-NVIDIA_VENDOR, ENFLAME_VENDOR = "0x10de", "0x1e36"
 # PCI base classes 0x03 (display) and 0x12 (processing accelerator): not a card's audio function.
 ACCELERATOR_CLASSES = ("0x03", "0x12")
 
@@ -35,29 +33,6 @@ def pci_devices(vendor: str, root: Path = PCI) -> list[str]:
     )
 
 
-def nvidia_devices() -> list[dict[str, Any]]:
-    """Return name and memory of each device as the CUDA driver reports it, by ctypes.
-
-    An empty list also means that the driver is absent or refuses: what PCI shows beside it tells.
-    """
-    try:
-        driver = Driver()
-        return [driver.name_and_memory(index) for index in range(driver.start())]
-    except CudaError:
-        return []
-
-
-def enflame_devices(on_bus: list[str]) -> list[dict[str, Any]]:
-    """Return name and memory of each device as efsmi tells it; its bare number without that tool.
-
-    The driver makes a file /dev/gcuN for each device that it opened, in a container as well.
-    """
-    told = enflame.devices(enflame.ask("-q"))
-    if told:
-        return [{name: one[name] for name in ("index", "name", "memory_bytes")} for one in told]
-    return [{"index": index} for index in enflame.nodes()[: len(on_bus)]]
-
-
 def withheld(on_bus: int, files: str) -> int:
     """Return how many devices this container was not given: its machine's bus shows them as well.
 
@@ -72,21 +47,16 @@ def withheld(on_bus: int, files: str) -> int:
 def accelerators() -> dict[str, Any]:
     """Return what this host computes with: kind, count, devices and what PCI shows.
 
-    kind is `nvidia`, `enflame` or `cpu`; count is the number of usable devices, which is 0 when
+    kind is one of the catalogue or `cpu`; count is the number of usable devices, which is 0 when
     cards are plugged in but their driver does not answer, and 1 on a host without any; withheld
     is how many of PCI's are not for this container.
     """
-    nvidia, enflame_cards = pci_devices(NVIDIA_VENDOR), pci_devices(ENFLAME_VENDOR)
-    devices = nvidia_devices()
-    if nvidia or devices:
-        driver = _read(Path("/sys/module/nvidia/version"))
-        found = _found("nvidia", devices, len(devices), nvidia, driver)
-        return {**found, "withheld": withheld(len(nvidia), r"nvidia\d+")}
-    if enflame_cards:
-        driver = _read(Path("/sys/module/enflame/version"))
-        devices = enflame_devices(enflame_cards) if driver else []
-        found = _found("enflame", devices, len(devices), enflame_cards, driver)
-        return {**found, "withheld": withheld(len(enflame_cards), r"gcu\d+")}
+    for one in PLATFORMS:
+        cards, driver = pci_devices(one.vendor), _read(Path(one.version_file))
+        devices = one.devices(cards, driver)
+        if cards or devices:
+            found = _found(one.name, devices, len(devices), cards, driver)
+            return {**found, "withheld": withheld(len(cards), one.device_file)}
     return _found("cpu", [{"index": 0}], 1, [], "")
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Callable
 
 from ..accelerators import enflame
-from ..accelerators.accelerator import ENFLAME_VENDOR, pci_devices
+from ..accelerators.accelerator import pci_devices
+from ..accelerators.platforms.enflame import PLATFORM
 from ..kernel_files import names, number, text
 
 Run = Callable[[list[str]], "tuple[int, str]"]
@@ -34,7 +35,7 @@ def look(run: Run, root: str = "/", in_use: bool = False) -> dict[str, Any]:
     root only those of its own user are seen.
     """
     top = Path(root)
-    on_bus = pci_devices(ENFLAME_VENDOR, top / "sys/bus/pci/devices")
+    on_bus = pci_devices(PLATFORM.vendor, top / "sys/bus/pci/devices")
     if not on_bus:
         return {"present": False, "devices": []}
     release = platform.release()

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ..accelerators.accelerator import NVIDIA_VENDOR, pci_devices
+from ..accelerators.accelerator import pci_devices
+from ..accelerators.platforms.nvidia import PLATFORM
 
 # PCI class 0x0680 is "other bridge": what an NVSwitch calls itself.
 SWITCH_CLASS = "0x0680"
@@ -24,7 +25,7 @@ DRIVER_FILE = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)?)$")
 
 def devices(root: Path) -> list[str]:
     """Return the bus addresses of NVIDIA's devices."""
-    return pci_devices(NVIDIA_VENDOR, root / "sys/bus/pci/devices")
+    return pci_devices(PLATFORM.vendor, root / "sys/bus/pci/devices")
 
 
 def switches(root: Path) -> int:
@@ -33,7 +34,7 @@ def switches(root: Path) -> int:
     return sum(
         1
         for device in (bus.iterdir() if bus.is_dir() else ())
-        if read(device / "vendor") == NVIDIA_VENDOR
+        if read(device / "vendor") == PLATFORM.vendor
         and read(device / "class").startswith(SWITCH_CLASS)
     )
 

@@ -7,10 +7,9 @@ nodes find each other, signals and exit statuses pass, and what a process starts
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 
-# What else an image has to be given of the host, by accelerator.
-FLAGS: Mapping[str, str] = {"nvidia": "--nv"}
+from ..accelerators.catalogue import host_platform
+
 # By which name a command is asked for, all of one program.
 NAMES = ("python", "vllm", "ray", "hf")
 # Of this host's modules and shells. An image made from Docker's takes them in place of its own.
@@ -74,7 +73,8 @@ exec "$runtime" exec{flags} --bind "$bind" "$image" /bin/sh -c "$@"
 
 def program(image: str, packages: str, binds: str, accelerator: str) -> str:
     """Return its text; packages and binds are words of a shell, which say what comes from here."""
-    flag = FLAGS.get(accelerator)
+    kind = host_platform(accelerator)
+    flag = kind.apptainer_option if kind else ""
     return TEXT.format(
         image=shlex.quote(image),
         packages=packages,

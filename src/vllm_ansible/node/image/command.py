@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from ..accelerators.catalogue import host_platform
+
 # These would steer docker or podman itself, so they are given to the container by value.
 STEERING = (
     "DOCKER_CONFIG",
@@ -107,7 +109,7 @@ def client_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def _privileges(image: Mapping[str, Any], inside: Inside) -> list[str]:
     """Return the devices, and that nothing else is allowed."""
     if image["privileged"]:
-        return ["--privileged", *_nvidia(image, inside)]
+        return ["--privileged", *_devices(image, inside)]
     return [
         "--cap-drop=all",
         *(f"--cap-add={name}" for name in inside.capabilities),
@@ -115,18 +117,13 @@ def _privileges(image: Mapping[str, Any], inside: Inside) -> list[str]:
         # Models and caches keep their labels: giving them the container's would relabel them all.
         "--security-opt=label=disable",
         *(f"--device={path}" for path in image["devices"]),
-        *_nvidia(image, inside),
+        *_devices(image, inside),
     ]
 
 
-def _nvidia(image: Mapping[str, Any], inside: Inside) -> list[str]:
-    if inside.accelerator != "nvidia":
-        return []
-    numbers = list(inside.accelerators or ())
-    if image["kind"] == "podman":
-        return [f"--device=nvidia.com/gpu={number}" for number in numbers or ["all"]]
-    # Docker reads the value as a line of comma-separated fields.
-    return [f'--gpus="device={",".join(numbers)}"' if numbers else "--gpus=all"]
+def _devices(image: Mapping[str, Any], inside: Inside) -> list[str]:
+    kind = host_platform(inside.accelerator)
+    return kind.container_options(image["kind"], list(inside.accelerators or ())) if kind else []
 
 
 def _once(readable: Sequence[str], image: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from ..accelerators.catalogue import PLATFORMS
 from ..build_command import last_lines, text_of, watch
 from ..failure import Failure
 
@@ -138,5 +139,6 @@ def _within(hard: int, wanted: int) -> int:
 def device_files(directory: str = "/dev", names: Optional[Sequence[str]] = None) -> list[str]:
     """Return the device files that engines need beside what CDI or --gpus hands over."""
     found = os.listdir(directory) if names is None else names
-    wanted = [name for name in found if name.startswith("gcu") or name == "infiniband"]
+    begin = tuple(name for one in PLATFORMS for name in one.in_containers)
+    wanted = [name for name in found if name.startswith(begin) or name == "infiniband"]
     return [os.path.join(directory, name) for name in sorted(wanted)]

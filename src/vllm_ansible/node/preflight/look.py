@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..system import storage
 from . import data_plane, devices, enflame_devices, kernels, limits, memory, ours, rdma, system
+
+
+def _nvidia(asked: Mapping[str, Any], known: Collection[int]) -> dict[str, Any]:
+    return {
+        "devices": devices.look(known),
+        "kernels": kernels.look(asked["environment"], asked["programs"]),
+    }
+
+
+def _enflame(asked: Mapping[str, Any], known: Collection[int]) -> dict[str, Any]:
+    del asked
+    return {"devices": enflame_devices.look(known)}
+
+
+# What else is looked at by what a host computes with: sections and what is in them.
+LOOKS = {"nvidia": _nvidia, "enflame": _enflame}
 
 
 def look(asked: Mapping[str, Any], run: limits.Run) -> dict[str, Any]:
@@ -25,12 +41,8 @@ def look(asked: Mapping[str, Any], run: limits.Run) -> dict[str, Any]:
         "storage": storage.look(asked["directories"], asked["write_as"], asked["write"]),
         "running": sorted(known),
     }
-    if asked["accelerator"] == "nvidia":
-        found["devices"] = devices.look(known)
-        found["kernels"] = kernels.look(asked["environment"], asked["programs"])
-    elif asked["accelerator"] == "enflame":
-        found["devices"] = enflame_devices.look(known)
-    return found
+    more = LOOKS.get(asked["accelerator"])
+    return {**found, **more(asked, known)} if more else found
 
 
 def limits_of(asked: Mapping[str, Any], run: limits.Run) -> dict[str, Any]:

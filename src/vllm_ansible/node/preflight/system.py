@@ -11,13 +11,14 @@ import sysconfig
 from pathlib import Path
 from typing import Any, Optional
 
+from ..accelerators.catalogue import PLATFORMS
 from ..container import in_container
 from ..kernel_files import names, text
 
 # adjtimex(2): the kernel sets this bit until something has set the clock by another one.
 STA_UNSYNC = 0x0040
-# Of PCI: the vendor, and the class of display controllers, which accelerators are too.
-NVIDIA, DISPLAY = "0x10de", "0x03"
+# Of PCI: the class of display controllers, which accelerators are too.
+DISPLAY = "0x03"
 
 
 class _Timex(ctypes.Structure):
@@ -52,15 +53,18 @@ def glibc() -> str:
 
 
 def iommu(root: Path = Path("/")) -> str:
-    """Return what the IOMMU does to NVIDIA's devices: `off`, `passes` or `translates` addresses.
+    """Return what the IOMMU does to devices that copy to each other.
+
+    `off`, or whether it `passes` or `translates` addresses.
 
     Nothing where there is no such device, or where the kernel does not say.
     """
     devices = root / "sys/bus/pci/devices"
+    vendors = [one.vendor for one in PLATFORMS if one.iommu_matters]
     groups = [
         text(devices / name / "iommu_group/type")
         for name in names(devices)
-        if text(devices / name / "vendor") == NVIDIA
+        if text(devices / name / "vendor") in vendors
         and text(devices / name / "class").startswith(DISPLAY)
     ]
     if not groups:

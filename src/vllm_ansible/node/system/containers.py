@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..accelerators.catalogue import PLATFORMS
 from ..kernel_files import text
 from .tool import Tools
 
@@ -23,10 +24,13 @@ def look(tools: Tools, root: Path = Path("/")) -> dict[str, Any]:
         ).strip(),
         "docker_running": len((tools.ask("docker", "ps", "--quiet") or "").split()),
         "docker_settings": parsed(settings),
-        "toolkit": tools.find("nvidia-ctk") is not None,
+        "toolkit": any(
+            tools.find(one.container_tool) is not None for one in PLATFORMS if one.container_tool
+        ),
         "device_lists": [
             f"/{place}"
-            for place in ("etc/cdi/nvidia.yaml", "var/run/cdi/nvidia.yaml")
+            for one in PLATFORMS
+            for place in one.device_lists
             if (root / place).exists()
         ],
     }

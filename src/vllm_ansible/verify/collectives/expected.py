@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.instances import instance_types
+from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.frozen import frozen
 from vllm_ansible.verify.collectives.factors import GB, factor
 from vllm_ansible.verify.collectives.transport import EFA, P2P
@@ -31,7 +32,6 @@ VIRTUAL = ("veth", "tun", "bridge", "bonding", "team", "dummy", "ipvlan", "macvl
 # Sold with the memory of H100 and A100 and fewer links: 8 x H800 give 215 GB/s
 # (https://github.com/NVIDIA/nccl/issues/1374)
 FEWER_LINKS = ("H800", "A800")
-PUBLISHED = ("nvidia", "amd")
 PARAVIRTUAL = ("virtio_net", "vmxnet3", "xen_netfront")
 
 
@@ -120,7 +120,7 @@ def across_nodes(
     limits = []
     known = [NodeLinks(*node) for node in nodes]
     for node in known:
-        if node.accelerator.kind not in PUBLISHED:
+        if not platform(node.accelerator.kind).published:
             return None
         limits.append((node.cards, f"all cards of a node carry {node.cards:g} GB/s"))
         figure = _inside(node.accelerator.name, node.devices, False, node.driver_name)

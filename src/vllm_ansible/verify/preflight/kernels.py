@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.verify.preflight.check import FAIL, PASS, WARN, Check, Cluster, Row, release
 
 KERNELS = Check(
@@ -29,8 +30,8 @@ def rows(cluster: Cluster) -> list[Row]:
 
 
 def _row(cluster: Cluster, host: str) -> Row:
-    if cluster.kind(host) != "nvidia":
-        return KERNELS.skipped(host, "no NVIDIA accelerators")
+    if not platform(cluster.kind(host)).compiles_at_start:
+        return KERNELS.skipped(host, "no accelerators that FlashInfer has kernels for")
     seen = cluster.looks[host].get("kernels", {})
     installed = seen.get("installed", {})
     version = installed.get("flashinfer-python", "")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from vllm_ansible.accelerators.instances import efa_cards
+from vllm_ansible.accelerators.platform import has_devices
 from vllm_ansible.verify.preflight.check import FAIL, PASS, WARN, Check, Cluster, Row, equal
+from vllm_ansible.verify.preflight.own import own_checks
 
 STATE = Check("hca_state", "the state of RDMA ports", "a port that is down is left out, or hangs")
 RATE = Check("hca_rate", "link layer and rate of RDMA ports", "the slowest card sets the pace")
@@ -102,17 +104,11 @@ def _efa(cluster: Cluster, host: str) -> Row:
 def _peer_memory(cluster: Cluster, host: str) -> Row:
     look = cluster.looks[host]
     cards = [name for name, card in look["rdma"].items() if not card["efa"]]
-    if cluster.kind(host) == "cpu" or not cards:
+    if not has_devices(cluster.kind(host)) or not cards:
         return PEER_MEMORY.skipped(host, "no InfiniBand or RoCE card beside accelerators")
-    found = look["devices"]["peer_memory"]
-    if cluster.kind(host) == "enflame":
-        told = "enflame_peer_mem" if found["enflame"] else "not loaded"
-        fix = "modprobe enflame_peer_mem, or enflame_driver_mode: manage"
-        verdict = PASS if found["enflame"] else FAIL
-        return PEER_MEMORY.judged(verdict, host, "enflame_peer_mem", told, fix)
-    words = {"module": "nvidia_peermem", "open": "open kernel modules"}
-    told = ", ".join(words[name] for name, there in found.items() if there)
-    fix = "modprobe nvidia-peermem && echo nvidia-peermem > /etc/modules-load.d/nvidia-peermem.conf"
-    wanted = "nvidia_peermem, or open kernel modules (DMA-BUF)"
+    own = own_checks().get(cluster.kind(host))
+    if own is None:
+        return PEER_MEMORY.skipped(host, f"what lets cards reach {cluster.kind(host)} is not known")
+    wanted, told, fix = own.peer_memory(look["devices"]["peer_memory"])
     verdict = PASS if told else FAIL
-    return PEER_MEMORY.judged(verdict, host, wanted, told or "neither", fix)
+    return PEER_MEMORY.judged(verdict, host, wanted, told or "not loaded", fix)

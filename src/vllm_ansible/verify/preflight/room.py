@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vllm_ansible.accelerators.platform import has_devices
 from vllm_ansible.plan.processes import LIMITS
 from vllm_ansible.verify.preflight.check import FAIL, PASS, WARN, Check, Cluster, Row, gib
 
@@ -67,9 +68,9 @@ def _unmeasured(check: Check, host: str, limits: Any, wanted: str) -> Row | None
 
 
 def _memlock(cluster: Cluster, host: str, look: Any) -> Row:
-    kind = cluster.kind(host)
-    if not look["rdma"] and (kind == "cpu" or not cluster.several):
-        reason = "no RDMA card" + ("" if kind == "cpu" else " and one host")
+    accelerated = has_devices(cluster.kind(host))
+    if not look["rdma"] and (not accelerated or not cluster.several):
+        reason = "no RDMA card" + (" and one host" if accelerated else "")
         return MEMLOCK.skipped(host, f"{reason}: nothing registers memory")
     limits, wanted = look["limits"], f"{gib(MEMLOCK_BYTES)} or more"
     if row := _unmeasured(MEMLOCK, host, limits, wanted):
@@ -101,7 +102,7 @@ def _shm(cluster: Cluster, host: str, look: Any) -> Row:
     # What our own processes already put there is not missing.
     size = shared["total"] if look["running"] else shared["free"]
     devices = int(cluster.hosts[host]["accelerator_count"])
-    accelerated = cluster.kind(host) != "cpu" and devices > 1
+    accelerated = has_devices(cluster.kind(host)) and devices > 1
     store = min(RAY_SHARE * memory["available"], RAY_MOST_BYTES) if cluster.ray else 0
     least = DEVICE_SHM_BYTES if accelerated else QUEUE_BYTES
     enough = max(least, store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vllm_ansible.accelerators.platform import has_devices
 from vllm_ansible.verify.preflight.check import FAIL, PASS, WARN, Check, Cluster, Row
 
 PAGES = Check("page_size", "the size of memory pages", "some wheels for aarch64 expect 4 KiB")
@@ -39,7 +40,7 @@ def _pages(host: str, system: Any) -> Row:
 
 
 def _compiler(cluster: Cluster, host: str, system: Any) -> Row:
-    if cluster.kind(host) == "cpu":
+    if not has_devices(cluster.kind(host)):
         return COMPILER.skipped(host, "nothing is compiled at run time on processors")
     missing = [] if system["compiler"] else ["a C compiler"]
     missing += [] if system["headers"] else [f"the headers of Python {system['python']}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vllm_ansible.accelerators.platform import has_devices
 from vllm_ansible.verify.preflight.check import (
     EVERYWHERE,
     FAIL,
@@ -14,6 +15,7 @@ from vllm_ansible.verify.preflight.check import (
     equal,
     release,
 )
+from vllm_ansible.verify.preflight.own import alone, own_checks
 
 KERNEL = Check("kernel", "the kernel", "a note: it differs harmlessly until something else does")
 PYTHON = Check(
@@ -21,16 +23,15 @@ PYTHON = Check(
 )
 GLIBC = Check("glibc", "the C library", "the engine's wheels are linked against a later one")
 DRIVER = Check("driver", "the accelerators' driver", "collectives of different drivers hang")
-CUDA = Check("cuda", "the CUDA release of the driver", "a driver refuses kernels of a later CUDA")
 FIRMWARE = Check(
     "firmware", "the accelerators' firmware", "cards that differ in firmware differ in clocks"
 )
-TOOLKIT = Check(
-    "toolkit",
-    "the accelerators' toolkit",
-    "ranks of different runtimes hang in collectives",
+OWN = {name: one.versions for name, one in own_checks().items()}
+CHECKS = (
+    *(KERNEL, PYTHON, GLIBC, DRIVER),
+    *(check for own in OWN.values() for check in own),
+    FIRMWARE,
 )
-CHECKS = (KERNEL, PYTHON, GLIBC, DRIVER, CUDA, TOOLKIT, FIRMWARE)
 # What node code is written for.
 OLDEST_PYTHON = (3, 9)
 # manylinux_2_28, which torch's wheels carry since 2.6.
@@ -41,8 +42,16 @@ def rows(cluster: Cluster) -> list[Row]:
     """Return the rows of all versions."""
     found = [_kernel(cluster), *_python(cluster)]
     found += [_glibc(cluster, host) for host in cluster.hosts]
-    versions = [_driver(cluster), *_cuda(cluster), _toolkit(cluster), _firmware(cluster)]
-    return [*found, *versions]
+    return [*found, _driver(cluster), *_own(cluster), _firmware(cluster)]
+
+
+def _own(cluster: Cluster) -> list[Row]:
+    found = []
+    for name, checks in own_checks().items():
+        hosts = [host for host in cluster.hosts if cluster.kind(host) == name]
+        skipped = [check.skipped(EVERYWHERE, alone(name)) for check in checks.versions]
+        found += checks.installed(cluster, hosts) if hosts else skipped
+    return found
 
 
 def _system(cluster: Cluster, name: str) -> dict[str, str]:
@@ -82,45 +91,17 @@ def _driver(cluster: Cluster) -> Row:
         host: str(cluster.looks[host].get("devices", {}).get("driver", ""))
         or str(cluster.hosts[host].get("accelerators", {}).get("driver_version", ""))
         for host in cluster.hosts
-        if cluster.kind(host) != "cpu"
+        if has_devices(cluster.kind(host))
     }
     if not versions:
         return DRIVER.skipped(EVERYWHERE, "no accelerators, so no driver")
-    fix = "install the most common version on the others and hold it: apt-mark hold 'nvidia-*'"
-    if any(cluster.kind(host) == "enflame" for host in versions):
-        fix = "give all hosts one driver: enflame_driver_mode: manage, from one file"
+    fixes = [
+        own.driver_fix
+        for name, own in own_checks().items()
+        if any(cluster.kind(host) == name for host in versions)
+    ]
+    fix = fixes[0] if fixes else "install the most common version on the others"
     return equal(DRIVER, versions, fix)
-
-
-def _cuda(cluster: Cluster) -> list[Row]:
-    hosts = [host for host in cluster.hosts if cluster.kind(host) == "nvidia"]
-    if not hosts:
-        return [CUDA.skipped(EVERYWHERE, "no NVIDIA accelerators")]
-    if not cluster.cuda:
-        return [CUDA.skipped(EVERYWHERE, "which CUDA the engine is made for is not known")]
-    found = []
-    for host in hosts:
-        version = str(cluster.looks[host].get("devices", {}).get("cuda", ""))
-        has, wanted = release(version), release(cluster.cuda)
-        # Within a major release kernels that are compiled run; those compiled at run time may not.
-        verdict = PASS if has >= wanted else WARN if has[:1] == wanted[:1] else FAIL
-        fix = f"install a driver for CUDA {cluster.cuda} or later"
-        told = version or "the driver does not answer"
-        found.append(CUDA.judged(verdict, host, f"{cluster.cuda} or later", told, fix))
-    return found
-
-
-def _toolkit(cluster: Cluster) -> Row:
-    """Compare efsmi and the packages beside it; CUDA's counterpart comes with the engine."""
-    values = {}
-    for host, look in cluster.looks.items():
-        if cluster.kind(host) == "enflame":
-            told = look.get("devices", {}).get("toolkit", {})
-            values[host] = ", ".join(f"{name} {version}" for name, version in sorted(told.items()))
-    if not values:
-        return TOOLKIT.skipped(EVERYWHERE, "of Enflame's devices alone")
-    fix = "install the most common versions on the others, from one TopsPlatform or TopsRider file"
-    return equal(TOOLKIT, values, fix)
 
 
 def _firmware(cluster: Cluster) -> Row:

@@ -17,7 +17,7 @@ NETWORK = {"vendor": "0x15b3", "class": "0x020000"}
 
 
 class Driver:
-    """libcuda as nvidia_devices calls it; `broken` is what cuInit answers."""
+    """libcuda as a host's devices are asked by it; `broken` is what cuInit answers."""
 
     def __init__(self, cards: int, broken: int = 0) -> None:
         self.cards, self.broken = cards, broken
@@ -110,4 +110,4 @@ def test_a_container_is_not_blamed_for_devices_that_it_was_not_given(
 
 
 def test_a_host_without_a_bus_has_no_cards(tmp_path: Path) -> None:
-    assert accelerator.pci_devices(accelerator.NVIDIA_VENDOR, tmp_path / "none") == []
+    assert accelerator.pci_devices(NVIDIA["vendor"], tmp_path / "none") == []

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node.accelerators import accelerator, efml, enflame
+from vllm_ansible.node.accelerators import efml, enflame
+from vllm_ansible.node.accelerators.platforms.enflame import PLATFORM
 
 EMULATORS = Path(__file__).parents[3] / "emulators/enflame"
 Tell = Callable[..., str]
@@ -91,11 +92,11 @@ def test_cards_are_counted_by_efsmi_and_without_it_by_the_drivers_files(
 ) -> None:
     on_bus = ["0000:17:00.0", "0000:18:00.0"]
     efsmi("-q", devices=[{}, {}])
-    found = accelerator.enflame_devices(on_bus)
+    found = PLATFORM.devices(on_bus, "1.7")
     assert found[1] == {"index": 1, "name": "S60", "memory_bytes": 42976 << 20}
     monkeypatch.setattr(enflame, "PLACES", str(tmp_path))
     monkeypatch.setattr(enflame, "nodes", lambda: [0, 1])
-    assert accelerator.enflame_devices(on_bus) == [{"index": 0}, {"index": 1}]
+    assert PLATFORM.devices(on_bus, "1.7") == [{"index": 0}, {"index": 1}]
 
 
 def test_the_drivers_files_and_the_toolkits_packages_are_read(tmp_path: Path) -> None:

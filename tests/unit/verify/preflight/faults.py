@@ -139,7 +139,12 @@ BROKEN = [
     ("hca_rate", put("rdma.mlx5_1.ports.1.link_layer", "Ethernet"), FAIL, "Ethernet"),
     ("hca_errors", put("rdma.mlx5_0.ports.1.errors.symbol_error", 12), WARN, "symbol_error 12"),
     ("efa", both(put("system.product", "p5en.48xlarge"), efa), FAIL, "1"),
-    ("peer_memory", put("devices.peer_memory", {"module": False, "open": False}), FAIL, "neither"),
+    (
+        "peer_memory",
+        put("devices.peer_memory", {"module": False, "open": False}),
+        FAIL,
+        "not loaded",
+    ),
     ("disk", put("storage.cluster.free", GIB), FAIL, "1.0 GiB of 1000.0 GiB at /opt/c"),
     ("inodes", put("storage.cluster.inodes_free", 10), FAIL, "10 of 1000000 at /opt/c"),
     (

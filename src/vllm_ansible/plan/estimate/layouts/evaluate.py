@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.machines import Machines
+from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.plan.estimate.layouts.candidate import (
     Candidate,
     alike,
@@ -24,7 +25,7 @@ from vllm_ansible.plan.estimate.layouts.placing import Site, nodes_of_engine, pa
 from vllm_ansible.plan.estimate.layouts.request import ENGINE_VERSION, Request
 from vllm_ansible.plan.estimate.layouts.verdict import GIB, Verdict
 from vllm_ansible.plan.estimate.memory.budget import Budget, budget, default_batch
-from vllm_ansible.plan.estimate.memory.kernels import KINDS, Kernels
+from vllm_ansible.plan.estimate.memory.kernels import Kernels
 from vllm_ansible.plan.estimate.memory.release import release
 from vllm_ansible.plan.estimate.memory.split import Split, stages
 from vllm_ansible.plan.estimate.throughput.estimate import Placed, Speed, Stage, version
@@ -47,7 +48,7 @@ class Judge:
     def _kernels(self) -> Kernels:
         """Return what decides on the kernels over experts: the first node's device speaks."""
         device = self.request.machines.nodes[0].accelerator
-        kind = KINDS.get(device.kind, "cuda")
+        kind = platform(device.kind).software
         return Kernels(kind, device.capability, release(self.request.engine_version))
 
     def all(self) -> Iterator[Verdict]:
@@ -157,7 +158,7 @@ class Judge:
             engine_version=None
             if request.engine_version == ENGINE_VERSION
             else request.engine_version,
-            accelerator_kind=KINDS.get(where[0].accelerator.kind, "cuda"),
+            accelerator_kind=platform(where[0].accelerator.kind).software,
             device=where[0].accelerator.name,
             capability=where[0].accelerator.capability,
             lora=request.lora,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vllm_ansible.accelerators.accelerator import Accelerator
+from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
@@ -81,8 +82,8 @@ def refusals(
     ranks = tensor * candidate.data
     if candidate.expert and model.experts < ranks:
         yield f"{model.experts} experts cannot be spread over EP{ranks}"
-    if model.fp8 and accelerator.kind == "enflame":
-        yield f"{accelerator.name} has no FP8: take an AWQ build of the model"
+    if model.fp8 and (instead := platform(accelerator.kind).no_fp8):
+        yield f"{accelerator.name} has no FP8: {instead}"
     if offload_gib and (model.tied or model.latent):
         why = "latent attention (MLA)" if model.latent else "tied embeddings"
         yield f"{offload_gib:g} GiB of weights in host memory fail with {why} (vllm#12541)"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vllm_ansible.accelerators.accelerator import accelerator
+from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.problem import PlanError
 
 GIB = 1 << 30
@@ -36,8 +37,7 @@ def beside(estimate: Mapping[str, Any], figures: Mapping[str, float]) -> dict[st
     weights, printed = expected.get("weights_gib"), figures.get("weights_gib")
     exact = max((one["weights_bytes"] for one in stages), default=0) / GIB
     apart = weights and printed and abs(printed - exact) > WEIGHTS_WITHIN * exact + ROUNDING_GIB
-    # On ROCm engines have printed all that was in use on the device: its total less what is free.
-    if apart and _kind(str(estimate.get("accelerator", ""))) != "amd":
+    if apart and not platform(_kind(str(estimate.get("accelerator", "")))).prints_all_memory:
         misses.append(
             f"the engine printed {printed:g} GiB of weights on a rank, and {weights:g} were "
             f"expected, within {WEIGHTS_WITHIN:.0%}"

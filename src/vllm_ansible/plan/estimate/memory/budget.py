@@ -84,7 +84,7 @@ def default_block_size(model: Model, accelerator_kind: str = "cuda") -> int:
     latent = any(layer.kv.kind == "mla" for layer in model.layers)
     if accelerator_kind == "cpu":
         return 16 if latent else 128
-    return 64 if latent and accelerator_kind not in ("amd", "rocm") else 16
+    return 64 if latent and accelerator_kind != "rocm" else 16
 
 
 def budget(

@@ -60,8 +60,6 @@ class Kernels:
 
 
 USUAL = Kernels()
-# How this package calls the makers' software.
-KINDS = {"nvidia": "cuda", "enflame": "gcu", "amd": "rocm", "cpu": "cpu"}
 
 
 def held(tensor: Tensor, ranks: int, kernels: Kernels) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vllm_ansible.accelerators.accelerator import Accelerator
+from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.throughput import constants as c
 from vllm_ansible.plan.estimate.throughput.collectives import Links
@@ -235,7 +236,7 @@ def _experts_kind(kind: LayerWork, device: Accelerator) -> tuple[str, float]:
     flops, bits = device.flops, kind.expert_bits
     if _ampere(device):
         return "ampere bf16" if bits == 16 else "ampere marlin", flops["bf16"]
-    new = "blackwell " if "fp4" in flops and device.kind == "nvidia" else ""
+    new = "blackwell " if "fp4" in flops and platform(device.kind).own_fp4_kernels else ""
     if new and kind.mxfp4:
         return "blackwell mxfp4", flops["bf16"]
     if bits == 4 and "fp4" not in flops:
@@ -280,7 +281,9 @@ def _old(rank: Rank, bits: int) -> bool:
     """Tell whether weights of so few bits are widened here by the kernels before Marlin's."""
     device = rank.accelerator
     return (
-        bits == 4 and "fp4" not in device.flops and (rank.old_widening or device.kind == "enflame")
+        bits == 4
+        and "fp4" not in device.flops
+        and (rank.old_widening or platform(device.kind).old_widening)
     )
 
 

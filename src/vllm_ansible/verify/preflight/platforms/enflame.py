@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from vllm_ansible.node.accelerators.enflame_health import HOT_DEGREES, Device, broken, hot, narrow
-from vllm_ansible.verify.preflight.check import FAIL, PASS, WARN, Check, Cluster, Row
+from vllm_ansible.verify.preflight.check import FAIL, PASS, WARN, Check, Cluster, Row, equal
+from vllm_ansible.verify.preflight.own import Look, OwnChecks
 
 LINK = Check(
     "device_link", "the PCIe link of each device", "a narrow link slows every copy to the device"
@@ -14,14 +14,20 @@ LINK = Check(
 TEMPERATURE = Check(
     "device_temperature", "the devices' temperature", "a hot device lowers its clocks"
 )
+TOOLKIT = Check(
+    "toolkit",
+    "the accelerators' toolkit",
+    "ranks of different runtimes hang in collectives",
+)
 
 
-def rows(host: str, devices: list[Device], memory_errors: Check) -> list[Row]:
+def rows(host: str, look: Look, devices: list[Device], memory_errors: Check) -> list[Row]:
     """Return the rows of one host's health."""
+    del look
     return [_health(host, devices, memory_errors), _link(host, devices), _warmth(host, devices)]
 
 
-def count(cluster: Cluster, host: str, look: Mapping[str, Any], check: Check) -> Row:
+def count(cluster: Cluster, host: str, look: Look, check: Check) -> Row:
     """Return whether as many devices answer as the inventory counts on."""
     wanted, answer = int(cluster.hosts[host]["accelerator_count"]), len(look["devices"])
     told = look.get("error") or f"{answer} answer"
@@ -90,3 +96,31 @@ def _warmth(host: str, devices: list[Device]) -> Row:
         found or f"{max(told.values()):.0f} at most",
         fix,
     )
+
+
+def installed(cluster: Cluster, hosts: Sequence[str]) -> list[Row]:
+    """Compare efsmi and the packages beside it; CUDA's counterpart comes with the engine."""
+    values = {}
+    for host in hosts:
+        told = cluster.looks[host].get("devices", {}).get("toolkit", {})
+        values[host] = ", ".join(f"{name} {version}" for name, version in sorted(told.items()))
+    fix = "install the most common versions on the others, from one TopsPlatform or TopsRider file"
+    return [equal(TOOLKIT, values, fix)]
+
+
+def peer_memory(found: Look) -> tuple[str, str, str]:
+    """Return what lets network cards reach the devices' memory: wanted, found, and the fix."""
+    told = "enflame_peer_mem" if found["enflame"] else ""
+    return "enflame_peer_mem", told, "modprobe enflame_peer_mem, or enflame_driver_mode: manage"
+
+
+CHECKS = OwnChecks(
+    devices=(LINK, TEMPERATURE),
+    versions=(TOOLKIT,),
+    count=count,
+    rows=rows,
+    installed=installed,
+    peer_memory=peer_memory,
+    who="lsof /dev/gcu*",
+    driver_fix="give all hosts one driver: enflame_driver_mode: manage, from one file",
+)

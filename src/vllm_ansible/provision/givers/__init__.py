@@ -1,0 +1,1 @@
+"""A module for each who gives a cluster its hosts; `giver.py` says what is in one."""

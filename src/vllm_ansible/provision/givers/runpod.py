@@ -1,0 +1,15 @@
+"""RunPod, which rents pods."""
+
+from __future__ import annotations
+
+from ..giver import Giver
+
+GIVER = Giver(
+    name="runpod",
+    gives="pods at RunPod",
+    module="runpod_provider",
+    unfit="run the same command again with -e runpod_replace_cluster=true, which ends all pods of "
+    "the cluster and rents others",
+    secret_files=("runpod_api_key_file",),
+    secret_variables=("RUNPOD",),
+)
