@@ -60,7 +60,7 @@ class Platform:
     where a buffer is sized by them. `whole_experts` says that data ranks may each hold whole
     experts; `rank_variables` is what a data rank needs in its environment. `first_engine` tells of
     a release of vLLM that its ranks meet by their environment, with `first_engine_variables`;
-    `no_dynamo` why Dynamo cannot stand before its ranks. `efa` says that its collective library
+    `programs` are directories in which its compilers usually lie, searched last; `no_dynamo` why Dynamo cannot stand before its ranks. `efa` says that its collective library
     runs over EFA.
 
     Environments: `lock` names the shipped lock for a host of a cluster (nothing where none is) or
@@ -82,7 +82,8 @@ class Platform:
 
     Planning: `plain` is the model whose speed stands in for one that is not listed. `no_fp8` is
     what to do about a model in FP8; `old_widening` says that 4 bits are widened before the
-    products, `own_fp4_kernels` that there are kernels for experts in FP4. `prints_all_memory` says
+    products, `widens` that kernels widen what the device has no products for, `own_fp4_kernels` that
+    there are kernels for experts in FP4. `own_all_reduce` says that vLLM has a kernel for it. `prints_all_memory` says
     that engines print all that is in use as weights.
     """
 
@@ -100,6 +101,7 @@ class Platform:
     rank_variables: Callable[[RankOfData], Mapping[str, str]] = lambda _: {}
     first_engine: Callable[[str], bool] = lambda _: False
     first_engine_variables: Mapping[str, str] = field(default_factory=dict)
+    programs: tuple[str, ...] = ()
     no_dynamo: str = ""
     efa: bool = False
     lock: Callable[[Sequence[Mapping[str, Any]]], str] = lambda _: ""
@@ -125,7 +127,9 @@ class Platform:
     plain: str = ""
     no_fp8: str = ""
     old_widening: bool = False
+    widens: bool = False
     own_fp4_kernels: bool = False
+    own_all_reduce: bool = False
     prints_all_memory: bool = False
 
 

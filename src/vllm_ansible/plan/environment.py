@@ -108,7 +108,9 @@ def node_environment(
     host, engine = room.host, room.engine
     caches = f"{room.engine_dir}/cache"
     # Of an allocation, what its site_setup has set; of hosts with EFA, what keeps NCCL on it.
-    site = host_environment(host, contained=bool(room.image or room.shown))
+    contained = bool(room.image or room.shown)
+    site = host_environment(host, contained=contained)
+    programs = () if contained else platform(host["accelerator"]).programs
     environment = {
         **site,
         "DO_NOT_TRACK": "1",
@@ -119,7 +121,9 @@ def node_environment(
         "HF_HUB_OFFLINE": "1",
         "NCCL_SOCKET_IFNAME": str(host["interface"]),
         "NO_COLOR": "1",
-        "PATH": f"{room.environment_dir}/bin:{site.get('PATH', process.PATH)}",
+        "PATH": ":".join(
+            [f"{room.environment_dir}/bin", site.get("PATH", process.PATH), *programs]
+        ),
         "PYTHONNOUSERSITE": "1",
         "PYTHONUNBUFFERED": "1",
         # vLLM leaves rendezvous files in the temporary directory; here they go with the cluster.

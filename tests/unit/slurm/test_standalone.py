@@ -114,7 +114,8 @@ def test_the_script_starts_word_by_word_what_the_product_starts(name: str, tmp_p
     }
     path = f"{tmp_path}/bin:{os.environ['PATH']}"
     for environment, _ in expected.values():
-        environment["PATH"] = f"/scratch/me/venv/bin:{path}"
+        toolkit = ":/usr/local/cuda/bin" if "CUDA_VISIBLE_DEVICES" in environment else ""
+        environment["PATH"] = f"/scratch/me/venv/bin:{path}{toolkit}"
     found = {}
     for process, slot, *words in begun(asked, tmp_path):
         count = next(place for place, text in enumerate(words) if text.startswith("/"))

@@ -12,6 +12,7 @@ PLATFORM = Platform(
     # Its library has the name of NVIDIA's.
     collectives="nccl",
     published=True,
+    own_all_reduce=True,
     # On ROCm engines have printed all that was in use on the device: its total less what is free.
     prints_all_memory=True,
 )

@@ -102,6 +102,8 @@ PLATFORM = Platform(
     software="cuda",
     visible_devices="CUDA_VISIBLE_DEVICES",
     renumbered=True,
+    # FlashInfer's DeepGEMM runs nvcc by CUDA_HOME or the PATH, and looks nowhere else.
+    programs=("/usr/local/cuda/bin",),
     efa=True,
     lock=lock,
     lock_why=lock_why,
@@ -122,5 +124,7 @@ PLATFORM = Platform(
     path_in_log=True,
     published=True,
     plain="L40S",
+    widens=True,
     own_fp4_kernels=True,
+    own_all_reduce=True,
 )

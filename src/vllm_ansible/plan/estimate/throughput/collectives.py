@@ -6,6 +6,7 @@ from math import ceil, log2
 
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.machines import Fabric
+from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.throughput import constants as c
 
@@ -95,7 +96,7 @@ def links(accelerator: Accelerator, fabric: Fabric, ranks: int, nodes: int) -> L
     rate = fabric.measured or fabric.node_rate * share
     own = (
         accelerator.peer_to_peer
-        and accelerator.kind != "enflame"
+        and platform(accelerator.kind).own_all_reduce
         and nodes == 1
         and ranks in c.OWN_RANKS
         and (ranks == min(c.OWN_RANKS) or accelerator.link >= c.SWITCHED)
@@ -114,4 +115,4 @@ def links(accelerator: Accelerator, fabric: Fabric, ranks: int, nodes: int) -> L
 
 
 def _blackwell(accelerator: Accelerator) -> bool:
-    return accelerator.kind == "nvidia" and "fp4" in accelerator.flops
+    return platform(accelerator.kind).own_fp4_kernels and "fp4" in accelerator.flops

@@ -295,7 +295,7 @@ def _rate(device: Accelerator, bits: int, widened: bool = False) -> float:
     name = {8: "fp8", 4: "fp4"}.get(bits, "bf16")
     if name not in device.flops:
         share = c.ARITHMETIC_SHARE
-        if widened and device.kind == "nvidia" and name != "bf16":
+        if widened and platform(device.kind).widens and name != "bf16":
             share = c.AMPERE_MARLIN_SHARE if _ampere(device) else c.MARLIN_SHARE
         return device.flops["bf16"] * share
     return device.flops[name] * (c.ARITHMETIC_SHARE if name == "bf16" else c.FP8_ARITHMETIC_SHARE)
