@@ -7,8 +7,8 @@ DOCUMENTATION = r"""
 module: engine_ramp
 short_description: Know which point of an engine's ramp is next
 description:
-  - A ramp measures an engine with more and more users until more of them bring nothing. Its points are
-    kept on the host with what they hold for; those that are missing are measured.
+  - A ramp measures an engine with more and more users until more of them bring nothing. Its
+    points are kept on the host with what they hold for; those that are missing are measured.
   - The measurement is C(vllm bench serve) of the environment the server runs from; start it with
     M(background_command), wait with M(background_wait), then take its result with V(kept).
 author: The vllm-ansible authors
@@ -22,7 +22,9 @@ options:
     type: path
     required: true
   engine:
-    description: C(name), C(served_name), C(url) and C(digest) of the plan of the engine, C(load) and C(metrics).
+    description:
+      - C(name), C(served_name), C(url) and C(digest) of the plan of the engine, C(load) that its
+        planned rate is for, C(metrics), the addresses of its servers.
     type: dict
     required: true
   steps:
@@ -55,7 +57,8 @@ options:
     type: int
     default: 0
   slo:
-    description: Limits of a good request in milliseconds, C(ttft_ms), C(tpot_ms) and C(e2e_ms). 0 is none.
+    description:
+      - Limits of a good request in milliseconds, C(ttft_ms), C(tpot_ms) and C(e2e_ms). 0 is none.
     type: dict
     default: {}
   again:
@@ -93,8 +96,8 @@ document:
   returned: when the server runs
 next:
   description:
-    - The point that is to be measured next with C(argv), C(environment), C(user), C(cleanup) and C(result) of the
-      measuring command. Empty when all are measured.
+    - The point that is to be measured next with C(argv), C(environment), C(user), C(cleanup) and
+      C(result) of the measuring command. Empty when all are measured.
   type: dict
   returned: when the server runs
 """
