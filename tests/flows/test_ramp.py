@@ -83,7 +83,7 @@ class Ramped(Site):
     def requests(self) -> float:
         """Return how many requests the engine has finished since its start."""
         url = f"http://127.0.0.1:{ENGINE['port']}/metrics"
-        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - our own
+        with urllib.request.urlopen(url, timeout=30) as answer:
             text = answer.read().decode()
         values = re.findall(r"^vllm:request_success_total\{.*\} ([0-9.e+]+)$", text, re.MULTILINE)
         return sum(map(float, values))
@@ -136,7 +136,7 @@ def test_it_climbs_to_the_knee_over_a_kill_and_says_what_a_million_tokens_cost(
     assert users[:3] == [1, 2, 4] and users == [1 << place for place in range(len(users))]
     assert all(one["failed"] == 0 for one in found["users"])
     assert found["knee"] in users
-    # Its own counter: what was sent, one question before each point, and those in flight at the kill.
+    # Its own counter: what was sent, a question before each point, those in flight at the kill.
     sent = sum(one["figures"]["requests"] for one in points[2:])
     assert sent <= ramped.requests() - before <= sent + len(points) + 16
     assert all(one["figures"]["preemptions"] == 0 for one in points[3:])
