@@ -30,6 +30,8 @@ JUDGED = {
 ERROR = 0.05
 BETTER, WORSE = "better", "worse"
 OF_ENGINE = ("model", "host", "router", "ranks", "plan", "instance")
+# What has no value for people, where it differs.
+DIGESTS = {"plan": "the plan of the engine differs", "instance": "the server was started again"}
 Result = Mapping[str, Any]
 
 
@@ -159,7 +161,7 @@ def as_text(found: Mapping[str, Any], names: Sequence[str]) -> str:
     """Return the comparison as people read it."""
     lines = [f"A  {names[0]}", f"B  {names[1]}"]
     for name, (one, other) in found["differs"].items():
-        lines.append(f"   {name}: {one} in A, {other} in B")
+        lines.append(f"   {DIGESTS.get(name) or f'{name}: {one} in A, {other} in B'}")
     number = ", ".join(map(str, found["users"]))
     lines += ["", f"over {number} users, geometric means:"]
     lines.append(f"{'':22}{'A':>12}{'B':>12}   B to A")

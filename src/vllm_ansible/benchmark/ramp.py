@@ -11,6 +11,7 @@ from typing import Any
 from vllm_ansible.benchmark import cost
 from vllm_ansible.node.engine import ramp as points_of
 from vllm_ansible.node.engine.ramp import LOAD, PREFILL
+from vllm_ansible.plan.servers import servers
 
 VERSION = 1
 LATENCIES = tuple(points_of.LATENCIES.values())
@@ -47,6 +48,13 @@ def found(
     """
     ramp = document["fingerprint"]["ramp"]
     ranks = max(len(engine.get("ranks") or ()), 1)
+    data, alone = len(servers(engine)), ""
+    if data > 1 and "router" not in document["fingerprint"]:
+        # One of its servers was measured: it has its part of the devices, and of their price.
+        ranks, alone = ranks // data, f"rank 0 of {data} data ranks alone"
+        price = {**price, "data_ranks": data}
+        if price.get("usd_per_hour"):
+            price["usd_per_hour"] /= data
     points = document["points"]
     users = [
         _step(number, [one for one in points if _is(one, LOAD, number)], ranks, price)
@@ -65,6 +73,7 @@ def found(
         "plan": document["fingerprint"]["plan"],
         "instance": document["fingerprint"]["instance"],
         "ranks": ranks,
+        "alone": alone,
         "load": {name: ramp[name] for name in ("input_tokens", "output_tokens", "rounds")},
         "measured": [times[0], times[-1]] if times else [],
         "users": users,
@@ -73,7 +82,7 @@ def found(
         "goodput": _goodput(users, ramp["slo"]),
         "price": dict(price),
         "cost": _cost(users, knee, prefill, price),
-        "planned": _planned(engine.get("estimate") or {}, ramp, users),
+        "planned": _planned({} if alone else engine.get("estimate") or {}, ramp, users),
         "command": points[0]["command"] if points else "",
     }
 
@@ -190,8 +199,9 @@ def _planned(
 def line(result: Mapping[str, Any]) -> str:
     """Return one line about a ramp."""
     figures = medians(at(result, result["knee"]))
+    alone = f", {result['alone']}" if result["alone"] else ""
     words = [
-        f"{result['engine']}: knee at {result['knee']} users, "
+        f"{result['engine']}{alone}: knee at {result['knee']} users, "
         f"{figures['output_tokens_per_second']:,.1f} tokens/s out, TTFT p90 "
         f"{figures['ttft_ms_p90']:,.0f} ms, ITL p90 {figures['itl_ms_p90']:,.1f} ms"
     ]

@@ -15,6 +15,7 @@ ENGINE = {
     "name": "chat",
     "hosts": ["n1"],
     "ranks": [{"rank": 0, "host": "n1", "device": 0}],
+    "ports": {"api": 8000},
     "estimate": {},
 }
 PRICE = {

@@ -151,6 +151,19 @@ def test_the_planned_rate_stands_beside_the_measured_where_the_load_is_the_same(
     assert ("inside that range" in page(told)) == bool(inside)
 
 
+def test_one_data_rank_that_is_measured_alone_has_its_part_of_the_price() -> None:
+    ranks = [{"rank": number, "host": "n1", "device": number} for number in range(4)]
+    layout = {"data": 2, "tensor": 2}
+    engine = {**ENGINE, "ranks": ranks, "layout": layout, "ports": {"worker_first": 1}}
+    estimate = {"concurrency": 4.0, "input_tokens": 64, "output_tokens": 32}
+    estimate["output_tokens_per_second"] = [90, 120, 160]
+    told = result(asked(), engine={**engine, "estimate": estimate})
+    assert (told["ranks"], told["price"]["usd_per_hour"]) == (2, 1.8)
+    assert told["planned"] is None
+    assert "chat, rank 0 of 2 data ranks alone: knee" in reported.line(told)
+    assert "rank 0 of 2 data ranks alone" in page(told)
+
+
 def test_every_round_is_a_row_of_the_table() -> None:
     rows = list(csv.DictReader(io.StringIO(reported.as_csv(result(asked())))))
     assert len(rows) == 7 * 3
@@ -175,4 +188,4 @@ def test_the_page_says_when_others_used_the_engine() -> None:
 
 
 def test_prices_of_an_hour_are_explained_on_the_page() -> None:
-    assert "n1 costs $3.6 an hour (benchmark_usd_per_hour)" in page(result(asked(), price=PRICE))
+    assert "n1 costs $3.60 an hour (benchmark_usd_per_hour)" in page(result(asked(), price=PRICE))
