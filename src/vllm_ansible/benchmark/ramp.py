@@ -24,6 +24,7 @@ KPIS = (
     "output_tokens_per_second_per_rank",
     "good_requests_per_second",
     *(f"{name}_p{percentile}" for name in LATENCIES for percentile in PERCENTILES),
+    *(f"{name}_ms_mean" for name in points_of.PHASES),
     "preemptions",
     "prefix_cache_hit_share",
     "other_requests",

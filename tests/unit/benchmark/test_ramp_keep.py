@@ -29,8 +29,18 @@ vllm:request_success_total{{engine="0",finished_reason="length"}} {finished}
 vllm:num_preemptions_total{{engine="0"}} {preempted}
 vllm:prefix_cache_queries_total{{engine="0"}} {queries}
 vllm:prefix_cache_hits_total{{engine="0"}} {hits}
+vllm:request_queue_time_seconds_sum{{engine="0"}} {queued}
+vllm:request_queue_time_seconds_count{{engine="0"}} {finished}
+vllm:request_queue_time_seconds_bucket{{engine="0",le="0.3"}} 99.0
 """
-NOTHING = {"stopped": 0.0, "finished": 5.0, "preempted": 1.0, "queries": 100.0, "hits": 10.0}
+NOTHING = {
+    "stopped": 0.0,
+    "finished": 5.0,
+    "preempted": 1.0,
+    "queries": 100.0,
+    "hits": 10.0,
+    "queued": 0.5,
+}
 
 
 class Host:
@@ -82,7 +92,14 @@ def test_a_point_is_kept_with_the_percentiles_that_the_client_computed(tmp_path:
 
 
 def test_counters_are_what_grew_while_it_was_measured(tmp_path: Path, serve: Any) -> None:
-    grown = {"stopped": 3.0, "finished": 14.0, "preempted": 4.0, "queries": 300.0, "hits": 60.0}
+    grown = {
+        "stopped": 3.0,
+        "finished": 14.0,
+        "preempted": 4.0,
+        "queries": 300.0,
+        "hits": 60.0,
+        "queued": 2.3,
+    }
     pages = iter([NOTHING, grown])
     server = serve(lambda _: (200, COUNTED.format(**next(pages))))
     host = Host(tmp_path, (server.url,))
@@ -91,6 +108,9 @@ def test_counters_are_what_grew_while_it_was_measured(tmp_path: Path, serve: Any
     figures = host.keep(1, {}, before)["points"][0]["figures"]
     assert figures["preemptions"] == 3
     assert figures["prefix_cache_hit_share"] == 0.25
+    # 1.8 s for nine requests; the engine has no such clock of the others.
+    assert figures["queue_ms_mean"] == 200.0
+    assert figures["decode_ms_mean"] is None
     # Twelve more answers: the client's eight, the question before it, and three of somebody else.
     assert figures["other_requests"] == 3
 

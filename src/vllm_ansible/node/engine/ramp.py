@@ -31,6 +31,10 @@ COUNTERS = {
     "cache_queries": "vllm:prefix_cache_queries_total",
     "cache_hits": "vllm:prefix_cache_hits_total",
 }
+# Where a request spends its time, by the engine's own clock.
+PHASES = ("queue", "prefill", "decode")
+PHASE = "vllm:request_{}_time_seconds_{}"
+PARTS = ("sum", "count")
 METRICS_SECONDS = 10
 
 
@@ -287,9 +291,12 @@ def counters(urls: Sequence[str]) -> dict[str, float]:
     pages = [metrics.get(f"{url}/metrics", METRICS_SECONDS) for url in urls]
     if not pages or not all(COUNTERS["finished"] in page for page in pages):
         return {}
+    wanted = {
+        **COUNTERS,
+        **{f"{name}_{part}": PHASE.format(name, part) for name in PHASES for part in PARTS},
+    }
     return {
-        name: sum(metrics.total(page, metric) for page in pages)
-        for name, metric in COUNTERS.items()
+        name: sum(metrics.total(page, metric) for page in pages) for name, metric in wanted.items()
     }
 
 
@@ -297,7 +304,8 @@ def _since(before: Mapping[str, float], engine: Served, raw: Mapping[str, Any]) 
     """Return what the servers have counted during a point."""
     now = counters(engine.metrics) if before else {}
     if not now:
-        return {"preemptions": None, "prefix_cache_hit_share": None, "other_requests": None}
+        unknown = ("preemptions", "prefix_cache_hit_share", "other_requests")
+        return dict.fromkeys((*unknown, *(f"{name}_ms_mean" for name in PHASES)))
     grown = {name: now[name] - before[name] for name in now}
     queries = grown["cache_queries"]
     return {
@@ -305,6 +313,12 @@ def _since(before: Mapping[str, float], engine: Served, raw: Mapping[str, Any]) 
         "prefix_cache_hit_share": round(grown["cache_hits"] / queries, 4) if queries else None,
         # The client may ask one request before it begins.
         "other_requests": max(0, int(grown["finished"]) - int(raw["completed"]) - 1),
+        **{
+            f"{name}_ms_mean": round(1000 * grown[f"{name}_sum"] / many, 3)
+            if (many := grown[f"{name}_count"])
+            else None
+            for name in PHASES
+        },
     }
 
 
