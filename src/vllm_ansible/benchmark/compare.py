@@ -87,6 +87,8 @@ def compared(a: Result, b: Result, margin: float) -> dict[str, Any]:
             )
         )
     rows = [_row(name, a, b, users, margin) for name in JUDGED]
+    tried = {one["users"] for one in b["users"] if one["failed"]}
+    fails = [one for one in _users(a) if one in tried]
     at_each = [
         {"users": number, **_row("output_tokens_per_second", a, b, [number], margin)}
         for number in users
@@ -95,7 +97,8 @@ def compared(a: Result, b: Result, margin: float) -> dict[str, Any]:
         "users": users,
         "margin": margin,
         "error": ERROR,
-        "verdict": verdict([row["verdict"] for row in rows]),
+        "verdict": WORSE if fails else verdict([row["verdict"] for row in rows]),
+        "fails": fails,
         "judged": rows,
         "each": at_each,
         "knees": [a["knee"], b["knee"]],
@@ -209,7 +212,9 @@ def _sentence(found: Mapping[str, Any]) -> str:
         word: [row["called"] for row in found["judged"] if row["verdict"] == word]
         for word in (WORSE, UNKNOWN, BETTER, SAME)
     }
-    each = [f"{word}: {', '.join(those)}" for word, those in named.items() if those]
+    fails = ", ".join(map(str, found["fails"]))
+    each = [f"B fails at {fails} users"] if fails else []
+    each += [f"{word}: {', '.join(those)}" for word, those in named.items() if those]
     said = {
         WORSE: "B is worse than A",
         UNKNOWN: f"it cannot be told whether B is worse by more than {margin}: "

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.benchmark.compare import compared
+from vllm_ansible.benchmark.compare import as_text, compared
 from vllm_ansible.benchmark.compare_command import main
 from vllm_ansible.benchmark.difference import difference, quantile
 from vllm_ansible.problem import PlanError
@@ -61,6 +61,15 @@ def test_a_difference_that_noise_hides_cannot_be_told() -> None:
 
 def test_a_difference_below_the_margin_is_the_same_even_where_it_is_sure() -> None:
     assert verdicts(0.0001, 0.0, 0.99, 10) == ["same"] * 10
+
+
+def test_an_engine_that_fails_where_the_other_answered_is_worse() -> None:
+    good, broken = measured(1, 0.001), result(asked(steps=USERS), failing=8)
+    found = compared(good, broken, 0.03)
+    assert (found["verdict"], found["fails"]) == ("worse", [8])
+    assert "B fails at 8 users" in as_text(found, ("a", "b"))
+    # The other way round it is no fault of B's.
+    assert compared(broken, good, 0.03)["fails"] == []
 
 
 def test_one_round_tells_nothing_of_its_noise() -> None:

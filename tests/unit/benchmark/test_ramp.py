@@ -120,6 +120,18 @@ def test_an_engine_pays_for_its_ranks_of_a_host_and_the_inventory_goes_before_th
     assert unknown == {"usd_per_hour": None, "why": "the price of n2 is not known"}
 
 
+def test_prices_are_read_from_the_inventory_and_from_what_the_provider_lists() -> None:
+    from action_plugins.ramp_report import _prices
+
+    listed = {
+        "a": {"benchmark_usd_per_hour": 2},
+        "b": {"provision_machine": {"usd_per_hour": 3.29}},
+    }
+    found = _prices({"groups": {"gpu": ["a", "b"]}, "hostvars": listed})
+    engine = {"hosts": ["a", "b"], "ranks": [{"host": "a"}, {"host": "b"}]}
+    assert engine_price(engine, [engine], found)["usd_per_hour"] == pytest.approx(5.29)
+
+
 def test_no_price_is_made_up() -> None:
     told = result(asked(), price={"usd_per_hour": None, "why": "the price of n1 is not known"})
     assert told["cost"] is None
