@@ -45,7 +45,7 @@ LOAD = {
     "benchmark_slo_ttft_ms": 1500,
     "benchmark_slo_tpot_ms": 250,
 }
-COMPARED = {"benchmark_ramp_users": [4, 8], "benchmark_ramp_rounds": 3}
+COMPARED = {"benchmark_ramp_users": [8], "benchmark_ramp_rounds": 3}
 
 
 class Ramped(Site):
