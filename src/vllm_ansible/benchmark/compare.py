@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from vllm_ansible.benchmark.difference import (
@@ -16,7 +17,7 @@ from vllm_ansible.benchmark.difference import (
     Difference,
     difference,
 )
-from vllm_ansible.benchmark.ramp import VERSION, dollars, medians
+from vllm_ansible.benchmark.ramp import VERSION, dollars
 from vllm_ansible.problem import PlanError, Problem
 
 # What is judged, whether more of it is better, and how it is called.
@@ -118,14 +119,13 @@ def _users(result: Result) -> list[int]:
 
 def _row(name: str, a: Result, b: Result, users: Sequence[int], margin: float) -> dict[str, Any]:
     more, called = JUDGED[name]
-    found = difference(
-        _rounds(a, name, users), _rounds(b, name, users), margin, ERROR / len(JUDGED)
-    )
+    of_a, of_b = _rounds(a, name, users), _rounds(b, name, users)
+    found = difference(of_a, of_b, margin, ERROR / len(JUDGED))
     return {
         "kpi": name,
         "called": called,
-        "a": _mean(a, name, users),
-        "b": _mean(b, name, users),
+        "a": _mean(of_a),
+        "b": _mean(of_b),
         "ratio": found.ratio if found else None,
         "low": found.low if found else None,
         "high": found.high if found and math.isfinite(found.high) else None,
@@ -141,10 +141,10 @@ def _rounds(result: Result, name: str, users: Sequence[int]) -> list[list[float]
     return [[one[number] for one in found] for number in every]
 
 
-def _mean(result: Result, name: str, users: Sequence[int]) -> float:
-    """Return the geometric mean over the numbers of users."""
-    values = [medians(one)[name] for one in result["users"] if one["users"] in users]
-    return math.exp(math.fsum(map(math.log, values)) / len(values)) if min(values) > 0 else 0.0
+def _mean(rounds: Sequence[Sequence[float]]) -> float:
+    """Return the geometric mean of all values, as the ratio is made of."""
+    values = [value for one in rounds for value in one]
+    return math.exp(fmean(map(math.log, values))) if values and min(values) > 0 else 0.0
 
 
 def _judged(found: Difference | None, more: bool) -> str:

@@ -63,6 +63,12 @@ def test_a_difference_below_the_margin_is_the_same_even_where_it_is_sure() -> No
     assert verdicts(0.0001, 0.0, 0.99, 10) == ["same"] * 10
 
 
+def test_the_ratio_is_that_of_the_figures_beside_it() -> None:
+    """Medians stood there: +42 % by them, and +10.7 % said of them."""
+    for row in compared(measured(1, 0.3), measured(2, 0.3), 0.03)["judged"]:
+        assert row["b"] / row["a"] == pytest.approx(row["ratio"])
+
+
 def test_an_engine_that_fails_where_the_other_answered_is_worse() -> None:
     good, broken = measured(1, 0.001), result(asked(steps=USERS), failing=8)
     found = compared(good, broken, 0.03)
