@@ -18,4 +18,8 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by name."""
-        return {"engines_served_on": served.served_on, "plan_of": served.plan_of}
+        return {
+            "engine_ramped_on": served.ramped_on,
+            "engines_served_on": served.served_on,
+            "plan_of": served.plan_of,
+        }

@@ -44,6 +44,21 @@ def served_on(
     ]
 
 
+def ramped_on(
+    plan: Mapping[str, Any], host: Mapping[str, Any], engine: str
+) -> list[dict[str, Any]]:
+    """Return what engine_ramp wants to know of an engine: what engine_benchmark does, and more.
+
+    Counters are read where all servers of the engine are this host's own.
+    """
+    found = served_on(plan, host, engine)
+    for one, planned in zip(found, plan_of(plan, engine)["engines"], strict=True):
+        ranks = servers(planned)
+        if all(rank.host == host["name"] for rank in ranks):
+            one["metrics"] = [f"http://{host['address']}:{rank.port}" for rank in ranks]
+    return found
+
+
 def _load(estimate: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Return the load that the planned rate is for: two rounds, or one where two take minutes."""
     rates = estimate.get("output_tokens_per_second") or ()

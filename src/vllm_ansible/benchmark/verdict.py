@@ -18,14 +18,7 @@ def verdict(engines: Sequence[Mapping[str, Any]], looks: Looks, check: bool) -> 
     """
     here = [engine for engine in engines if engine["hosts"][0] in looks]
     if not here:
-        return {
-            "failed": True,
-            "msg": "there is no engine to measure",
-            "expected": "an engine of the plan on a host of this run",
-            "found": f"{len(engines)} planned, none of them served by {', '.join(looks)}",
-            "where": "plan.json in the cluster's directory on the first host",
-            "fix": "run site.yml first, without --tags and --limit",
-        }
+        return no_engine(engines, list(looks))
     measured = []
     for engine in here:
         look = looks[engine["hosts"][0]].get("engines", {}).get(engine["name"], {})
@@ -40,7 +33,7 @@ def verdict(engines: Sequence[Mapping[str, Any]], looks: Looks, check: bool) -> 
                 "msg": f"check mode: {engine['name']} is not measured: {words}",
             }
         else:
-            return _unmeasured(engine, look)
+            return unmeasured(engine, look)
     return {
         "changed": False,
         "evidence": {
@@ -86,7 +79,19 @@ def line(figures: Mapping[str, Any]) -> str:
     )
 
 
-def _unmeasured(engine: Mapping[str, Any], look: Mapping[str, Any]) -> dict[str, Any]:
+def no_engine(engines: Sequence[Mapping[str, Any]], hosts: Sequence[str]) -> dict[str, Any]:
+    """Return the failure of a run whose hosts serve none of the engines."""
+    return {
+        "failed": True,
+        "msg": "there is no engine to measure",
+        "expected": "an engine of the plan on a host of this run",
+        "found": f"{len(engines)} planned, none of them served by {', '.join(hosts)}",
+        "where": "plan.json in the cluster's directory on the first host",
+        "fix": "run site.yml first, without --tags and --limit",
+    }
+
+
+def unmeasured(engine: Mapping[str, Any], look: Mapping[str, Any]) -> dict[str, Any]:
     """Return the failure of an engine without figures."""
     name, host = engine["name"], engine["hosts"][0]
     server = servers(engine)[0]

@@ -54,6 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from ..door.command import main as key
 
         return key(words[1:])
+    if words[:1] == ["compare"]:
+        from ..benchmark.compare_command import main as compare
+
+        return compare(words[1:])
     if words[:1] == ["ask"]:
         from ..batch.asking import main as ask
 
@@ -264,7 +268,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(
         dest="verb",
         required=True,
-        metavar="plan|up|status|logs|down|ask|send|key|sbatch|bundle|diagnose",
+        metavar="plan|up|status|logs|down|ask|send|key|compare|sbatch|bundle|diagnose",
     )
     verbs.add_parser("plan", help="say how to run a model on machines; plan --help tells more")
     verbs.add_parser(
@@ -275,6 +279,9 @@ def _parser() -> argparse.ArgumentParser:
         "send", help="send many tagged prompts to a served model; send --help tells more"
     )
     verbs.add_parser("key", help="make, list and revoke keys of the door; key --help tells more")
+    verbs.add_parser(
+        "compare", help="compare two kept ramps of concurrency; compare --help tells more"
+    )
     verbs.add_parser(
         "bundle", help="write one file for hosts without a way out; bundle --help tells more"
     )

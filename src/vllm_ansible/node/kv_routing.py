@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import random
-import re
 import time
 import urllib.error
 import urllib.request
@@ -14,6 +13,7 @@ from typing import Any
 
 from .engine.completion import Unanswered
 from .engine.http_answer import open_request
+from .engine.metrics import get, total
 
 WORDS = ("river", "stone", "cloud", "paper", "winter", "garden", "silver", "engine", "coffee")
 # Whole blocks of the shared beginning, more than are asked to be hit.
@@ -23,17 +23,6 @@ POLL_SECONDS = 0.2
 HITS = "vllm:prefix_cache_hits_total"
 APPLIED = "dynamo_component_kv_cache_events_applied"
 BLOCK_SIZE = "dynamo_frontend_model_kv_cache_block_size"
-LINE = re.compile(r"([\w:]+)(?:\{(.*)\})? ([-+.\deE]+)$")
-
-
-def total(text: str, name: str, *labels: str) -> float:
-    """Return the sum of a metric over its rows that carry these labels."""
-    found = 0.0
-    for line in text.splitlines():
-        row = LINE.match(line)
-        if row and row[1] == name and all(label in (row[2] or "") for label in labels):
-            found += float(row[3])
-    return found
 
 
 def applied(text: str) -> float:
@@ -49,15 +38,6 @@ def workers(health: Mapping[str, Any]) -> int:
     instances = health.get("instances") or ()
     served = [one.get("transport") or {} for one in instances if one.get("endpoint") == "generate"]
     return len({str(one.get("tcp", "")).partition("/")[0] for one in served})
-
-
-def get(url: str, timeout: float) -> str:
-    """Return what a page says, empty where nobody answers."""
-    try:
-        with open_request(urllib.request.Request(url), timeout) as response:  # noqa: S310 - http by plan
-            return str(response.read().decode(errors="replace"))
-    except (OSError, http.client.HTTPException):
-        return ""
 
 
 def ask(url: str, key: str, model: str, text: str, timeout: float) -> int:

@@ -94,6 +94,8 @@ def _host(
                 "launched_here": launched_here(machine),
             },
         }
+        if machine.cents_per_hour:
+            variables["provision_machine"]["usd_per_hour"] = machine.cents_per_hour / 100
         if machine.ends_at:
             variables["provision_machine"]["ends_at"] = machine.ends_at
         if machine.port != SSH:

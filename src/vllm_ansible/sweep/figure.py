@@ -9,6 +9,7 @@ from typing import Any
 
 from vllm_ansible.plan.estimate.layouts.picture import COLOURS, DIM, INK, LINE
 
+from .drawing import area, dot, line, round_step, text
 from .table import predicted_for
 
 Points = Sequence[Mapping[str, Any]]
@@ -22,7 +23,7 @@ def figure(title: str, points: Points) -> str:
     """Return the figure: measured lines whole, predictions dashed in a band, failures crosses."""
     good = [point for point in points if point["ok"]]
     axis = _Axis(points)
-    parts = [_text(LEFT, 24, title, "start", 16, INK), *axis.drawn()]
+    parts = [text(LEFT, 24, title, "start", 16, INK), *axis.drawn()]
     for number, (name, series) in enumerate(_series(good)):
         colour = COLOURS[number % len(COLOURS)]
         parts += _line(axis, series, colour)
@@ -44,7 +45,7 @@ class _Axis:
         self._most_x = max(self.places) * 1.05
         rates = [_rate(point) for point in points if point["ok"]]
         rates += [rate for point in points for rate in point.get("predicted") or ()]
-        self._step = _round_step(max(rates, default=1.0) / TICKS)
+        self._step = round_step(max(rates, default=1.0) / TICKS)
         self._most_y = self._step * (math.floor(max(rates, default=1.0) / self._step) + 1)
 
     def x(self, sequences: float) -> float:
@@ -58,21 +59,21 @@ class _Axis:
         for number in range(round(self._most_y / self._step) + 1):
             rate = number * self._step
             y = self.y(rate)
-            parts.append(_path([(LEFT, y), (WIDTH - RIGHT, y)], LINE, 1))
-            parts.append(_text(LEFT - 10, y + 4, f"{rate:,.10g}", "end", 12))
+            parts.append(line([(LEFT, y), (WIDTH - RIGHT, y)], LINE, 1))
+            parts.append(text(LEFT - 10, y + 4, f"{rate:,.10g}", "end", 12))
         last = -math.inf
         for place in self.places:
             x = self.x(place)
-            parts.append(_path([(x, HEIGHT - BOTTOM), (x, HEIGHT - BOTTOM + 5)], DIM, 1))
+            parts.append(line([(x, HEIGHT - BOTTOM), (x, HEIGHT - BOTTOM + 5)], DIM, 1))
             # Labels that would lie on one another are left out.
             if x - last > 9 + 7 * len(str(place)):
-                parts.append(_text(x, HEIGHT - BOTTOM + 20, f"{place:,}", "middle", 12))
+                parts.append(text(x, HEIGHT - BOTTOM + 20, f"{place:,}", "middle", 12))
                 last = x
         middle = (TOP + HEIGHT - BOTTOM) / 2
-        parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 16, "max_num_seqs", "middle", 13))
+        parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 16, "max_num_seqs", "middle", 13))
         parts.append(
             f'<g transform="rotate(-90 18 {middle:g})">'
-            + _text(18, middle, "output tokens/s", "middle", 13)
+            + text(18, middle, "output tokens/s", "middle", 13)
             + "</g>"
         )
         return parts
@@ -102,23 +103,23 @@ def _line(axis: _Axis, series: Points, colour: str) -> list[str]:
     if len(bands) > 1:
         edge = [(x, axis.y(high)) for x, (_, _, high) in bands]
         edge += [(x, axis.y(low)) for x, (low, _, _) in reversed(bands)]
-        parts += [_area(edge, colour), _path(expected, colour, 1.5, "6 5")]
-    parts += [_dot(place, "#fff", colour, "predicted") for place in expected]
-    parts.append(_path(seen, colour, 2.5))
+        parts += [area(edge, colour), line(expected, colour, 1.5, "6 5")]
+    parts += [dot(place, "#fff", colour, "predicted") for place in expected]
+    parts.append(line(seen, colour, 2.5))
     for place, point in zip(seen, series, strict=True):
         told = (
             f"{point['max_num_seqs']} x {point['max_num_batched_tokens']}: "
             f"{_rate(point):,.10g} tokens/s"
         )
-        parts.append(_dot(place, colour, colour, told))
+        parts.append(dot(place, colour, colour, told))
     return parts
 
 
 def _legend(number: int, name: str, colour: str) -> list[str]:
     x, y = WIDTH - RIGHT + 16, TOP + 14 + 22 * number
     return [
-        _path([(x, y - 4), (x + 22, y - 4)], colour, 2.5),
-        _text(x + 29, y, name, "start", 12, INK),
+        line([(x, y - 4), (x + 22, y - 4)], colour, 2.5),
+        text(x + 29, y, name, "start", 12, INK),
     ]
 
 
@@ -127,14 +128,14 @@ def _keys(points: Points, lines: int) -> list[str]:
     x, y = WIDTH - RIGHT + 16, TOP + 26 + 22 * lines
     parts = []
     if any(point["ok"] and point.get("predicted") for point in points):
-        parts += [_path([(x, y - 4), (x + 22, y - 4)], DIM, 1.5, "6 5")]
-        parts += [_text(x + 29, y, "predicted", "start", 12)]
+        parts += [line([(x, y - 4), (x + 22, y - 4)], DIM, 1.5, "6 5")]
+        parts += [text(x + 29, y, "predicted", "start", 12)]
         y += 22
         if words := predicted_for(points):
-            parts.append(_text(x + 29, y - 6, words, "start", 11))
+            parts.append(text(x + 29, y - 6, words, "start", 11))
             y += 16
     if any(not point["ok"] for point in points):
-        parts += [_cross_at(x + 11, y - 4, "failed"), _text(x + 29, y, "failed", "start", 12)]
+        parts += [_cross_at(x + 11, y - 4, "failed"), text(x + 29, y, "failed", "start", 12)]
     return parts
 
 
@@ -150,38 +151,5 @@ def _cross_at(x: float, y: float, told: str) -> str:
     )
 
 
-def _path(places: Sequence[tuple[float, float]], colour: str, width: float, dash: str = "") -> str:
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    return (
-        f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="{width}"{dashed}/>'
-    )
-
-
-def _area(places: Sequence[tuple[float, float]], colour: str) -> str:
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    return f'<polygon points="{line}" fill="{colour}" fill-opacity="0.1"/>'
-
-
-def _dot(place: tuple[float, float], fill: str, edge: str, told: str) -> str:
-    return (
-        f'<circle cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="4.5" fill="{fill}" stroke="{edge}" '
-        f'stroke-width="1.5"><title>{escape(told)}</title></circle>'
-    )
-
-
-def _text(x: float, y: float, words: str, anchor: str, size: int, ink: str = DIM) -> str:
-    return (
-        f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{size}" fill="{ink}">'
-        f"{escape(words)}</text>"
-    )
-
-
 def _rate(point: Mapping[str, Any]) -> float:
     return float(point["figures"]["output_tokens_per_second"])
-
-
-def _round_step(step: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, at least so much."""
-    power: float = 10.0 ** math.floor(math.log10(step))
-    return next(power * times for times in (1, 2, 5, 10) if power * times >= step)

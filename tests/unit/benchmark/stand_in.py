@@ -77,6 +77,10 @@ def bench(argv: list[str]) -> None:
     parser.add_argument("--temperature", type=float, required=True)
     parser.add_argument("--save-result", action="store_true", required=True)
     parser.add_argument("--save-detailed", action="store_true", required=True)
+    parser.add_argument("--ignore-eos", action="store_true")
+    parser.add_argument("--percentile-metrics", default="ttft,tpot,itl")
+    parser.add_argument("--metric-percentiles", default="99")
+    parser.add_argument("--goodput", nargs="+", default=[])
     options = parser.parse_args(argv)
     print(options, flush=True)
     began = time.monotonic()
@@ -95,6 +99,16 @@ def bench(argv: list[str]) -> None:
         "p99_ttft_ms": 15.0,
         "median_itl_ms": 3.0,
     }
+    done = result["completed"]
+    result |= {
+        "total_input_tokens": done * options.random_input_len,
+        "total_output_tokens": sum(tokens for tokens, _ in answers),
+        "request_throughput": done / seconds,
+        "request_goodput": done / seconds if options.goodput else None,
+    }
+    for number in options.metric_percentiles.split(","):
+        for metric in options.percentile_metrics.split(","):
+            result.setdefault(f"p{number}_{metric}_ms", float(number))
     Path(options.result_filename).write_text(json.dumps(result))
 
 

@@ -30,6 +30,14 @@ PLAY = [
         "roles": ["benchmark"],
     }
 ]
+RAMP = [
+    {
+        **{name: value for name, value in PLAY[0].items() if name != "roles"},
+        "tags": ["ramp"],
+        "tasks": [{"import_role": {"name": "benchmark", "tasks_from": "ramp"}}],
+    }
+]
+SMALL = {"benchmark_ramp_users": [2], "benchmark_ramp_rounds": 1, "benchmark_usd_per_hour": 3.6}
 
 
 class Site:
@@ -84,6 +92,8 @@ class Site:
         self.inventory.write_text(yaml.safe_dump({"gpu": {"hosts": {"here": host}}}))
         self.playbook = directory / "play.yml"
         self.playbook.write_text(yaml.safe_dump(PLAY))
+        self.ramp_playbook = directory / "ramp.yml"
+        self.ramp_playbook.write_text(yaml.safe_dump(RAMP))
 
     def tell(self, **process: Any) -> None:
         """Start or stop the server."""
@@ -114,9 +124,18 @@ class Site:
 
     def measure(self, *options: str, **variables: Any) -> tuple[str, list[dict[str, Any]]]:
         """Run the role, and return its console and its record."""
+        return self._play(self.playbook, *options, **variables)
+
+    def climb(self, *options: str, **variables: Any) -> tuple[str, list[dict[str, Any]]]:
+        """Run the ramp of the role, and return its console and its record."""
+        return self._play(self.ramp_playbook, *options, **variables)
+
+    def _play(
+        self, playbook: Path, *options: str, **variables: Any
+    ) -> tuple[str, list[dict[str, Any]]]:
         extra = json.dumps({"site_plan": self.plan, **variables})
         done = self._call(
-            "ansible-playbook", "-i", str(self.inventory), "-e", extra, *options, str(self.playbook)
+            "ansible-playbook", "-i", str(self.inventory), "-e", extra, *options, str(playbook)
         )
         events = (self.directory / "runs/latest/events.jsonl").read_text().splitlines()
         return done.stdout + done.stderr, [json.loads(line) for line in events]
@@ -228,12 +247,38 @@ def test_a_program_that_breaks_leaves_no_measurement_running(site: Site, first: 
     assert status["state"] == "failed"
 
 
+def test_a_ramp_measures_each_point_once_and_leaves_its_files(site: Site, first: Any) -> None:
+    before = site.requests
+    output, events = site.climb(**SMALL)
+    assert only(events, "run_end")["ok"], output
+    # One step of 16 requests, and the prompts alone at the knee.
+    assert site.requests == before + 2 * 16
+    evidence = only(events, "evidence")
+    (found,) = evidence["values"]["engines"]
+    assert [one["users"] for one in found["users"]] == [2]
+    assert found["prompts_alone"]["users"] == found["knee"]
+    rate = found["users"][0]["figures"]["output_tokens_per_second"]["median"]
+    alone = found["users"][0]["cost"]["usd_per_million_output_tokens_alone"]
+    # $3.6 an hour is a tenth of a cent a second.
+    assert alone == pytest.approx(0.001 / rate * 1_000_000)
+    directory = site.directory / "runs/latest"
+    names = {path.name for path in directory.glob("ramp-*")}
+    assert names == {"ramp-chat.json", "ramp-chat.csv", "ramp-chat.html"}
+    assert json.loads((directory / "ramp-chat.json").read_text()) == found
+    assert KEY not in output + json.dumps(events)
+    _, events = site.climb(**SMALL)
+    assert (only(events, "run_end")["changed"], site.requests) == (0, before + 32)
+    assert only(events, "evidence")["values"]["engines"] == [found]
+
+
 def test_a_server_that_does_not_run_is_not_asked(site: Site, first: Any) -> None:
     before = site.requests
     site.tell(state="stopped")
+    _, climbed = site.climb(**SMALL)
     _, events = site.measure()
     site.start()
     failure = only(events, "failure")
+    assert only(climbed, "failure")["msg"] == failure["msg"]
     assert failure["msg"] == "chat cannot be measured: chat-serve does not run on here"
     assert "stage serve" in failure["fix"]
     assert site.requests == before

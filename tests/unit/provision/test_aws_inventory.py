@@ -50,6 +50,9 @@ def test_every_slot_is_a_host_before_and_after_it_has_a_machine(
     ]
     machine = found["r1-1"]["provision_machine"]
     assert (machine["type"], machine["region"], machine["status"]) == (P5, A, "preempted")
+    # EC2 lists no price: it is the one that aws_usd_per_hour gives, or none.
+    prices = aws_site.variables.get("aws_usd_per_hour", {})
+    assert machine.get("usd_per_hour") == prices.get(P5)
 
 
 def test_what_is_wrong_is_said_and_nothing_else(aws_site: AwsSite) -> None:

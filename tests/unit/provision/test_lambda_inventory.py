@@ -116,6 +116,9 @@ def test_a_machine_gives_its_slot_its_address(site: Site) -> None:
     hosts = site.listed()["_meta"]["hostvars"]
     assert hosts["r1-1"]["ansible_host"] == machine["ip"]
     assert hosts["r1-1"]["provision_machine"]["id"] == machine["id"]
+    # What the list says of it, and nothing of ours.
+    cents = machine["instance_type"]["price_cents_per_hour"]
+    assert hosts["r1-1"]["provision_machine"]["usd_per_hour"] == cents / 100
     assert hosts["r1-0"]["ansible_host"] == "no-machine-yet.invalid"
 
 

@@ -106,6 +106,8 @@ def test_every_slot_is_a_host_and_follows_its_pod(site: Site) -> None:
     host = site.listed()["_meta"]["hostvars"]["r1-1"]
     assert (host["ansible_host"], host["ansible_port"]) == ("198.51.100.2", 23003)
     assert host["provision_machine"]["type"] == H200
+    (known,) = [one for one in cluster.machines() if one.slot == 1]
+    assert host["provision_machine"]["usd_per_hour"] == known.cents_per_hour / 100 > 0
     assert cluster.known_hosts.read_text().splitlines() == [
         f"[198.51.100.{n}]:{23001 + n} ssh-ed25519 AAAA" for n in (1, 2)
     ]

@@ -47,7 +47,7 @@ class Served:
 
     server is the process that is measured, where the engine has several, unless the process router
     runs, which answers for all of them at router_url. load is what is asked of it where nobody says
-    otherwise.
+    otherwise. metrics are the addresses of all its servers, where this host can name them.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Served:
     router: str = ""
     router_url: str = ""
     load: Mapping[str, int] = field(default_factory=dict)
+    metrics: Sequence[str] = ()
 
     @property
     def process(self) -> str:
@@ -89,7 +90,6 @@ def look(
     """
     if found is None or not found["running"]:
         return {"running": False, "why": (found or {}).get("why") or "it was never started here"}
-    record = process.read_json(process.Files(cluster_dir, engine.process).record) or {}
     fingerprint = {
         "plan": engine.digest,
         "instance": found["instance"],
@@ -100,7 +100,6 @@ def look(
         engine = replace(engine, url=engine.router_url)
     kept = _kept(cluster_dir, engine.name)
     before = kept.get("fingerprint", {})
-    result = result_path(cluster_dir, engine.name)
     # Prompts come from the seed: those of the last time would be answered from the prefix cache.
     seed = kept["seed"] + 1 if before.get("instance") == found["instance"] else 0
     return {
@@ -110,9 +109,26 @@ def look(
         "figures": kept.get("figures", {}) if before == fingerprint else {},
         "fingerprint": fingerprint,
         "seed": seed,
-        "argv": command(
-            record["argv"], engine, settings, seed, result, bool(record.get("cleanup"))
-        ),
+        **how(cluster_dir, engine, settings, seed, result_path(cluster_dir, engine.name)),
+    }
+
+
+def how(
+    cluster_dir: str,
+    engine: Served,
+    settings: Settings,
+    seed: int,
+    result: str,
+    more: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return how to measure an engine whose server was started: command, environment, user.
+
+    more are further options of the client.
+    """
+    record = process.read_json(process.Files(cluster_dir, engine.process).record) or {}
+    argv = command(record["argv"], engine, settings, seed, result, bool(record.get("cleanup")))
+    return {
+        "argv": [*argv, *more],
         "environment": environment(record["environment"], engine.url),
         "result": result,
         # Whoever starts a container is not who is in it.
@@ -223,21 +239,26 @@ def judge(
     raw: Mapping[str, Any], engine: Served, settings: Settings, cluster_dir: str, shown: str
 ) -> None:
     """Refuse a measurement in which a request failed or came back empty."""
-    answered = sum(1 for tokens in raw["output_lens"] if tokens)
-    if answered == settings.requests == raw["completed"]:
+    good = answered(raw)
+    if good == settings.requests:
         return
-    error = next((_last_line(one) for one in raw["errors"] if one), "an answer without tokens")
+    error = next((last_line(one) for one in raw["errors"] if one), "an answer without tokens")
     asked = engine.router if engine.url == engine.router_url else engine.process
     cause, fix = explain(error, asked, cluster_dir)
     raise process.ProcessError(
-        f"{engine.name} answered {answered} of {settings.requests} requests.",
+        f"{engine.name} answered {good} of {settings.requests} requests.",
         expected=f"{settings.requests} answers of {settings.output_tokens} tokens",
-        found=f"{settings.requests - answered} failed, the first with: {error}",
+        found=f"{settings.requests - good} failed, the first with: {error}",
         where=engine.url,
         cause=cause,
         fix=fix,
         command=shown,
     )
+
+
+def answered(raw: Mapping[str, Any]) -> int:
+    """Return how many requests came back with tokens."""
+    return min(sum(1 for tokens in raw["output_lens"] if tokens), int(raw["completed"]))
 
 
 def figures(raw: Mapping[str, Any], engine: Served, settings: Settings) -> dict[str, Any]:
@@ -280,6 +301,6 @@ def _reason(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return ", ".join(words for name, words in said.items() if before.get(name) != now.get(name))
 
 
-def _last_line(error: str) -> str:
+def last_line(error: str) -> str:
     """Return the line of a traceback that names the error."""
     return error.strip().splitlines()[-1]

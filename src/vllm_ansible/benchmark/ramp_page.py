@@ -1,0 +1,106 @@
+"""The page of a ramp: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from .ramp import GOOD_SHARE, PERCENTILES, at, dollars, line, medians
+from .ramp_figure import Mark, Series, figure
+
+LIMITS = {"ttft_ms": "first token", "tpot_ms": "time per token", "e2e_ms": "whole answer"}
+Result = Mapping[str, Any]
+
+
+def page(result: Result) -> str:
+    """Return the page."""
+    environment = Environment(
+        loader=PackageLoader(__package__, "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(number=number, dollars=dollars)
+    return environment.get_template("ramp.html.j2").render(
+        result=result,
+        headline=line(result),
+        knee=at(result, result["knee"]),
+        figures_of=medians,
+        limits=LIMITS,
+        good_share=GOOD_SHARE,
+        # Drawn of numbers and of names that are escaped.
+        figures=[Markup(one) for one in figures(result) if one],  # noqa: S704 see above
+    )
+
+
+def number(value: Any, digits: int = 1) -> str:
+    """Return a measured number as people read it."""
+    if value is None:
+        return "not measured"
+    whole = abs(value) >= 100 or float(value).is_integer()
+    return f"{value:,.{0 if whole else digits}f}"
+
+
+def figures(result: Result) -> list[str]:
+    """Return the figures: rate, goodput, first token, between tokens, whole answers, cost."""
+    knee, planned, goodput = result["knee"], result["planned"], result["goodput"]
+    slo = goodput["slo"] if goodput else {}
+    expected = []
+    if planned and planned["same_load"]:
+        low, _, high = planned["output_tokens_per_second"]
+        expected = [Mark("planned", low, high, planned["users"])]
+    rates = figure(
+        "Output of the engine",
+        "tokens/s",
+        [_series(result, "tokens/s", "output_tokens_per_second")],
+        knee,
+        expected,
+    )
+    requests = figure(
+        "Answers",
+        "requests/s",
+        [
+            _series(result, "all", "requests_per_second"),
+            _series(result, "within the objectives", "good_requests_per_second", "6 4"),
+        ],
+        knee,
+    )
+    latencies = [
+        figure(
+            title,
+            "ms",
+            [_series(result, f"p{one}", f"{name}_p{one}") for one in PERCENTILES],
+            knee,
+            [Mark("objective", slo[name], slo[name])] if slo.get(name) else [],
+        )
+        for name, title in (
+            ("ttft_ms", "Time to first token"),
+            ("itl_ms", "Time between tokens"),
+            ("e2e_ms", "Time to the whole answer"),
+        )
+    ]
+    spent = {
+        step["users"]: (step["cost"]["usd_per_million_tokens"],) * 3
+        for step in result["users"]
+        if step.get("cost")
+    }
+    cost = figure(
+        "A million tokens, in or out",
+        "US dollars",
+        [Series("at the median rate", spent)],
+        knee,
+    )
+    return [rates, requests, *latencies, cost]
+
+
+def _series(result: Result, name: str, kpi: str, dash: str = "") -> Series:
+    values = {
+        step["users"]: (one["median"], one["least"], one["most"])
+        for step in result["users"]
+        if (one := step["figures"].get(kpi))
+    }
+    return Series(name, values, dash)
