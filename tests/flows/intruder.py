@@ -80,7 +80,7 @@ def program(path, ends):
             made.write(f"import os\nif os.getuid() == 0:\n    open({ran!r}, 'a').close()\n")
         else:
             made.write(f'#!/bin/sh\n[ "$(id -u)" != 0 ] || : > {ran}\n')
-    os.chmod(path, 0o755)
+    os.chmod(path, 0o755)  # noqa: S103 so that root could run it
 
 
 def undone(path, ends):
