@@ -29,8 +29,8 @@ def body(
 ) -> dict[str, Any]:
     """Return the parameters of RunInstances: all slots or none, in one zone.
 
-    User data ends the machines some time after the limits and holds no secret. `group` is the placement group, empty
-    for none; `tags` are those of all that belongs to the cluster.
+    User data ends the machines some time after the limits and holds no secret. `group` is the
+    placement group, empty for none; `tags` are those of all that belongs to the cluster.
     """
     own = {
         "Name": wanted.cluster,

@@ -5,7 +5,6 @@ While the controller lives, its watcher ends the machines first, at the limit.
 
 from __future__ import annotations
 
-
 from vllm_ansible.node.system import machine_end
 
 from .ledger import HOUR, Ledger
