@@ -88,7 +88,7 @@ def main() -> None:
         argument_spec={
             "cluster": {"type": "str", "required": True},
             "at": {"type": "int"},
-            "units": {"type": "path", "default": machine_end.UNITS},
+            "units": {"type": "path", "default": "/etc/systemd/system"},
         },
         supports_check_mode=True,
     )
