@@ -36,14 +36,14 @@ def timer(cluster: str, at: float) -> str:
 
 
 def service(cluster: str, identity: str) -> str:
-    """Return the unit that ends the machine; `identity` is what IDENTITY holds there."""
-    same = [f"ExecCondition=/bin/grep -qix -e '{identity}' {IDENTITY}"] if identity else []
+    """Return the unit that ends the machine; `identity` is what IDENTITY holds, where it exists."""
+    same = f"grep -qisx -e '{identity}' {IDENTITY} || ! test -s {IDENTITY}"
     lines = [
         "[Unit]",
         f"Description=Power off, which ends this machine: max_hours or max_cost of {cluster}",
         "[Service]",
         "Type=oneshot",
-        *same,
+        f'ExecCondition=/bin/sh -c "{same}"',
         "ExecStart=/bin/systemctl poweroff",
         "",
     ]

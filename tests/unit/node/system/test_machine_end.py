@@ -74,10 +74,17 @@ def test_user_data_makes_the_same_units_that_the_module_compares_with(tmp_path: 
 
 
 def test_a_machine_that_was_started_from_an_image_of_it_is_left_alone(tmp_path: Path) -> None:
-    (line,) = [one for one in machine_end.service("r1", "EC2A-1").splitlines() if "Exec" in one][:1]
-    command = line.partition("=")[2]
     identity = tmp_path / "product_uuid"
-    for text, status in (("ec2a-1\n", 0), ("ec2b-2\n", 1)):
-        identity.write_text(text)
-        there = command.replace(machine_end.IDENTITY, str(identity))
-        assert subprocess.run(["sh", "-c", there]).returncode == status
+
+    def status(known: str) -> int:
+        lines = machine_end.service("r1", known).splitlines()
+        (line,) = [one for one in lines if one.startswith("ExecCondition=")]
+        command = line.partition("=")[2].replace(machine_end.IDENTITY, str(identity))
+        return subprocess.run(["sh", "-c", command]).returncode
+
+    # Where there is none, nobody can tell machines apart, and the limit counts.
+    assert status("") == 0
+    identity.write_text("ec2a-1\n")
+    assert status("EC2A-1") == 0
+    identity.write_text("ec2b-2\n")
+    assert status("EC2A-1") == 1
