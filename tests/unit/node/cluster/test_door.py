@@ -356,8 +356,10 @@ def test_a_thousand_of_each_cost_less_than_a_tenth(
         for what, found in (("processor time", processor), ("wall clock", wall)):
             print(f"{name}: {what} x {found[PAIRS // 2]:.3f} in the middle of {found}")
         print(f"{name}: processor and wall seconds {spent}")
-    # Other work on this machine is in the wall clock alone, what the crowd costs is in both: so the
-    # processor time is judged by its middle, and the wall clock, where a work that waits for the
-    # crowd would wait in each pair, only where six of seven pairs are above.
-    assert processor[PAIRS // 2] < MOST
+    # Other work on this machine is in the wall clock alone, what the crowd costs is in both. So what
+    # computes is judged by processor time, which has more of the crowd in it on a busy machine. Of
+    # the wall clock two pairs have to do: what waits for the crowd, waits in each. Ports wait for
+    # most of their time, and less than a second in all: they are judged by the wall clock.
+    judged = wall if name == "ports" else processor
+    assert judged[PAIRS // 2] < MOST
     assert wall[1] < MOST
