@@ -324,6 +324,17 @@ def processor_seconds(fetch: Fetch) -> float:
     return time.process_time() + time.clock_gettime((~fetch.apart << 3) | 2)
 
 
+def measured(fetch: Fetch, work: Callable[[], None], times: int) -> tuple[float, float]:
+    """Return the seconds of processor and clock of a work, the middle of so many times."""
+    found = []
+    for _ in range(times):
+        began, used = time.monotonic(), processor_seconds(fetch)
+        work()
+        found.append((processor_seconds(fetch) - used, time.monotonic() - began))
+    processor, wall = (sorted(kind)[times // 2] for kind in zip(*found, strict=True))
+    return processor, wall
+
+
 def shares(values: list[float]) -> list[float]:
     """Return each second value as a share of those around it, in order of size."""
     around = [(before + after) / 2 for before, after in pairwise(values[::2])]
@@ -348,18 +359,16 @@ def test_a_thousand_of_each_cost_less_than_a_tenth(
         spent: list[tuple[float, float]] = []
         for crowded in (*(False, True) * PAIRS, False):
             with crowd(places, *MANY) if crowded else nullcontext():
-                began, used = time.monotonic(), processor_seconds(fetch)
-                work()
-                spent.append((processor_seconds(fetch) - used, time.monotonic() - began))
+                spent.append(measured(fetch, work, 9 if name == "ports" else 1))
     processor, wall = (shares([one[kind] for one in spent]) for kind in (0, 1))
     with capsys.disabled():
         for what, found in (("processor time", processor), ("wall clock", wall)):
             print(f"{name}: {what} x {found[PAIRS // 2]:.3f} in the middle of {found}")
         print(f"{name}: processor and wall seconds {spent}")
-    # Other work on this machine is in the wall clock alone, what the crowd costs is in both. So what
-    # computes is judged by processor time, which has more of the crowd in it on a busy machine. Of
-    # the wall clock two pairs have to do: what waits for the crowd, waits in each. Ports wait for
-    # most of their time, and less than a second in all: they are judged by the wall clock.
+    # Other work on this machine is in the wall clock alone, what the crowd costs is in both. So
+    # what computes is judged by processor time, which has more of the crowd in it on a busy
+    # machine. Of the wall clock two pairs have to do: what waits for the crowd, waits in each.
+    # Ports wait for most of their time, and less than a second in all: they have the wall clock.
     judged = wall if name == "ports" else processor
     assert judged[PAIRS // 2] < MOST
     assert wall[1] < MOST
