@@ -27,10 +27,10 @@ def units(directory: Path) -> list[Path]:
 
 @needs_systemd
 def test_systemd_takes_them(tmp_path: Path) -> None:
-    ran = subprocess.run(
-        ["systemd-analyze", "verify", *units(tmp_path)], capture_output=True, text=True
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
+    command = ["systemd-analyze", "verify", "--man=no", *units(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    # Of other units of this machine it may say anything.
+    assert machine_end.name("r1") not in ran.stderr, ran.stderr
 
 
 @needs_systemd
