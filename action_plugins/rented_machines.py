@@ -20,6 +20,8 @@ from ansible.utils.display import Display
 from vllm_ansible.inventory.play_variables import plain
 from vllm_ansible.inventory.state_owner import claim_for_run
 from vllm_ansible.problem import PlanError, as_result
+from vllm_ansible.provision import own_end
+from vllm_ansible.provision.aws_settings import NO_ROOT
 from vllm_ansible.provision.cluster import Cluster
 from vllm_ansible.provision.convergence import Outcome, converge
 from vllm_ansible.provision.ending import end_all
@@ -95,7 +97,12 @@ class ActionModule(ActionBase):
             now = time.time()
             left = seconds_left(cluster.ledger, wanted, now)
             watched = "" if left is None else after_reboot(cluster.meter)
-            return {**result, **told(self._cloud, done, wish, left, now, watched, asked["idle"])}
+            ends = self._own_ends(cluster, done, variables, own_end.at(cluster.ledger, wanted, now))
+            words = told(
+                *(self._cloud, done, wish, left, now, watched, asked["idle"]),
+                ends_itself=any(ends.values()),
+            )
+            return {**result, **words, "own_ends": ends}
         except PlanError as refused:
             return {**result, "failed": True, **as_result(refused.problems)}
         except self._cloud.errors as error:
@@ -176,6 +183,14 @@ class ActionModule(ActionBase):
                 return done
         done.stopped = f"{len(silent)} machines {why}, and so did those that they replace"
         return done
+
+    def _own_ends(
+        self, cluster: Cluster, done: Outcome, variables: Mapping[str, Any], end: int | None
+    ) -> dict[str, int | None]:
+        """Return when each machine that is ours ends itself; none where root cannot see to it."""
+        if not self._cloud.ends_itself or self._own(variables).get("privileges") == NO_ROOT:
+            return {}
+        return {one.id: end for one in done.machines if cluster.mine(one)}
 
     def _end(self, cluster: Cluster) -> dict[str, Any]:
         """End every machine that was rented from here, and say what they have cost.

@@ -60,4 +60,11 @@ cents_per_hour:
   description: What they cost together.
   type: int
   returned: not in check mode
+own_ends:
+  description: >-
+    When each machine that was rented from here ends itself, by id, in seconds since the epoch; null
+    where nothing limits it. It is some minutes after the limits. Empty where a machine that powers
+    itself off is not ended, and with privileges C(none).
+  type: dict
+  returned: not in check mode
 """

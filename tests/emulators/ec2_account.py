@@ -13,13 +13,13 @@ from typing import Any
 
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from .ec2_machine import new_machine, new_volume
+from .ec2_machine import new_machine, new_volume, user_data
 from .ec2_network import Network
 from .ec2_offers import Offers
 from .ec2_parts import AMI, PARAMETER, Faults, Refusal, selected, wrong
 from .lambda_parts import Machines
 
-CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48}
+CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopped": 80}
 FILTERS = {"instance-state-name": "State.Name", "client-token": "ClientToken"}
 CHECKS = {
     f"{one}-status.status": f"{one.capitalize()}Status.Status" for one in ("system", "instance")
@@ -52,6 +52,10 @@ class Account:
         self._tokens: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
         self._launched: dict[str, float] = {}
         self._ended: dict[str, float] = {}
+        self._stopped: set[str] = set()
+        # By machine: what it runs at its first start, and what its shutdown from within does.
+        self.user_data: dict[str, str] = {}
+        self._shutdown: dict[str, str] = {}
 
     def run_instances(self, asked: dict[str, Any]) -> dict[str, Any]:
         token = asked["ClientToken"]
@@ -116,6 +120,13 @@ class Account:
     def interrupt(self, machine: str) -> None:
         """Take a spot machine back: said now, carried out in two minutes."""
         self.faults.interrupted[machine] = self.now() + INTERRUPTION_SECONDS
+
+    def shut_down(self, machine: str) -> None:
+        """Shut a machine down from within: it is ended or stopped, as its launch said."""
+        if self._shutdown[machine] == "terminate":
+            self._end(machine, "Client.InstanceInitiatedShutdown")
+        else:
+            self._stopped.add(machine)
 
     def terminate_instances(self, asked: dict[str, Any]) -> dict[str, Any]:
         chosen = [self.machine(one) for one in asked["InstanceIds"]]
@@ -198,6 +209,10 @@ class Account:
         if self.hosts:
             one["PrivateIpAddress"], _ = self.hosts.start(identity)
         self.machines[identity], self._launched[identity] = one, self.now()
+        self.user_data[identity] = user_data(asked)
+        # A one-time spot machine cannot be stopped (EC2's user guide, "Manage Spot Instances").
+        behaviour = asked.get("InstanceInitiatedShutdownBehavior", "stop")
+        self._shutdown[identity] = "terminate" if "SpotInstanceRequestId" in one else behaviour
         volume = new_volume(asked, one)
         self.volumes[volume["VolumeId"]] = volume
         if self.faults.stillborn:
@@ -235,6 +250,8 @@ class Account:
             state = "running"
             if self.now() < self._launched[identity] + self.faults.boot_seconds:
                 state = "pending"
+            if identity in self._stopped:
+                state = "stopped"
             if identity in self._ended:
                 over = self._ended[identity] + self.faults.terminating_seconds
                 state = "terminated" if self.now() >= over else "shutting-down"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 from datetime import UTC, datetime
 from typing import Any
 
 from .ec2_network import VPC
-from .ec2_parts import tags_for
+from .ec2_parts import Refusal, tags_for
+
+# EC2's user guide, "Run commands when you launch an EC2 instance with user data input".
+MOST_USER_DATA = 16 * 1024
 
 
 def new_machine(
@@ -58,6 +62,19 @@ def new_volume(asked: dict[str, Any], machine: dict[str, Any]) -> dict[str, Any]
         "Attachments": [{"InstanceId": machine["InstanceId"]}],
         "Tags": tags_for(asked, "volume"),
     }
+
+
+def user_data(asked: dict[str, Any]) -> str:
+    """Return what a machine runs at its first start, or refuse it as EC2 does."""
+    try:
+        content = base64.b64decode(asked.get("UserData", ""), validate=True)
+    except ValueError:
+        words = "Invalid BASE64 encoding of user data."
+        raise Refusal("InvalidUserData.Malformed", words) from None
+    if len(content) > MOST_USER_DATA:
+        words = f"User data is limited to {MOST_USER_DATA} bytes"
+        raise Refusal("InvalidParameterValue", words)
+    return content.decode()
 
 
 def date(seconds: float) -> datetime:

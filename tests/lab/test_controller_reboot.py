@@ -1,8 +1,10 @@
-"""A controller is rebooted, for real: the next command says who no longer watches, and goes on.
+"""A controller is rebooted, for real, without and with a systemd of its user.
+
+Without one the next command reports that nobody watches, and starts a watcher; with one the unit
+that stands by watches before any command.
 
 The controller is a virtual machine; the cloud that it rents from is emulated on this one, which it
-reaches by a tunnel. It has no systemd of a user: where there is one, a unit stands by, see
-tests/unit/provision/test_watcher.py.
+reaches by a tunnel.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +52,32 @@ else:
     machines = LambdaCluster(wanted, file.parents[1]).machines()
     told = watcher.revive(file, machines, variables, wanted)
 print(json.dumps({"told": told, "lives": watcher.lives(file)}))
+"""
+# What a run with another limit writes, without the watcher that it would start.
+LIMIT = """
+import json, sys
+from pathlib import Path
+from vllm_ansible.provision import files
+from vllm_ansible.provision.lambda_settings import settings
+variables = json.loads(sys.argv[1])
+file = Path("/root/state/r1/lambda-meter.json")
+files.write(file, json.dumps({**variables, **settings(variables, "here").pinned()}))
+print(0)
+"""
+UNIT = """
+import json
+from pathlib import Path
+from vllm_ansible.provision import watcher
+file = Path("/root/state/r1/lambda-meter.json")
+print(json.dumps([watcher.unit(file), watcher.after_reboot(file)]))
+"""
+# The image has no libpam-systemd, which sets this where it is installed.
+LINGER = """
+mkdir -p /etc/systemd/system/user@.service.d
+printf '[Service]\\nEnvironment=XDG_RUNTIME_DIR=/run/user/%%i\\n' \
+    > /etc/systemd/system/user@.service.d/runtime.conf
+systemctl daemon-reload
+loginctl enable-linger root
 """
 HOLD = """
 import json, os, time
@@ -119,9 +148,9 @@ def controller(tmp_path: Path) -> Iterator[Controller]:
         yield Controller(machine)
 
 
-def test_after_a_reboot_the_next_command_watches_again_and_no_lock_needs_force(
-    controller: Controller, tmp_path: Path
-) -> None:
+@contextmanager
+def rented(controller: Controller, directory: Path) -> Iterator[tuple[World, int, Any]]:
+    """Give a controller two machines, an hour old; yield their world, its port and variables."""
     types = [
         Type(GH200, "GH200 (96 GB)", 149, left={EAST: 4, WEST: 4}),
         Type(H100, "H100 (80 GB)", 399, left={EAST: 4}),
@@ -129,7 +158,7 @@ def test_after_a_reboot_the_next_command_watches_again_and_no_lock_needs_force(
     account = Account(types)
     account.add_ssh_key("mine", "ssh-ed25519 A")
     with Cloud(account, "secret", request_seconds=0, launch_seconds=0) as cloud:
-        world = World(cloud, tmp_path)
+        world = World(cloud, directory)
         watched = Watched(world)
         port = int(cloud.url.rpartition(":")[2].partition("/")[0])
         controller.machine.run(["sh", "-c", "umask 077; printf secret > /root/key"])
@@ -138,6 +167,13 @@ def test_after_a_reboot_the_next_command_watches_again_and_no_lock_needs_force(
             more = {"lambda_api_key_file": "/root/key", "max_hours": hours}
             return json.dumps({**watched.variables(), **more})
 
+        yield world, port, variables
+
+
+def test_after_a_reboot_the_next_command_watches_again_and_no_lock_needs_force(
+    controller: Controller, tmp_path: Path
+) -> None:
+    with rented(controller, tmp_path) as (world, port, variables):
         with controller.tunnel(port):
             told = controller.python(WATCH, variables(9))
             assert told == {"told": "", "lives": True}
@@ -155,3 +191,32 @@ def test_after_a_reboot_the_next_command_watches_again_and_no_lock_needs_force(
             ends = time.monotonic()
             wait_until(lambda: world.slots == [], SECONDS, "machines that are ended")
             print(f"ended {time.monotonic() - ends:.0f} s after the command; {HOUR:.0f} s rented")
+
+
+def test_after_a_reboot_the_unit_of_a_user_who_lingers_watches_before_any_command(
+    controller: Controller, tmp_path: Path
+) -> None:
+    machine = controller.machine
+    machine.run(["sh", "-euc", LINGER])
+    is_there = ["test", "-S", "/run/user/0/systemd/private"]
+    wait_until(lambda: machine.run(is_there, check=False).returncode == 0, SECONDS, "a user's own")
+    with rented(controller, tmp_path) as (world, port, variables):
+        with controller.tunnel(port):
+            assert controller.python(WATCH, variables(9)) == {"told": "", "lives": True}
+        found = controller.python(UNIT)
+        assert isinstance(found, list)
+        unit, told = found
+        assert told == f"After a reboot here, systemd starts it: {unit}"
+        controller.reboot()
+        ask = ["env", "XDG_RUNTIME_DIR=/run/user/0", "systemctl", "--user", "is-active", unit]
+
+        def is_active() -> bool:
+            return machine.run(ask, check=False).stdout.strip() == "active"
+
+        wait_until(is_active, SECONDS, "the unit")
+        assert world.slots == ["r1-0", "r1-1"]
+        with controller.tunnel(port):
+            # It looks as soon as the file is another one; no process is started for it.
+            controller.python(LIMIT, variables(1))
+            wait_until(lambda: world.slots == [], SECONDS, "machines that are ended")
+            wait_until(lambda: not is_active(), SECONDS, "a unit that has ended with them")

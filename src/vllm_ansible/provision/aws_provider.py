@@ -23,6 +23,7 @@ PROVIDER = Provider(
     kept="; what was made for them went with them",
     together=True,
     notices=True,
+    ends_itself=True,
     login="that ssh has the key that aws_ssh_key_name or aws_ssh_public_key_file names, and that "
     "aws_ssh_from, or the security group that is given, holds this machine's address",
 )

@@ -146,6 +146,7 @@ FIELDS = (
         "at most 128 letters, digits and . @ : + _ -, such as team-a",
         fits=_text(r"[\w.@:+-]{0,128}"),
     ),
+    Field("privileges", "privileges", str, "auto, root or none"),
 )
 # Limits, each with its field and what one of its units is there; 0 is no limit.
 LIMITS = {

@@ -8,10 +8,11 @@ from typing import Any
 from .aws_api import tag_list
 from .aws_checks import Checked
 from .aws_machines import LAUNCH, SINCE, SLOTS
-from .aws_settings import BLOCK, SPOT, Settings
+from .aws_settings import BLOCK, NO_ROOT, SPOT, Settings
 from .aws_surroundings import Place
 from .aws_types import interfaces
 from .fleet import Offer, Pending
+from .own_end import user_data
 
 TAGGED = ("instance", "volume", "network-interface")
 
@@ -28,8 +29,8 @@ def body(
 ) -> dict[str, Any]:
     """Return the parameters of RunInstances: all slots or none, in one zone.
 
-    There is no user data, so none that could hold a secret. `group` is the placement group, empty
-    for none; `tags` are those of all that belongs to the cluster.
+    User data ends the machines some time after the limits and holds no secret. `group` is the
+    placement group, empty for none; `tags` are those of all that belongs to the cluster.
     """
     own = {
         "Name": wanted.cluster,
@@ -57,6 +58,10 @@ def body(
     }
     if group:
         asked["Placement"] = {"GroupName": group}
+    script = user_data(wanted, pending.at, offer.cents_per_hour * len(slots))
+    if script and wanted.privileges != NO_ROOT:
+        # botocore encodes it.
+        asked["UserData"] = script
     if wanted.instance_profile:
         asked["IamInstanceProfile"] = {"Name": wanted.instance_profile}
     return asked | _market(wanted)
@@ -79,7 +84,7 @@ def _market(wanted: Settings) -> dict[str, Any]:
             },
         }
     else:
-        # A machine that is shut down from within would be paid for on.
+        # Else it would be stopped by a shutdown from within; a spot machine cannot be stopped.
         found["InstanceInitiatedShutdownBehavior"] = "terminate"
     if wanted.market == BLOCK:
         found["InstanceMarketOptions"] = {"MarketType": "capacity-block"}

@@ -16,6 +16,8 @@ RESERVATION, BLOCK = "capacity_reservation", "capacity_block"
 MARKETS = (ON_DEMAND, SPOT, RESERVATION, BLOCK)
 # The group is made where it is of use, or there is none; else the variable names one that exists.
 AUTO, NONE = "auto", "none"
+# Of `privileges`: nobody could change later what ends a machine, so it gets nothing that does.
+NO_ROOT = "none"
 PRIVATE = "PRIVATE KEY"
 
 
@@ -57,6 +59,7 @@ class Settings:
     max_cents_per_hour: int | None = None
     max_cents: int | None = None
     max_seconds: float | None = None
+    privileges: str = ""
 
     def pinned(self) -> dict[str, str]:
         """Return what means the same from any directory, and from any process of this user."""

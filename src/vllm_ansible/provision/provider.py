@@ -55,8 +55,8 @@ class Settings(Protocol):
     def max_seconds(self) -> float | None:
         """How long they may be rented.
 
-        A cloud that can end a machine by itself is told when by its `Fleet.launch`, beside the
-        process that watches; Lambda's API takes no end.
+        Beside the process that watches, machines of a cloud with `ends_itself` end themselves;
+        the API of no cloud here takes the end of a machine that is paid for by the hour.
         """
 
     def pinned(self) -> Mapping[str, str]:
@@ -74,7 +74,8 @@ class Provider:
     is what people call it. `read` names all inventory variables that it reads. `refusal` turns one
     of its `errors` into the result of a task. `together` says that one launch starts several
     machines, all of them or none. `notices` says that hosts look for a notice of their end and
-    drain their engines then. `places` is the variable that says where machines may be, `kept`
+    drain their engines then. `ends_itself` says that a machine which powers itself off is ended,
+    and no longer paid for. `places` is the variable that says where machines may be, `kept`
     what stays when they end. `variables` are those that all of its hosts have. `login` is what to
     look at where no machine lets this side in, `reach` where one does not answer; without them, the
     provider's variables `<name>_ssh_key_name` and `<name>_ssh_from`.
@@ -94,6 +95,7 @@ class Provider:
     kept: str = ""
     together: bool = False
     notices: bool = False
+    ends_itself: bool = False
     variables: Callable[[Settings], Mapping[str, Any]] = lambda _: {}
     login: str = ""
     reach: str = ""

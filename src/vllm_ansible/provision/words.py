@@ -11,6 +11,7 @@ from .convergence import Outcome, too_dear
 from .ending import Ended
 from .fleet import ENDED, GONE, READY, Launch, Machine, Offer, Step, TooDear, Wait, Wish
 from .ledger import HOUR
+from .own_end import LATE_SECONDS
 from .price import dollars
 from .provider import Provider
 
@@ -53,11 +54,13 @@ def told(
     now: float,
     watched: str = "",
     idle: Mapping[str, int] | None = None,
+    ends_itself: bool = False,
 ) -> dict[str, Any]:
     """Return the result of a task that has rented what was missing, or could not.
 
     `seconds_left` is how long the limits let the machines stay from `now` on, `watched` who sees to
-    that later, `idle` how many accelerators no engine uses, of how many.
+    that later, `idle` how many accelerators no engine uses, of how many. `ends_itself` says that
+    each machine has a timer for its end.
     """
     result: dict[str, Any] = {
         "changed": outcome.changed,
@@ -93,6 +96,9 @@ def told(
         seconds_left = by_provider if seconds_left is None else min(seconds_left, by_provider)
     if seconds_left is not None:
         parts.append(f"ended in {seconds_left / HOUR:.1f} h at the latest")
+        if ends_itself:
+            late = f"{LATE_SECONDS / 60:.0f} minutes after the limits"
+            parts.append(f"if no controller ends them, they end themselves {late}")
     values = {"machines": result["machines"], "cents_per_hour": outcome.cents_per_hour}
     return {**result, "evidence": _evidence("; ".join(parts), values)}
 

@@ -25,6 +25,15 @@ def test_machines_are_rented_once_watched_and_ended_and_no_secret_is_shown(
     assert summary.startswith(f"2 x {P5} in {A}, $100.00/h; security group vllm-ansible-r1 in ")
     assert f"placement group vllm-ansible-r1-{A}" in summary
     assert "ended in 2.0 h at the latest" in summary
+    assert "if no controller ends them, they end themselves 5 minutes after the limits" in summary
+    since = min(
+        int(each["Value"])
+        for one in aws_tasks.cloud.account.machines.values()
+        for each in one["Tags"]
+        if each["Key"] == "vllm-ansible:since"
+    )
+    ids = [one["id"] for one in rented["machines"]]
+    assert rented["own_ends"] == dict.fromkeys(ids, since + 7200 + 300)
     assert [one["address"] for one in rented["machines"]] == ["10.0.0.1", "10.0.0.2"]
     assert not played["again"]["changed"]
     assert played["end"]["evidence"]["summary"].startswith("2 machines ended, none is listed")

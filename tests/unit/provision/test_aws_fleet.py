@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.emulators.ec2_parts import PARAMETER
+from vllm_ansible.node.system import machine_end
 from vllm_ansible.problem import PlanError
 from vllm_ansible.provision.aws_api import AwsError
 from vllm_ansible.provision.aws_cluster import AwsCluster
@@ -14,6 +15,7 @@ from vllm_ansible.provision.convergence import Outcome
 from vllm_ansible.provision.ending import end_all
 from vllm_ansible.provision.fleet import ReplyLost, Wish
 from vllm_ansible.provision.noticed import ends
+from vllm_ansible.provision.own_end import LATE_SECONDS
 from vllm_ansible.provision.provider import provider
 from vllm_ansible.provision.slots import hosts
 from vllm_ansible.provision.words import told
@@ -357,3 +359,42 @@ def test_what_aws_does_not_end_keeps_nobody_from_ending_the_rest(aws: AwsWorld) 
     done = end_all(aws.fleet(), 60, aws.told.append, lambda: aws.now, aws.sleep)
     assert f"{first.id}: The instance '{first.id}' may not be terminated" in done.refused
     assert aws.cloud.account.paid_for == [first.id]
+
+
+@pytest.mark.parametrize("market", ["on_demand", "spot"])
+def test_machines_that_nobody_ends_end_themselves_some_time_after_the_limits(
+    aws: AwsWorld, market: str
+) -> None:
+    aws.settings |= {"max_seconds": 7200.0, "market": market}
+    began = aws.now
+    aws.converge()
+    account = aws.cloud.account
+    timer = machine_end.timer("r1", began + 7200 + LATE_SECONDS)
+    assert [timer in one for one in account.user_data.values()] == [True, True]
+    # Nobody is left but the machines, which do as the timer says.
+    for one in list(account.machines):
+        account.shut_down(one)
+    assert account.paid_for == [] and aws.cloud.misfits == []
+    aws.sleep(60)
+    assert {one.status for one in aws.fleet().machines()} <= {"terminating", "terminated"}
+
+
+def test_what_they_cost_ends_them_too_and_the_first_limit_counts(aws: AwsWorld) -> None:
+    # 2 machines at $50.00: $300 are 3 hours.
+    aws.settings |= {"max_seconds": 7 * 3600.0, "max_cents": 30000, "prices": {P5: 5000}}
+    began = aws.now
+    aws.converge()
+    timer = machine_end.timer("r1", began + 3 * 3600 + LATE_SECONDS)
+    assert [timer in one for one in aws.cloud.account.user_data.values()] == [True, True]
+
+
+@pytest.mark.parametrize("more", [{}, {"max_seconds": 7200.0, "privileges": "none"}])
+def test_without_a_limit_or_root_nothing_ends_a_machine_from_within(
+    aws: AwsWorld, more: dict[str, Any]
+) -> None:
+    aws.settings |= more
+    aws.converge()
+    (asked,) = aws.sent("RunInstances")
+    assert "UserData" not in asked
+    # And one that somebody shuts down is ended, not stopped and paid for.
+    assert asked["InstanceInitiatedShutdownBehavior"] == "terminate"

@@ -29,6 +29,10 @@ def test_a_wait_for_all_hosts_grows_with_the_rounds_it_takes(
     waits = {
         "reach_life_seconds": ("roles/reach/tasks/main.yml", "life_seconds"),
         "weights_relay_idle_seconds": ("roles/weights/tasks/begin.yml", "idle_seconds"),
+        "environment_image_idle_seconds": (
+            "roles/environment/tasks/spread_image.yml",
+            "idle_seconds",
+        ),
         "collectives_join_seconds": ("roles/collectives/tasks/measure.yml", "join_seconds"),
     }
     said = {

@@ -46,16 +46,12 @@ MANY = (1000, 1000)
 # About five seconds, as of a short measurement.
 ROUNDS = 10000
 PAIRS = 7
+# A tenth more is too much.
+MOST = 1.1
 # Who says nothing keeps its place for so long: a work that waits for one of them does not end, on
 # whatever machine, and one that waits for nobody has as long as a busy machine may take.
 PATIENT_SECONDS = 3600.0
 MOST_SECONDS = 60.0
-
-
-def timed(act: Callable[[], None]) -> float:
-    began = time.monotonic()
-    act()
-    return time.monotonic() - began
 
 
 def ends(act: Callable[[], None], seconds: float = MOST_SECONDS) -> None:
@@ -118,13 +114,13 @@ def shelf_with(directory: Path, content: bytes, times: int) -> tuple[Shelf, Mani
     return shelf, manifest
 
 
-def serve_apart(sender: Sender) -> int:
+def serve_apart(serve: Callable[[], None]) -> int:
     """Serve in a process of its own, and return its number."""
     parent, child = os.getpid(), os.fork()
     if child == 0:
         try:
             launcher.die_with_parent(parent)
-            sender.serve_forever()
+            serve()
         finally:
             os._exit(1)
     return child
@@ -140,7 +136,7 @@ class Fetch:
         self.sender = Sender((HERE, 0), KEY, {"m": (shelf, self.manifest)})
         self.place = (HERE, int(self.sender.server_address[1]))
         # As on a host: by itself.
-        self.apart = serve_apart(self.sender)
+        self.apart = serve_apart(self.sender.serve_forever)
 
     def run(self) -> None:
         (file,) = self.manifest.files
@@ -303,6 +299,23 @@ def responder() -> Iterator[list[int]]:
     made.serve(0)
 
 
+@pytest.fixture
+def responder_apart() -> Iterator[list[int]]:
+    """Answer as on another host: not in the turns that one Python gives its threads."""
+    ports = free_ports(3)
+    made = reach_responder.Responder(KEY, HERE, ports)
+
+    def serve() -> None:
+        while True:
+            made.door.turn(0.05)
+
+    child = serve_apart(serve)
+    yield ports
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    made.serve(0)
+
+
 def test_a_measurement_of_ports_waits_for_nobody_without_the_key(
     patient_doors: None, responder: list[int]
 ) -> None:
@@ -322,32 +335,60 @@ def test_these_tests_fail_where_all_wait_in_a_queue(
                     ends(act, 2)
 
 
+def processor_seconds(fetch: Fetch) -> float:
+    """Return what this process and the one that passes files on have used."""
+    # The clock of another process, as clock_getcpuclockid(3) makes it.
+    return time.process_time() + time.clock_gettime((~fetch.apart << 3) | 2)
+
+
+def measured(fetch: Fetch, work: Callable[[], None], times: int) -> tuple[float, float]:
+    """Return the seconds of processor and clock of a work, the middle of so many times."""
+    found = []
+    for _ in range(times):
+        began, used = time.monotonic(), processor_seconds(fetch)
+        work()
+        found.append((processor_seconds(fetch) - used, time.monotonic() - began))
+    processor, wall = (sorted(kind)[times // 2] for kind in zip(*found, strict=True))
+    return processor, wall
+
+
+def shares(values: list[float]) -> list[float]:
+    """Return each second value as a share of those around it, in order of size."""
+    around = [(before + after) / 2 for before, after in pairwise(values[::2])]
+    return sorted(one / other for one, other in zip(values[1::2], around, strict=True))
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("name", ["fetch", "ranks", "ports"])
 @pytest.mark.parametrize("fetch", [400], indirect=True)
 def test_a_thousand_of_each_cost_less_than_a_tenth(
-    fetch: Fetch, responder: list[int], name: str, capsys: pytest.CaptureFixture[str]
+    fetch: Fetch, responder_apart: list[int], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server((HERE, 0), backlog=4096) as listener:
         works: dict[str, tuple[Callable[[], None], list[tuple[str, int]]]] = {
             "fetch": (fetch.run, [fetch.place]),
             "ranks": (lambda: gather(listener, ROUNDS), [listener.getsockname()]),
-            "ports": (lambda: probe(responder), [(HERE, port) for port in responder]),
+            "ports": (
+                lambda: probe(responder_apart),
+                [(HERE, port) for port in responder_apart],
+            ),
         }
         work, places = works[name]
         # Alone, among them, alone again: whatever else this machine does, it does to neighbours
         # in time, and the middle of many pairs is not that of one bad moment.
-        seconds: list[float] = []
+        spent: list[tuple[float, float]] = []
         for crowded in (*(False, True) * PAIRS, False):
             with crowd(places, *MANY) if crowded else nullcontext():
-                seconds.append(timed(work))
-    alone, among = seconds[::2], seconds[1::2]
-    around = [(before + after) / 2 for before, after in pairwise(alone)]
-    shares = sorted(one / other for one, other in zip(among, around, strict=True))
-    middle = shares[len(shares) // 2]
+                spent.append(measured(fetch, work, 9 if name == "ports" else 1))
+    processor, wall = (shares([one[kind] for one in spent]) for kind in (0, 1))
     with capsys.disabled():
-        took = f"{min(alone):.2f} to {max(alone):.2f} s alone, {min(among):.2f} to {max(among):.2f}"
-        print(
-            f"{name}: {took} s among 2,000 at each port, x {middle:.3f} in the middle of {shares}"
-        )
-    assert middle < 1.1, seconds
+        for what, found in (("processor time", processor), ("wall clock", wall)):
+            print(f"{name}: {what} x {found[PAIRS // 2]:.3f} in the middle of {found}")
+        print(f"{name}: processor and wall seconds {spent}")
+    # Other work on this machine is in the wall clock alone, what the crowd costs is in both. So
+    # what computes is judged by processor time, which has more of the crowd in it on a busy
+    # machine. Of the wall clock two pairs have to do: what waits for the crowd, waits in each.
+    # Ports wait for most of their time, and less than a second in all: they have the wall clock.
+    judged = wall if name == "ports" else processor
+    assert judged[PAIRS // 2] < MOST
+    assert wall[1] < MOST
