@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.emulators.runpod_cloud import Cloud as Emulator
+from tests.emulators.runpod_parts import NoMachines
 from vllm_ansible.provision.cluster import Cluster
 from vllm_ansible.provision.host_keys import HostKeys
 from vllm_ansible.provision.provider import provider
@@ -126,7 +127,7 @@ def test_a_check_of_the_site_tells_the_price_writes_nothing_and_shows_no_key(sit
 def test_the_playbooks_list_orphans_and_end_in_an_empty_list(site: Site) -> None:
     """Nobody answers at the pods' ports: that keeps no teardown from ending them."""
     account = site.cloud.account
-    account.host = "127.0.0.1"
+    account.machines = NoMachines("127.0.0.1")
     site.rent()
     volume = account.create_volume({"name": "old", "dataCenter": KANSAS, "size": 10})["id"]
     done = site.run("ansible-playbook", "playbooks/orphans.yml")
