@@ -224,5 +224,6 @@ def test_renting_holds_the_cluster_of_a_head_that_is_there(play: Any, tmp_path: 
     held = json.loads((cluster / "lock.json").read_text())
     other = {**held, "run": "another", "holder": {"user": "ann", "host": "elsewhere"}}
     (cluster / "lock.json").write_text(json.dumps(other))
-    refused = play([task], {"here": head}).tasks["Hold the cluster"]["here"]
+    tasks = play([task], {"here": head}).tasks
+    refused = tasks["Refuse machines that another run works on"]["here"]
     assert refused["failed"] and "ann" in str(refused)

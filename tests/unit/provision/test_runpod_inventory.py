@@ -141,6 +141,18 @@ def test_the_playbooks_list_orphans_and_end_in_an_empty_list(site: Site) -> None
     assert sorted(one["name"] for one in account.volumes.values()) == ["old", "r1"]
 
 
+def test_a_head_that_does_not_answer_yet_ends_no_run_without_a_word(site: Site) -> None:
+    """Its lock cannot be asked for: the run goes on to look at the machine, and names it."""
+    site.cloud.account.machines = NoMachines("127.0.0.1")
+    site.rent()
+    stage = ("site.yml", "--tags", "provision", "-e", "provision_ssh_seconds=1")
+    done = site.run("ansible-playbook", *stage)
+    told = " ".join(done.stdout.split())
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "none of 2 machines is fit" in told, done.stdout + done.stderr
+    assert "showed no SSH key within 1 s" in told
+
+
 def test_keys_that_cannot_be_written_keep_nobody_from_the_machines(site: Site) -> None:
     """As on a full disk: a pod has moved, and what ssh reads cannot be written anew."""
     cluster = site.rent()
