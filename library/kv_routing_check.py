@@ -11,12 +11,16 @@ description:
     KV events that Dynamo applies to its index, and asks the same beginning six times more.
   - Reads the hits of the prefix cache from each engine's own counters. Reports what it found
     instead of failing, so that a gate can judge it.
+  - With O(ask=false) it asks no engine, and reports which engines Dynamo knows.
 author: The vllm-ansible authors
 options:
+  ask:
+    description: Whether the prompt is asked. Without it O(front) and O(servers) suffice.
+    type: bool
+    default: true
   url:
-    description: Base address by which clients ask, without C(/v1).
+    description: Base address by which clients ask, without C(/v1). Needed with O(ask).
     type: str
-    required: true
   front:
     description: Base address of Dynamo's frontend.
     type: str
@@ -27,13 +31,11 @@ options:
     elements: str
     required: true
   api_key_file:
-    description: File on this host that holds the key.
+    description: File on this host that holds the key. Needed with O(ask).
     type: path
-    required: true
   model:
-    description: Name under which the model is served.
+    description: Name under which the model is served. Needed with O(ask).
     type: str
-    required: true
   wait_seconds:
     description: Longest wait for the engines, and for the events of the first prompt.
     type: float
@@ -52,6 +54,13 @@ EXAMPLES = r"""
     servers: ["http://127.0.0.1:20020", "http://127.0.0.1:20021"]
     api_key_file: /opt/vllm-ansible/r1/secrets/api_key
     model: r1
+
+- name: See which engines Dynamo knows
+  kv_routing_check:
+    ask: false
+    front: http://127.0.0.1:20003
+    servers: ["http://127.0.0.1:20020", "http://127.0.0.1:20021"]
+    wait_seconds: 0
 """
 
 RETURN = r"""
@@ -62,7 +71,7 @@ reason:
 workers:
   description: How many engines Dynamo sends requests to.
   type: int
-  returned: when every question was answered
+  returned: when every question was answered, or none was asked
 block_size:
   description: Tokens of one block of the engines' caches.
   type: int
@@ -72,9 +81,10 @@ prompt_tokens:
   type: int
   returned: when every question was answered
 events:
-  description: How many stored events Dynamo applied after the first question.
+  description: How many stored events Dynamo applied after the first question, or ever where none
+    was asked.
   type: int
-  returned: when every question was answered
+  returned: when every question was answered, or none was asked
 repeats:
   description: For each repeat, the tokens that were hit in the cache of each engine.
   type: list
@@ -90,17 +100,22 @@ def main() -> None:
     """Look and report."""
     module = AnsibleModule(
         argument_spec={
-            "url": {"type": "str", "required": True},
+            "ask": {"type": "bool", "default": True},
+            "url": {"type": "str"},
             "front": {"type": "str", "required": True},
             "servers": {"type": "list", "elements": "str", "required": True},
-            "api_key_file": {"type": "path", "required": True, "no_log": False},
-            "model": {"type": "str", "required": True},
+            "api_key_file": {"type": "path", "no_log": False},
+            "model": {"type": "str"},
             "wait_seconds": {"type": "float", "default": 60},
             "timeout_seconds": {"type": "float", "default": 120},
         },
+        required_if=[("ask", True, ("url", "api_key_file", "model"))],
         supports_check_mode=True,
     )
     wanted = module.params
+    if not wanted["ask"]:
+        known = kv_routing.state(wanted["front"], len(wanted["servers"]), wanted["wait_seconds"])
+        module.exit_json(changed=False, reason="", **known)
     try:
         with open(wanted["api_key_file"], encoding="utf-8") as file:
             key = file.read().strip()

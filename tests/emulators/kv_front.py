@@ -33,7 +33,8 @@ class Front:
         self.events, self.stale = events, stale
         self.applied = self.asked = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.port = self._server.server_port
+        self.url = f"http://127.0.0.1:{self.port}"
         self.servers = [f"{self.url}/engine/{number}" for number in range(engines)]
 
     def __enter__(self) -> Self:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .runpod_parts import FULL, Faults, Gpu, Pod, Refusal, moment
+from .runpod_parts import FULL, Faults, Gpu, Machines, NoMachines, Pod, Refusal, moment
 
 DAY = 86400.0
 
@@ -25,6 +25,7 @@ class Account:
         types: list[Gpu],
         centers: Mapping[str, list[str]],
         now: Callable[[], float] = time.time,
+        machines: Machines | None = None,
     ) -> None:
         self.types = {one.id: one for one in types}
         self.centers = dict(centers)
@@ -34,10 +35,8 @@ class Account:
         self.volumes: dict[str, dict[str, Any]] = {}
         # US dollars a day, by volume.
         self.bills: dict[str, float] = {}
-        # Where all pods answer, each at its own port; empty for addresses of nobody (RFC 5737).
-        self.host = ""
+        self.machines = machines or NoMachines()
         self._now = now
-        self._count = 0
 
     def list_types(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the catalogue, with stock in words where it is asked for."""
@@ -188,13 +187,15 @@ class Account:
     def restart(self, identity: str) -> None:
         """Start a pod's container again: its disk is emptied and its port is another one."""
         pod = self.pods[identity]
-        pod.started, pod.port, pod.status = self._now(), pod.port + 100, ""
+        self.machines.restart(identity)
+        pod.port = self.machines.publish(identity, pod.port)
+        pod.started, pod.status = self._now(), ""
         pod.disk.clear()
 
     def move_ports(self) -> None:
         """Publish every pod's SSH at another port; nothing is started again."""
         for pod in self.pods.values():
-            pod.port += 1000
+            pod.port = self.machines.publish(pod.id, pod.port)
 
     @property
     def cost(self) -> float:
@@ -243,17 +244,16 @@ class Account:
         cluster: str = "",
         rank: int = 0,
     ) -> Pod:
-        self._count += 1
         identity, now = f"pod{secrets.token_hex(5)}", self._now()
-        host = self.host or f"198.51.100.{self._count}"
+        seen = self.machines.start(identity, rank)
         gpu = self.types[kind]
-        pod = Pod(identity, name, now, now, place, gpu, count, wanted, host, cluster, rank)
-        pod.port += self._count
+        pod = Pod(identity, name, now, now, place, gpu, count, wanted, *seen, cluster, rank)
         self.pods[identity] = pod
         return pod
 
     def _remove(self, pod: Pod) -> None:
         pod.gpu.left[pod.place] += pod.count
+        self.machines.stop(pod.id)
         del self.pods[pod.id]
 
     @staticmethod

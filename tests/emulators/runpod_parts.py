@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 # The words in which RunPod refuses for want of machines, and beyond an account's spend limit too.
 FULL = "There are no longer any instances available with the requested specifications."
@@ -36,6 +36,46 @@ class Refusal(Exception):
         self.body: dict[str, Any] = {"title": TITLES[status], "status": status, "detail": detail}
         if errors:
             self.body["errors"] = errors
+
+
+class Machines(Protocol):
+    """What stands behind pods."""
+
+    def start(self, pod: str, rank: int) -> tuple[str, int, str]:
+        """Start a container; return where its SSH is published, and its address in a cluster."""
+
+    def publish(self, pod: str, port: int) -> int:
+        """Publish the SSH of a pod at another port than this one; return it."""
+
+    def restart(self, pod: str) -> None:
+        """Start a container again, on an empty disk."""
+
+    def stop(self, pod: str) -> None:
+        """End a container."""
+
+
+class NoMachines:
+    """Addresses that nobody has (RFC 5737), for tests that connect to none, or one for all pods."""
+
+    def __init__(self, host: str = "") -> None:
+        self.host = host
+        self._count = 0
+
+    def start(self, pod: str, rank: int) -> tuple[str, int, str]:
+        """Return the next address."""
+        self._count += 1
+        host = self.host or f"198.51.100.{self._count}"
+        return host, 22001 + self._count, f"10.65.0.{rank + 2}"
+
+    def publish(self, pod: str, port: int) -> int:
+        """Return another port."""
+        return port + 1000
+
+    def restart(self, pod: str) -> None:
+        """Nothing runs."""
+
+    def stop(self, pod: str) -> None:
+        """Nothing runs."""
 
 
 @dataclass
@@ -107,9 +147,10 @@ class Pod:
     count: int
     wanted: dict[str, Any]
     host: str
+    port: int
+    overlay: str
     cluster: str = ""
     rank: int = 0
-    port: int = 22001
     status: str = ""
     disk: dict[str, str] = field(default_factory=dict)
 
@@ -156,7 +197,7 @@ class Pod:
         if self.cluster:
             member: dict[str, Any] = {"id": self.cluster, "rank": self.rank if runs else None}
             if runs and up >= faults.overlay_seconds:
-                member["ip"] = f"10.65.0.{self.rank + 2}"
+                member["ip"] = self.overlay
             found["cluster"] = member
         return found
 

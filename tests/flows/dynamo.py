@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 VLLM = "vllm==0.32.0"
+OK = 200
 
 
 @dataclass(frozen=True)
@@ -69,16 +70,20 @@ def chat(model: str, text: str, tokens: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def status(url: str, key: str, body: dict[str, Any]) -> int:
-    """Return the status of one request, 0 where none came."""
+def text_of(url: str, key: str, body: dict[str, Any]) -> tuple[int, str]:
+    """Return status and text of one request, 0 where no answer came."""
     try:
         with post(url, key, body) as answer:
-            answer.read()
-            return int(answer.status)
+            return int(answer.status), str(json.load(answer)["choices"][0]["message"]["content"])
     except urllib.error.HTTPError as error:
-        return error.code
+        return error.code, ""
     except OSError:
-        return 0
+        return 0, ""
+
+
+def status(url: str, key: str, body: dict[str, Any]) -> int:
+    """Return the status of one request, 0 where no answer came."""
+    return text_of(url, key, body)[0]
 
 
 @dataclass
@@ -146,23 +151,56 @@ def streams(
     return found
 
 
+def told(harm: str, whole: list[Stream], found: list[Stream]) -> int:
+    """Print what the clients of some streams saw; return how many texts were wrong.
+
+    A text that was cut off is wrong where it is no beginning of the whole one.
+    """
+    pairs = list(zip(found, whole, strict=True))
+    wrong = [
+        one.text
+        for one, wanted in pairs
+        if not wanted.text.startswith(one.text) or (one.whole and one.text != wanted.text)
+    ]
+    broken = [one for one in found if not one.whole]
+    print(
+        f"{harm}: {len(found) - len(broken)} of {len(found)} streams whole, {len(wrong)} wrong, "
+        f"longest gap {max(one.longest_gap for one in found):.1f} s; broken off: "
+        f"{[(len(one.text), one.error[:100]) for one in broken]}"
+    )
+    return len(wrong)
+
+
 class Load:
-    """One client that asks short questions, one after the other, until the end of a with block."""
+    """One client that asks short questions, one after the other, until the end of a with block.
+
+    What it asks is answered once before: a text that differs afterwards is wrong.
+    """
+
+    QUESTIONS = 6
 
     def __init__(self, url: str, key: str, model: str) -> None:
         self._asked = (url, key, model)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work)
         self.statuses: Counter[int] = Counter()
+        self.wrong: list[str] = []
         self.longest = 0.0
+        self._texts = [self._ask(number)[1] for number in range(self.QUESTIONS)]
+
+    def _ask(self, number: int) -> tuple[int, str]:
+        url, key, model = self._asked
+        body = chat(model, f"Tell me of the number {number % self.QUESTIONS}.", 6)
+        return text_of(url, key, body)
 
     def _work(self) -> None:
-        url, key, model = self._asked
         while not self._ended.is_set():
-            began = time.monotonic()
-            body = chat(model, f"Number {sum(self.statuses.values())}?", 4)
-            self.statuses[status(url, key, body)] += 1
+            began, number = time.monotonic(), sum(self.statuses.values())
+            found, text = self._ask(number)
+            self.statuses[found] += 1
             self.longest = max(self.longest, time.monotonic() - began)
+            if found == OK and text != self._texts[number % self.QUESTIONS]:
+                self.wrong.append(text)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -171,3 +209,12 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join(180)
+
+    def told(self, harm: str) -> str:
+        """Return and print what the client saw."""
+        said = (
+            f"{harm}: {self.statuses[OK]} of {sum(self.statuses.values())} answers 200, "
+            f"{len(self.wrong)} wrong, longest {self.longest:.1f} s"
+        )
+        print(said)
+        return said

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.emulators import imds
 from tests.emulators.ec2 import Ec2
@@ -22,9 +21,9 @@ from tests.emulators.ec2_account import Account
 from tests.emulators.ec2_parts import AMI, ZONES, environment
 from tests.emulators.lab_machines import LabMachines
 from vllm_ansible.lab import Lab
-from vllm_ansible.lab.inventory import inventory_file
 
-from .clone import Clone, Ran, Running
+from .clone import Clone
+from .rented_hosts import RentedHosts, hosts_of
 from .two_hosts import PYTHON
 
 KIND, (FULL, ZONE, *_) = "p5.48xlarge", ZONES
@@ -34,24 +33,12 @@ METADATA, NOTICES = "169.254.169.254", "/run/emulated-imds"
 
 
 @dataclass
-class RentedAws:
-    """The cloud with its machines, and the clone that rents them."""
+class RentedAws(RentedHosts):
+    """The same, at AWS."""
 
-    lab: Lab
+    plugin = ("aws.yml", "aws_instances")
+
     cloud: Ec2
-    machines: LabMachines
-    clone: Clone
-    inventory: Path
-    variables: dict[str, Any]
-
-    def start(self, *arguments: str, playbook: str = "site.yml") -> Running:
-        (self.inventory / "group_vars").mkdir(parents=True, exist_ok=True)
-        (self.inventory / "aws.yml").write_text("plugin: aws_instances\n")
-        (self.inventory / "group_vars/all.yml").write_text(yaml.safe_dump(self.variables))
-        return self.clone.start(self.inventory, *arguments, playbook=playbook)
-
-    def run(self, *arguments: str, playbook: str = "site.yml") -> Ran:
-        return self.start(*arguments, playbook=playbook).result()
 
     def python(self, host: str, program: str, *arguments: str) -> Any:
         """Return what a program prints as JSON on a host of the lab."""
@@ -117,29 +104,7 @@ def rented_aws(directory: Path, hosts: int) -> Iterator[RentedAws]:
             "aws_usd_per_hour": {KIND: USD},
             "node_count": 2,
             "max_usd_per_hour": 2 * USD,
-            # What hosts of a lab are and machines of AWS are not.
-            "ansible_user": "root",
-            "ansible_python_interpreter": "/usr/bin/python3",
-            "ansible_ssh_private_key_file": str(lab.paths.key),
-            "sources_environment": yaml.safe_load(inventory_file(lab.paths).read_text())["all"][
-                "vars"
-            ]["sources_environment"],
-            "accelerator": "cpu",
-            "accelerator_count": 1,
-            "accelerator_model": "",
-            "engines": [
-                {
-                    "name": "chat",
-                    "model": "package:smollm2-135m-instruct",
-                    "nodes": 2,
-                    "vllm_args": {
-                        "enforce_eager": True,
-                        "max_model_len": 2048,
-                        "dtype": "float32",
-                    },
-                    "probe": {"prompt": "What is the capital of France?", "expect": "Paris"},
-                }
-            ],
+            **hosts_of(lab),
         }
         with Ec2(account) as cloud, pytest.MonkeyPatch.context() as patched:
             for name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -147,5 +112,5 @@ def rented_aws(directory: Path, hosts: int) -> Iterator[RentedAws]:
             for name, value in environment(cloud.url).items():
                 patched.setenv(name, value)
             inventory = clone.directory / "inventories" / "aws-lab"
-            yield RentedAws(lab, cloud, machines, clone, inventory, variables)
+            yield RentedAws(lab, machines, clone, inventory, variables, cloud)
             assert cloud.misfits == []

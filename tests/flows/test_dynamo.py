@@ -14,7 +14,7 @@ import pytest
 
 from .clone import MINUTE, Ran, wait_until
 from .conftest import CHAT, Site
-from .dynamo import Load, Programs, chat, programs, status, streams
+from .dynamo import Load, Programs, Stream, chat, programs, status, streams, told
 from .processes import end_all, identities, listeners, look, of_cluster
 
 pytestmark = [
@@ -25,7 +25,8 @@ pytestmark = [
 MODEL = "smollm2-135m-instruct"
 OURS = {"chat-dynamo", "chat-etcd", "chat-nats", "chat-sidecar-0", "chat-sidecar-1"}
 # What Dynamo, its stores and its sidecars listen on, and the two engines' HTTP and gRPC.
-PORTS = {28001, 28002, 28003, 28020, 28021, 28040, 28041, 28060, 28061, 28080, 28081}
+STORES = {28001, 28002, 28003}
+PORTS = STORES | {28020, 28021, 28040, 28041, 28060, 28061, 28080, 28081}
 
 
 class Fronted(Site):
@@ -60,6 +61,17 @@ class Fronted(Site):
 
     def pid(self, name: str) -> int:
         return int(self.process(name)["process"]["pid"])
+
+    @property
+    def recorded(self) -> set[str]:
+        """The processes that the host has a record of."""
+        names = [path.name for path in (self.cluster_dir / "processes").glob("*.json")]
+        return {name.removesuffix(".json") for name in names if not name.endswith(".state.json")}
+
+    def change(self, front: str) -> None:
+        """Write another front into the inventory."""
+        self.variables["engines"] = [{**self.engine, "front": front}]
+        self.inventory = self.clone.inventory("fronted", self.hosts, **self.variables)
 
     def kill(self, name: str, sign: signal.Signals = signal.SIGKILL) -> int:
         """Send a process a signal; return its number."""
@@ -100,6 +112,14 @@ def routed(ran: Ran) -> dict[str, Any]:
     kept = [one["values"] for one in ran.evidence("dynamo") if "repeats" in one["values"]]
     assert len(kept) == 1, ran.output
     found: dict[str, Any] = kept[0]
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(fronted: Fronted) -> list[Stream]:
+    """Return what the streams say where nothing is harmed."""
+    found = streams(fronted.url, fronted.key, MODEL)
+    assert all(one.whole for one in found), found
     return found
 
 
@@ -147,6 +167,8 @@ def test_the_second_run_changes_nothing(fronted: Fronted) -> None:
     looked = fronted.run(playbook="playbooks/status.yml")
     assert looked.status == 0, looked.output
     assert all(f"{name}: running" in looked.evidence("status")[0]["summary"] for name in OURS)
+    (knows,) = looked.evidence("dynamo")
+    assert "sends requests to 2 of 2 engines" in knows["summary"]
 
 
 def test_the_gate_fails_where_events_are_cut_off(fronted: Fronted) -> None:
@@ -162,52 +184,57 @@ def test_the_gate_fails_where_events_are_cut_off(fronted: Fronted) -> None:
     assert routed(fronted.run(playbook="playbooks/serve.yml"))["events"] > 0
 
 
-def test_streams_of_a_killed_sidecar_go_on_with_the_same_text(fronted: Fronted) -> None:
-    whole = streams(fronted.url, fronted.key, MODEL)
-    assert all(one.whole for one in whole), whole
+def test_streams_of_a_killed_sidecar_go_on_with_the_same_text(
+    fronted: Fronted, whole: list[Stream]
+) -> None:
     pids: list[int] = []
-    began = time.monotonic()
     found = streams(
         fronted.url, fronted.key, MODEL, lambda: pids.append(fronted.kill("chat-sidecar-0"))
     )
-    print("sidecar", [(one.finished, one.error, round(one.longest_gap, 1)) for one in found])
-    assert [one.text for one in found] == [one.text for one in whole]
+    assert told("sidecar killed", whole, found) == 0
     assert all(one.whole for one in found)
     fronted.back("chat-sidecar-0", pids[0])
-    print(f"back within {time.monotonic() - began:.0f} s of the start of the streams")
     assert served(fronted) == {200}
 
 
 @pytest.mark.parametrize("name", ["chat-etcd", "chat-nats"])
 def test_a_store_that_is_silent_for_a_minute_or_killed_costs_no_request(
-    fronted: Fronted, name: str
+    fronted: Fronted, whole: list[Stream], name: str
 ) -> None:
     with Load(fronted.url, fronted.key, MODEL) as load:
         pid = fronted.kill(name, signal.SIGSTOP)
+        began = time.monotonic()
         try:
-            time.sleep(MINUTE)
+            found = streams(fronted.url, fronted.key, MODEL)
+            time.sleep(max(0.0, MINUTE - (time.monotonic() - began)))
         finally:
             os.kill(pid, signal.SIGCONT)
         fronted.kill(name)
         fronted.back(name, pid)
         time.sleep(10)
-    print(name, dict(load.statuses), f"longest {load.longest:.1f} s")
-    assert set(load.statuses) == {200}
+    load.told(f"{name} silent for a minute, then killed")
+    assert told(f"{name} silent", whole, found) == 0
+    assert all(one.whole for one in found)
+    assert set(load.statuses) == {200} and load.wrong == []
     assert look(fronted.pid("chat-dynamo")) and look(fronted.pid("chat-sidecar-1"))
     # What is learnt afterwards counts: a new prompt's events, at both engines.
     assert routed(fronted.run(playbook="playbooks/serve.yml"))["workers"] == 2
 
 
-def test_an_engine_that_dies_behind_its_sidecar_is_taken_out(fronted: Fronted) -> None:
-    pids = [fronted.process("chat-serve-1")["process"]["pid"]]
+def test_an_engine_that_dies_behind_its_sidecar_is_taken_out_and_started_again(
+    fronted: Fronted, whole: list[Stream]
+) -> None:
+    pid = fronted.process("chat-serve-1")["process"]["pid"]
     found = streams(
-        fronted.url, fronted.key, MODEL, lambda: os.killpg(os.getpgid(pids[0]), signal.SIGKILL)
+        fronted.url, fronted.key, MODEL, lambda: os.killpg(os.getpgid(pid), signal.SIGKILL)
     )
-    print("engine", [(one.finished, one.error[:80], round(one.longest_gap, 1)) for one in found])
-    wait_until(lambda: look(pids[0]) is None, MINUTE, "end of chat-serve-1")
+    assert told("engine killed", whole, found) == 0
+    # Those of the other engine know nothing of it.
+    assert any(one.whole for one in found)
+    wait_until(lambda: look(pid) is None, MINUTE, "end of chat-serve-1")
     began = time.monotonic()
     wait_until(lambda: served(fronted, 12) == {200}, MINUTE, "twelve answers in a row")
-    print(f"twelve answers in a row after {time.monotonic() - began:.1f} s")
+    print(f"engine killed: twelve answers in a row took {time.monotonic() - began:.1f} s")
     looked = fronted.run(playbook="playbooks/status.yml")
     assert looked.status == 2, looked.output
     assert "chat does not run" in looked.failure["msg"]
@@ -215,15 +242,50 @@ def test_an_engine_that_dies_behind_its_sidecar_is_taken_out(fronted: Fronted) -
     kept = fronted.process("chat-serve-0")["instance"]
     assert routed(fronted.run())["workers"] == 2
     assert fronted.process("chat-serve-0")["instance"] == kept
+    assert fronted.process("chat-serve-1")["process"]["pid"] != pid
+    again = fronted.run()
+    assert routed(again)["workers"] == 2
+    assert again.changed == []
 
 
-def test_a_killed_frontend_is_back_within_seconds(fronted: Fronted) -> None:
-    pid = fronted.kill("chat-dynamo")
-    began = time.monotonic()
+def test_a_killed_frontend_is_back_within_seconds(fronted: Fronted, whole: list[Stream]) -> None:
+    pids: list[int] = []
+    began = 0.0
+
+    def harm() -> None:
+        nonlocal began
+        pids.append(fronted.kill("chat-dynamo"))
+        began = time.monotonic()
+
+    found = streams(fronted.url, fronted.key, MODEL, harm)
+    assert told("frontend killed", whole, found) == 0
     wait_until(lambda: served(fronted, 1) == {200}, MINUTE, "an answer")
-    print(f"frontend: an answer after {time.monotonic() - began:.1f} s")
-    fronted.back("chat-dynamo", pid)
+    print(f"frontend killed: an answer after {time.monotonic() - began:.1f} s")
+    fronted.back("chat-dynamo", pids[0])
     assert routed(fronted.run(playbook="playbooks/serve.yml"))["workers"] == 2
+
+
+def test_the_front_changes_to_the_router_and_back_and_then_nothing_changes(
+    fronted: Fronted,
+) -> None:
+    stages = ("--tags", "validate,plan,cluster,serve")
+    for front, running in (("router", set()), ("dynamo", OURS)):
+        fronted.change(front)
+        # Its ranks start anew, which is allowed by name alone.
+        refused = fronted.run(*stages)
+        assert "allow_disruption" in refused.failure["fix"]
+        assert served(fronted, 2) == {200}
+        ran = fronted.run(*stages, "-e", "allow_disruption=true")
+        assert ran.status == 0, ran.output
+        assert served(fronted) == {200}
+        assert fronted.recorded & OURS == running
+        assert (fronted.run_dir / "dynamo0").exists() == bool(running)
+        again = fronted.run(*stages)
+        assert again.status == 0, again.output
+        assert again.changed == []
+        heard = {port for _, port in listeners(fronted.cluster_dir)}
+        assert heard & STORES == (STORES if running else set())
+    assert routed(again)["workers"] == 2
 
 
 def test_teardown_leaves_nothing(fronted: Fronted) -> None:

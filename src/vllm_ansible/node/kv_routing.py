@@ -82,6 +82,17 @@ def wait_for_workers(front: str, count: int, seconds: float) -> int:
         time.sleep(POLL_SECONDS)
 
 
+def state(front: str, count: int, wait: float) -> dict[str, Any]:
+    """Return what Dynamo says of itself, without a question to any engine.
+
+    count: how many engines it is to know, for which it is given so many seconds.
+    """
+    return {
+        "workers": wait_for_workers(front, count, wait),
+        "events": int(applied(get(f"{front}/metrics", 10))),
+    }
+
+
 def look(
     url: str, front: str, servers: Sequence[str], key: str, model: str, wait: float, timeout: float
 ) -> dict[str, Any]:

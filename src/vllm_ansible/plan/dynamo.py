@@ -387,14 +387,7 @@ def measurements(
         if repeats and block and all(one[number] >= enough for one in repeats)
     ]
     return [
-        _one(
-            "every engine known to Dynamo",
-            known == ranks,
-            f"{ranks} engines",
-            f"{known}",
-            where,
-            f"{read} and {sidecar}",
-        ),
+        _known(ranks, known, where, f"{read} and {sidecar}"),
         _one(
             "KV events applied by the router",
             events > 0,
@@ -414,6 +407,46 @@ def measurements(
             read,
         ),
     ]
+
+
+def state_measurement(
+    looked: Mapping[str, Any], wanted: Mapping[str, Any], where: str, logs: str
+) -> dict[str, Any]:
+    """Return what must hold of a Dynamo that was asked nothing: it knows every engine."""
+    ranks, known = len(wanted["sidecars"]), int(looked.get("workers") or 0)
+    logs_of = " and ".join(
+        f"{logs}/{name}.log" for name in (wanted["process"], wanted["etcd"]["process"])
+    )
+    return _known(ranks, known, where, f"read {logs_of}; site.yml starts what does not run")
+
+
+def state_summary(engine: str, looked: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """Return what a Dynamo that was asked nothing says of itself, as one line."""
+    return (
+        f"{engine}: Dynamo at {wanted['url']} sends requests to {looked.get('workers') or 0} of "
+        f"{len(wanted['sidecars'])} engines, {looked.get('events') or 0} KV events applied so far"
+    )
+
+
+def running(processes: Processes, engines: Iterable[Engine], host: str) -> list[dict[str, Any]]:
+    """Return the engines of a host whose frontend runs, and what the role is told of it."""
+    found = []
+    for engine in engines:
+        if not has_dynamo(engine) or engine["hosts"][0] != host:
+            continue
+        first = int(engine["ports"]["worker_first"])
+        data = int((engine.get("layout") or {}).get("data", 1))
+        one = told(
+            engine, [{"rank": rank, "port": first + rank, "name": ""} for rank in range(data)]
+        )
+        if processes.get(one["process"], {}).get("running"):
+            found.append({"engine": str(engine["name"]), "dynamo": one})
+    return found
+
+
+def _known(ranks: int, known: int, where: str, fix: str) -> dict[str, str | bool]:
+    what = "every engine known to Dynamo"
+    return _one(what, known == ranks, f"{ranks} engines", f"{known}", where, fix)
 
 
 def _one(

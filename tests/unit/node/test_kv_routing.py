@@ -65,6 +65,16 @@ def test_a_question_that_is_refused_is_told_with_the_server_s_words() -> None:
         look(front, key="another")
 
 
+def test_what_dynamo_knows_is_read_without_a_question() -> None:
+    with Front() as front:
+        assert kv_routing.state(front.url, 2, 0) == {"workers": 2, "events": 0}
+        assert front.asked == 0
+        look(front)
+        assert kv_routing.state(front.url, 2, 0)["events"] == kv_routing.BLOCKS
+    # Nobody answers.
+    assert kv_routing.state(front.url, 2, 0) == {"workers": 0, "events": 0}
+
+
 @pytest.mark.parametrize("text", ["", "# a comment", "hits{a} x", "other 3"])
 def test_a_metric_that_is_not_there_counts_nothing(text: str) -> None:
     assert kv_routing.total(text, "hits") == 0

@@ -319,3 +319,16 @@ def test_a_question_without_an_answer_is_the_only_thing_said() -> None:
     assert one["found"] == "HTTP 503: none"
     (one,) = dynamo.measurements({"failed": True, "msg": "no file"}, wanted, "n1", "/logs")
     assert one["found"] == "no file"
+
+
+def test_status_asks_a_frontend_that_runs_on_its_host() -> None:
+    engine = planned().to_dict()["engines"][0]
+    processes = {"chat-dynamo": {"running": True}}
+    (found,) = dynamo.running(processes, [engine], "n1")
+    assert found["engine"] == "chat"
+    assert found["dynamo"]["url"] == told(planned())["dynamo"]["url"]
+    servers = [one["server"] for one in found["dynamo"]["sidecars"]]
+    assert servers == [one["server"] for one in told(planned())["dynamo"]["sidecars"]]
+    assert dynamo.running(processes, [engine], "n2") == []
+    assert dynamo.running({}, [engine], "n1") == []
+    assert dynamo.running(processes, [planned_without_front()], "n1") == []

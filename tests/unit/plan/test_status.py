@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.emulators.kv_front import Front
 from tests.flows.clone import Clone
 from vllm_ansible.node import launcher
 
@@ -107,3 +108,40 @@ def test_the_next_run_says_of_what_it_died_before_it_is_started_again(
     words = "chat had died and is started again: on h-01: chat-serve ended with exit status 0"
     assert str(warning).startswith(words)
     assert "h-01 chat-serve (APIServer), line 2 of its log" in str(warning)
+
+
+def test_dynamo_is_asked_which_engines_it_knows(play: Any) -> None:
+    """All processes of h-02 run, and one of its sidecars has not registered."""
+    tasks = [
+        one
+        for part in yaml.safe_load((ROOT / "playbooks/status.yml").read_text())
+        for one in part.get("tasks", ())
+        if "Dynamo" in one["name"]
+    ]
+
+    def host(name: str, front: Front, running: bool = True) -> dict[str, Any]:
+        ports = {"gcs": front.port - 3, "worker_first": front.port + 17}
+        engine = {"name": "chat", "front": "dynamo", "hosts": [name], "ports": ports}
+        return {
+            "site_host": {"cluster_dir": "/c"},
+            "site_plan": {"engines": [{**engine, "layout": {"data": 2}}]},
+            "__site_processes": {"processes": {"chat-dynamo": {"running": running}}},
+        }
+
+    with Front(engines=2) as whole, Front(engines=1) as half:
+        hosts = {
+            "h-01": host("h-01", whole),
+            "h-02": host("h-02", half),
+            # Its processes say enough.
+            "h-03": host("h-03", half, running=False),
+        }
+        judged = play(tasks, hosts).tasks["Judge that Dynamo knows every engine"]
+        assert whole.asked == half.asked == 0
+    (good,), (bad,) = judged["h-01"]["results"], judged["h-02"]["results"]
+    assert good["evidence"]["summary"] == (
+        f"chat: Dynamo at {whole.url} sends requests to 2 of 2 engines, 0 KV events applied so far"
+    )
+    assert bad["failed"] and "every engine known to Dynamo" in bad["msg"]
+    assert (bad["expected"], bad["found"]) == ("2 engines", "1")
+    assert "/c/logs/chat-etcd.log" in bad["fix"]
+    assert judged["h-03"].get("results", []) == []

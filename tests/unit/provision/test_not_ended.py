@@ -208,7 +208,7 @@ def test_nothing_is_rented_where_nobody_would_watch(site: Site) -> None:
     assert site.cloud.writes == []
 
 
-HOLD = str(ROOT / "roles/provision/tasks/hold.yml")
+HOLD = str(ROOT / "roles/provision/tasks/held.yml")
 
 
 def test_renting_holds_the_cluster_of_a_head_that_is_there(play: Any, tmp_path: Path) -> None:
@@ -224,5 +224,7 @@ def test_renting_holds_the_cluster_of_a_head_that_is_there(play: Any, tmp_path: 
     held = json.loads((cluster / "lock.json").read_text())
     other = {**held, "run": "another", "holder": {"user": "ann", "host": "elsewhere"}}
     (cluster / "lock.json").write_text(json.dumps(other))
-    refused = play([task], {"here": head}).tasks["Hold the cluster"]["here"]
+    tasks = play([task], {"here": head}).tasks
+    assert "skipped" not in tasks["Refuse machines that another run works on"]["here"]
+    refused = tasks["Hold the cluster"]["here"]
     assert refused["failed"] and "ann" in str(refused)

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.emulators.runpod_cloud import Cloud as Emulator
+from tests.emulators.runpod_parts import NoMachines
 from vllm_ansible.provision.cluster import Cluster
 from vllm_ansible.provision.host_keys import HostKeys
 from vllm_ansible.provision.provider import provider
@@ -128,7 +129,7 @@ def test_a_check_of_the_site_tells_the_price_writes_nothing_and_shows_no_key(sit
 def test_the_playbooks_list_orphans_and_end_in_an_empty_list(site: Site) -> None:
     """Nobody answers at the pods' ports: that keeps no teardown from ending them."""
     account = site.cloud.account
-    account.host = "127.0.0.1"
+    account.machines = NoMachines("127.0.0.1")
     site.rent()
     volume = account.create_volume({"name": "old", "dataCenter": KANSAS, "size": 10})["id"]
     done = site.run("ansible-playbook", "playbooks/orphans.yml")
@@ -140,6 +141,18 @@ def test_the_playbooks_list_orphans_and_end_in_an_empty_list(site: Site) -> None
     assert "2 machines ended, none is listed any more; the cluster has cost about" in told
     assert (account.clusters, account.pods) == ({}, {})
     assert sorted(one["name"] for one in account.volumes.values()) == ["old", "r1"]
+
+
+def test_a_head_that_does_not_answer_yet_ends_no_run_without_a_word(site: Site) -> None:
+    """Its lock cannot be asked for: the run goes on to look at the machine, and names it."""
+    site.cloud.account.machines = NoMachines("127.0.0.1")
+    site.rent()
+    stage = ("site.yml", "--tags", "provision", "-e", "provision_ssh_seconds=1")
+    done = site.run("ansible-playbook", *stage)
+    told = " ".join(done.stdout.split())
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "none of 2 machines is fit" in told, done.stdout + done.stderr
+    assert "showed no SSH key within 1 s" in told
 
 
 def test_keys_that_cannot_be_written_keep_nobody_from_the_machines(site: Site) -> None:

@@ -1,0 +1,130 @@
+"""Hosts of a lab as RunPod's pods: no systemd, `ens1` between them, SSH published elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+
+from tests.ports import free_port
+from vllm_ansible.lab import Lab
+from vllm_ansible.lab.commands import podman
+from vllm_ansible.lab.host import host_key
+
+from .lab_machines import LabMachines
+
+HERE, SSH = "127.0.0.1", 22
+# What the image of a pod starts, and its whole first process: sshd, and a wait that reaps.
+INIT = """\
+#!/bin/bash
+ip link set eth1 down && ip link set eth1 name ens1 && ip link set ens1 up
+mkdir -p /run/sshd && /usr/sbin/sshd
+trap exit TERM INT
+while :; do sleep infinity & wait; done
+"""
+# Nobody can ask for anything of systemd in a container's image.
+WITHOUT = ("systemctl", "systemd-run", "journalctl", "loginctl")
+SETUP = (
+    f"rm -f $1/usr/sbin/init {' '.join(f'$1/usr/bin/{one}' for one in WITHOUT)}",
+    f"printf '%s' '{INIT}' > $1/usr/sbin/init",
+    "chmod 755 $1/usr/sbin/init",
+)
+
+
+def pod_lab(hosts: int, name: str, root: Path) -> Lab:
+    """Return a running lab of pods; where it exists, containers that are gone are made anew."""
+    return Lab.create(hosts, name, second_network=True, root=root, setup=SETUP)
+
+
+class LabPods:
+    """Each host is one pod at a time; its sshd is published at a port of this machine."""
+
+    def __init__(self, lab: Lab, root: Path) -> None:
+        self.lab, self.root = lab, root
+        self.machines = LabMachines(lab)
+        self._doors: dict[str, _Door] = {}
+        self._inside: dict[str, str] = {}
+
+    def start(self, pod: str, rank: int) -> tuple[str, int, str]:
+        """Rent the next free host."""
+        self._inside[pod], overlay = self.machines.start(pod)
+        return HERE, self.publish(pod, 0), overlay
+
+    def publish(self, pod: str, port: int) -> int:
+        """Publish its SSH at another port; connections that stand end."""
+        self._close(pod)
+        self._doors[pod] = door = _Door(self._inside[pod])
+        return door.port
+
+    def restart(self, pod: str) -> None:
+        """Make its container anew: disk, processes and host keys are gone."""
+        lab, name = self.lab, self.machines.rented[pod]
+        host = lab.record.host(name)
+        podman("rm", "--force", "--time", "0", "--volumes", host.container)
+        # The lab keeps this outside of the container, so that packages are linked, not copied.
+        shutil.rmtree(lab.cache.host_directory(lab.record.token, name))
+        for key in host_key(lab.paths, host).parent.glob(f"{name}*"):
+            key.unlink()
+        lab.record = pod_lab(len(lab.record.hosts), lab.record.name, self.root).record
+
+    def stop(self, pod: str) -> None:
+        """Give its host back."""
+        self._close(pod)
+        self.machines.stop(pod)
+
+    def close(self) -> None:
+        """Publish nothing any more."""
+        for pod in list(self._doors):
+            self._close(pod)
+
+    def _close(self, pod: str) -> None:
+        if door := self._doors.pop(pod, None):
+            door.close()
+
+
+class _Door(ThreadingTCPServer):
+    """A port of this machine behind which is the sshd of a host."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, inside: str) -> None:
+        self.inside = inside
+        self.port = free_port(HERE)
+        self.opened: list[socket.socket] = []
+        super().__init__((HERE, self.port), _Carrier)
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+        for one in self.opened:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+class _Carrier(BaseRequestHandler):
+    """One connection through a door."""
+
+    server: _Door
+
+    def handle(self) -> None:
+        with suppress(OSError), socket.create_connection((self.server.inside, SSH), 10) as far:
+            far.settimeout(None)
+            self.server.opened += [self.request, far]
+            back = threading.Thread(target=_carry, args=(far, self.request), daemon=True)
+            back.start()
+            _carry(self.request, far)
+            back.join()
+
+
+def _carry(source: socket.socket, target: socket.socket) -> None:
+    """Carry bytes one way to their end."""
+    with suppress(OSError):
+        while piece := source.recv(1 << 16):
+            target.sendall(piece)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
