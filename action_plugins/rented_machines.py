@@ -21,7 +21,6 @@ from vllm_ansible.inventory.play_variables import plain
 from vllm_ansible.inventory.state_owner import claim_for_run
 from vllm_ansible.problem import PlanError, as_result
 from vllm_ansible.provision import own_end
-from vllm_ansible.provision.aws_settings import NO_ROOT
 from vllm_ansible.provision.cluster import Cluster
 from vllm_ansible.provision.convergence import Outcome, converge
 from vllm_ansible.provision.ending import end_all
@@ -188,7 +187,7 @@ class ActionModule(ActionBase):
         self, cluster: Cluster, done: Outcome, variables: Mapping[str, Any], end: int | None
     ) -> dict[str, int | None]:
         """Return when each machine that is ours ends itself; none where root cannot see to it."""
-        if not self._cloud.ends_itself or self._own(variables).get("privileges") == NO_ROOT:
+        if not self._cloud.ends_itself or self._own(variables).get("privileges") == own_end.NO_ROOT:
             return {}
         return {one.id: end for one in done.machines if cluster.mine(one)}
 

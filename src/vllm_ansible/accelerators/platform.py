@@ -60,8 +60,8 @@ class Platform:
     where a buffer is sized by them. `whole_experts` says that data ranks may each hold whole
     experts; `rank_variables` is what a data rank needs in its environment. `first_engine` tells of
     a release of vLLM that its ranks meet by their environment, with `first_engine_variables`;
-    `programs` are directories in which its compilers usually lie, searched last; `no_dynamo` why Dynamo cannot stand before its ranks. `efa` says that its collective library
-    runs over EFA.
+    `programs` are directories in which its compilers usually lie, searched last; `no_dynamo` why
+    Dynamo cannot stand before its ranks. `efa` says that its collective library runs over EFA.
 
     Environments: `lock` names the shipped lock for a host of a cluster (nothing where none is) or
     refuses, `lock_why` says why it is that one, `locks` are all that it may be, by their Pythons,
@@ -82,9 +82,9 @@ class Platform:
 
     Planning: `plain` is the model whose speed stands in for one that is not listed. `no_fp8` is
     what to do about a model in FP8; `old_widening` says that 4 bits are widened before the
-    products, `widens` that kernels widen what the device has no products for, `own_fp4_kernels` that
-    there are kernels for experts in FP4. `own_all_reduce` says that vLLM has a kernel for it. `prints_all_memory` says
-    that engines print all that is in use as weights.
+    products, `widens` that kernels widen what the device has no products for, `own_fp4_kernels`
+    that there are kernels for experts in FP4. `own_all_reduce` says that vLLM has a kernel for it.
+    `prints_all_memory` says that engines print all that is in use as weights.
     """
 
     name: str

@@ -8,11 +8,11 @@ from typing import Any
 from .aws_api import tag_list
 from .aws_checks import Checked
 from .aws_machines import LAUNCH, SINCE, SLOTS
-from .aws_settings import BLOCK, NO_ROOT, SPOT, Settings
+from .aws_settings import BLOCK, SPOT, Settings
 from .aws_surroundings import Place
 from .aws_types import interfaces
 from .fleet import Offer, Pending
-from .own_end import user_data
+from .own_end import NO_ROOT, user_data
 
 TAGGED = ("instance", "volume", "network-interface")
 

@@ -16,8 +16,6 @@ RESERVATION, BLOCK = "capacity_reservation", "capacity_block"
 MARKETS = (ON_DEMAND, SPOT, RESERVATION, BLOCK)
 # The group is made where it is of use, or there is none; else the variable names one that exists.
 AUTO, NONE = "auto", "none"
-# Of `privileges`: nobody could change later what ends a machine, so it gets nothing that does.
-NO_ROOT = "none"
 PRIVATE = "PRIVATE KEY"
 
 

@@ -12,6 +12,8 @@ from .limits import seconds_left
 from .provider import Settings
 
 LATE_SECONDS = 300.0
+# Of `privileges`: nobody could change later what ends a machine, so it gets nothing that does.
+NO_ROOT = "none"
 
 
 def at(ledger: Ledger, settings: Settings, now: float) -> int | None:
