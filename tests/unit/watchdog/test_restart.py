@@ -230,6 +230,37 @@ def test_no_run_starts_during_a_restart_and_one_that_breaks_the_lock_is_left_alo
     assert head.kept()["restarts"][0]["outcome"] == "was left to a run that has taken the lock"
 
 
+@pytest.mark.parametrize("taken", ["lock", "record"])
+def test_what_was_taken_between_stop_and_start_is_not_started(
+    head: Head, monkeypatch: pytest.MonkeyPatch, taken: str
+) -> None:
+    restarts = head.restarts()
+    stop = restarts.supervisor.stop
+
+    def and_then(files: Any, record: Any, seconds: float) -> None:
+        stop(files, record, seconds)
+        if taken == "lock":
+            lock.write(head.lock, RUN)
+        else:
+            Path(files.record).write_text(json.dumps({**record, "stopped": True}))
+
+    monkeypatch.setattr(restarts.supervisor, "stop", and_then)
+    head.kill()
+    restarts.look()
+    assert head.pid == 0
+    told = {"lock": "left to a run that has taken the lock", "record": "r1-serve was stopped"}
+    assert told[taken] in head.kept()["restarts"][0]["outcome"]
+
+
+def test_the_lock_of_a_restart_by_hand_that_was_killed_is_removed_by_the_next_look(
+    head: Head,
+) -> None:
+    holder = {**lock.holder_of(os.getpid(), "me"), "restarts": True, "start_time": 1}
+    lock.write(head.lock, {"run": "r", "holder": holder, "since": 0})
+    head.restarts(mode="ask").look()
+    assert not head.lock.exists()
+
+
 def test_the_lock_of_a_restart_that_was_killed_is_removed(head: Head) -> None:
     holder = {**lock.holder_of(os.getpid(), "me"), "restarts": True, "start_time": 1}
     lock.write(head.lock, {"run": "r", "holder": holder, "since": 0})

@@ -161,6 +161,10 @@ class Restarts:
 
     def look(self) -> None:
         """Look once at all engines, and act where that is wanted and allowed."""
+        if self.lock.exists():
+            # Of a restart by hand that was killed: nobody else would ever remove it.
+            with lock.alone(self.lock.parent):
+                self._forget_own()
         for engine in self.settings.engines:
             try:
                 found = self._cause(engine)
@@ -258,7 +262,7 @@ class Restarts:
             entry["logs"] = self._keep_logs(engine)
             self._note(engine, entry, "it is being started again")
             try:
-                self._cycle(engine, at_once=found["kind"] not in FINISHING)
+                self._cycle(engine, run_name, at_once=found["kind"] not in FINISHING)
                 outcome, code = self._wait(engine, run_name)
             except (Failure, OSError) as error:
                 outcome, code = f"could not be started: {error}", FAILED
@@ -329,15 +333,33 @@ class Restarts:
             asked["error"] or "; ".join(f"Ray on {one['host']}: {one['why']}" for one in lacking)
         )
 
-    def _cycle(self, engine: Engine, at_once: bool) -> None:
+    def _left(self, run_name: str, files: Files, stopped: bool) -> None:
+        """Raise where a run has taken the lock, or somebody has stopped the process meanwhile.
+
+        stopped: that it was stopped already when the restart began, which somebody asked for.
+        """
+        if not self._holds(run_name):
+            raise Failure("it is left to a run that has taken the lock")
+        record = process.read_json(files.record)
+        if record is None or (record.get("stopped") and not stopped):
+            raise Failure(f"{files.name} was stopped or removed meanwhile")
+
+    def _cycle(self, engine: Engine, run_name: str, at_once: bool) -> None:
         """Stop all processes of an engine, then start each as it was recorded, in order.
 
         at_once: they are killed first, since they hang and finish nothing that they are given.
         """
         records = {}
+        places = {name: Files(self.settings.cluster_dir, name) for name in engine.processes}
+        stopped = {
+            name
+            for name, files in places.items()
+            if (process.read_json(files.record) or {}).get("stopped")
+        }
         for name in reversed(engine.processes):
-            files = Files(self.settings.cluster_dir, name)
+            files = places[name]
             with process.locked(self.settings.cluster_dir):
+                self._left(run_name, files, name in stopped)
                 records[name] = record = process.read_json(files.record) or {}
                 if at_once:
                     members = family.family(files.record, {})
@@ -348,7 +370,8 @@ class Restarts:
             record = records[name]
             labels = {key: record[key] for key in ("cluster", "engine", "stop_timeout_seconds")}
             wanted: Spec = process.spec(record)
-            files = Files(self.settings.cluster_dir, name)
+            files = places[name]
+            self._left(run_name, files, name in stopped)
             manage(self.supervisor, files, wanted, labels, "started")
             if name == ray_of(engine):
                 self._wait_for_ray(engine)
@@ -427,7 +450,9 @@ class Restarts:
     def _changed(self) -> Iterator[dict[str, Any]]:
         """Change what is kept, also where a restart by hand does so at the same time."""
         directory, limit = self.settings.state_dir, self.settings
-        with open(os.path.join(directory, ".lock"), "w", encoding="utf-8") as handle:
+        # Who can open it can hold it, and the service must not keep root waiting.
+        flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW
+        with os.fdopen(os.open(os.path.join(directory, ".lock"), flags, 0o600), "r+") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             engines = self.kept()
             before = json.dumps(engines)
@@ -472,8 +497,9 @@ def main(path: str, engine: str = "") -> int:
     sudo = ["sudo"] if os.geteuid() == 0 else []
     command = shlex.join([*sudo, sys.executable, "-s", "-E", os.path.abspath(sys.argv[0]), path])
     restarts = Restarts(settings, command)
-    # What holds the lock must release it.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # What holds the lock must release it, also where the terminal of a restart by hand goes away.
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, lambda *_: sys.exit(0))
     if engine:
         chosen = [one for one in settings.engines if one.name == engine]
         try:
