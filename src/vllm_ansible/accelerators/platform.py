@@ -58,10 +58,11 @@ class Platform:
     a container counts from 0 those that it is given. `eager` and `kv_cache_bytes` are what an
     engine gets that does not say; `step_tokens` the least tokens of a step of several data ranks,
     where a buffer is sized by them. `whole_experts` says that data ranks may each hold whole
-    experts; `rank_variables` is what a data rank needs in its environment. `first_engine` tells of
-    a release of vLLM that its ranks meet by their environment, with `first_engine_variables`;
-    `programs` are directories in which its compilers usually lie, searched last; `no_dynamo` why
-    Dynamo cannot stand before its ranks. `efa` says that its collective library runs over EFA.
+    experts; `expert_parallel` that an engine without data ranks may, too; `rank_variables` is what
+    a data rank needs in its environment. `first_engine` tells of a release of vLLM that its ranks
+    meet by their environment, with `first_engine_variables`; `programs` are directories in which
+    its compilers usually lie, searched last; `no_dynamo` why Dynamo cannot stand before its ranks.
+    `efa` says that its collective library runs over EFA.
 
     Environments: `lock` names the shipped lock for a host of a cluster (nothing where none is) or
     refuses, `lock_why` says why it is that one, `locks` are all that it may be, by their Pythons,
@@ -98,6 +99,7 @@ class Platform:
     kv_cache_bytes: int = 0
     step_tokens: int = 0
     whole_experts: bool = True
+    expert_parallel: bool = True
     rank_variables: Callable[[RankOfData], Mapping[str, str]] = lambda _: {}
     first_engine: Callable[[str], bool] = lambda _: False
     first_engine_variables: Mapping[str, str] = field(default_factory=dict)

@@ -72,7 +72,9 @@ def compared(a: Result, b: Result, margin: float) -> dict[str, Any]:
     """Return both beside each other over the numbers of users that both have, and the verdict."""
     loads = [[one["load"][name] for name in ("input_tokens", "output_tokens")] for one in (a, b)]
     users = [one for one in _users(a) if one in _users(b)]
-    if loads[0] != loads[1] or not users:
+    tried = {one["users"] for one in b["users"] if one["failed"]}
+    fails = [one for one in _users(a) if one in tried]
+    if loads[0] != loads[1] or not (users or fails):
         words = [f"{told} tokens in, {said} out" for told, said in loads]
         words = [
             f"{one} at {', '.join(map(str, _users(side)))} users"
@@ -87,9 +89,8 @@ def compared(a: Result, b: Result, margin: float) -> dict[str, Any]:
                 fix="measure both with the same lengths and the same benchmark_ramp_users",
             )
         )
-    rows = [_row(name, a, b, users, margin) for name in JUDGED]
-    tried = {one["users"] for one in b["users"] if one["failed"]}
-    fails = [one for one in _users(a) if one in tried]
+    # Where B failed at every number of users there are no figures to hold against each other.
+    rows = [_row(name, a, b, users, margin) for name in JUDGED] if users else []
     at_each = [
         {"users": number, **_row("output_tokens_per_second", a, b, [number], margin)}
         for number in users
@@ -166,12 +167,13 @@ def as_text(found: Mapping[str, Any], names: Sequence[str]) -> str:
     for name, (one, other) in found["differs"].items():
         lines.append(f"   {DIGESTS.get(name) or f'{name}: {one} in A, {other} in B'}")
     number = ", ".join(map(str, found["users"]))
-    lines += ["", f"over {number} users, geometric means:"]
-    lines.append(f"{'':22}{'A':>12}{'B':>12}   B to A")
+    if number:
+        lines += ["", f"over {number} users, geometric means:"]
+        lines.append(f"{'':22}{'A':>12}{'B':>12}   B to A")
     for row in found["judged"]:
         means = f"{row['called']:22}{row['a']:12,.1f}{row['b']:12,.1f}"
         lines.append(f"{means}   {_bounds(row)}  {row['verdict']}")
-    lines += ["", "tokens/s out by users:"]
+    lines += ["", "tokens/s out by users:"] if number else []
     for row in found["each"]:
         lines.append(
             f"{row['users']:>6,}{'':16}{row['a']:12,.1f}{row['b']:12,.1f}   {_bounds(row)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.plan.engines import Engine
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate, alike, candidates, room
 from vllm_ansible.plan.estimate.layouts.evaluate import Judge
@@ -51,7 +52,8 @@ def served(engine: Engine, judge: Judge, data: bool, whole: bool = False) -> lis
     there = judge.request.machines
     count, devices = len(there.nodes), min(node.devices for node in there.nodes)
     decided = given_arguments(engine).get(EXPERTS)
-    whole = whole if decided is None else bool(decided)
+    allowed = all(platform(node.accelerator.kind).expert_parallel for node in there.nodes)
+    whole = (whole and allowed) if decided is None else bool(decided)
     experts = judge.facts.experts if data or whole else 0
     splits = [
         replace(candidate, replicas=1)

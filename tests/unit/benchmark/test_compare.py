@@ -74,6 +74,10 @@ def test_an_engine_that_fails_where_the_other_answered_is_worse() -> None:
     found = compared(good, broken, 0.03)
     assert (found["verdict"], found["fails"]) == ("worse", [8])
     assert "B fails at 8 users" in as_text(found, ("a", "b"))
+    everywhere = {**broken, "users": [{**one, "failed": 1} for one in broken["users"]]}
+    found = compared(good, everywhere, 0.03)
+    assert (found["verdict"], found["fails"], found["users"]) == ("worse", list(USERS), [])
+    assert "B fails at" in as_text(found, ("a", "b"))
     # The other way round it is no fault of B's.
     assert compared(broken, good, 0.03)["fails"] == []
 

@@ -28,6 +28,8 @@ def collective_variables(interface: str) -> dict[str, str]:
 
 
 PLATFORM = Platform(
+    # Without data ranks nobody has served one so by the vendor's vLLM.
+    expert_parallel=False,
     name="enflame",
     title="Enflame",
     software="gcu",
