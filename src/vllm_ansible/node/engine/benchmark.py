@@ -200,20 +200,10 @@ def keep(cluster_dir: str, engine: Served, seen: Mapping[str, Any], log: str) ->
 
     seen is what `look` returned before it. What was kept before is gone either way.
     """
-    result = seen["result"]
-    raw = result_file.take(result)
     with suppress(FileNotFoundError):
         os.unlink(kept_path(cluster_dir, engine.name))
     shown = shlex.join(seen["argv"])
-    if raw is None:
-        raise process.ProcessError(
-            f"The measurement of {engine.name} ended without a result.",
-            expected=f"figures in {result}",
-            found="no such file",
-            where=log,
-            fix="Read the log of the measurement.",
-            command=shown,
-        )
+    raw = result_file.taken(seen["result"], engine.name, log, shown)
     settings = Settings(**seen["fingerprint"]["settings"])
     if "router" in seen["fingerprint"]:
         engine = replace(engine, url=seen["fingerprint"]["router"])

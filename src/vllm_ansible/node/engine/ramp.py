@@ -232,18 +232,9 @@ def keep(
     measured is what `following` returned before it. Requests that fail end the climb; where they
     do at its first step, or none is answered, there is nothing to go on with.
     """
-    raw = result_file.take(measured["result"])
     shown = shlex.join(measured["argv"])
     point = measured["point"]
-    if raw is None:
-        raise process.ProcessError(
-            f"The measurement of {engine.name} ended without a result.",
-            expected=f"figures in {measured['result']}",
-            found="no such file",
-            where=log,
-            fix="Read the log of the measurement.",
-            command=shown,
-        )
+    raw = result_file.taken(measured["result"], engine.name, log, shown)
     settings = Ramp(**document["fingerprint"]["ramp"]).settings(point)
     beyond = point["kind"] == LOAD and document["points"]
     if not (beyond and answered(raw)):

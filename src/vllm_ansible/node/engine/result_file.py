@@ -13,6 +13,21 @@ from ..process.process import ProcessError
 MOST_BYTES = 256 << 20
 
 
+def taken(path: str, engine: str, log: str, command: str) -> dict[str, Any]:
+    """Return what the measurement of an engine has written and remove it, or say there is none."""
+    raw = take(path)
+    if raw is None:
+        raise ProcessError(
+            f"The measurement of {engine} ended without a result.",
+            expected=f"figures in {path}",
+            found="no such file",
+            where=log,
+            fix="Read the log of the measurement.",
+            command=command,
+        )
+    return raw
+
+
 def take(path: str) -> Optional[dict[str, Any]]:
     """Return what a measurement has written, None where nothing is, and remove it.
 
