@@ -30,8 +30,8 @@ CLEAN_SECONDS = 20.0
 # How often what a process shares is looked up: most of it is made while it starts.
 FIRST_NOTE_SECONDS, LAST_NOTE_SECONDS = 1.0, 300.0
 SHARED_DIR = "/dev/shm"  # noqa: S108 where the C library has it
-# Of Python, NCCL, PyTorch and Ray; a file of another name there may be meant to last.
-SHARED_NAMES = re.compile(r"(psm_|nccl-|torch_|sem\.(mp-|hdr\d|obj\d))[^/]*")
+# Of Python, NCCL, PyTorch, vLLM on CPUs and Ray; a file of another name there may be meant to last.
+SHARED_NAMES = re.compile(r"(psm_|nccl-|torch_|vllm_dist_|sem\.(mp-|hdr\d|obj\d))[^/]*")
 ASKED_TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # `max_tokens` and `output_tokens_per_second` are figures, `hf_token` is none; a name that ends in
 # `_path` says where a secret lies.
