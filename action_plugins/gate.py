@@ -67,7 +67,7 @@ from ansible.plugins.action import ActionBase
 
 from vllm_ansible.gate import Case
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, plain
-from vllm_ansible.problem import PlanError, as_result
+from vllm_ansible.problem import PlanError, Problem, as_result, close_match
 
 # The room in which the judge stands: its function `judge` takes a Case and returns the result. A
 # room is imported when it judges.
@@ -84,27 +84,6 @@ JUDGES = {
     "wheels": "vllm_ansible.wheels.gate",
 }
 TOLD = ("expected", "found", "where", "fix")
-MEASUREMENTS = {
-    "gate": {"type": "str", "required": True},
-    "summary": {"type": "str", "required": True},
-    "values": {"type": "dict", "default": {}},
-    "measurements": {
-        "type": "list",
-        "elements": "dict",
-        "required": True,
-        "options": {
-            "what": {"type": "str", "required": True},
-            # Text that says no must not pass for something.
-            "ok": {"type": "bool", "required": True},
-            **{name: {"type": "raw", "default": ""} for name in TOLD},
-        },
-    },
-}
-JUDGED = {
-    "judge": {"type": "str", "required": True, "choices": sorted(JUDGES)},
-    "of": {"type": "dict", "default": {}},
-    "of_each_host": {"type": "dict", "default": {}},
-}
 
 
 class ActionModule(ActionBase):
@@ -115,13 +94,36 @@ class ActionModule(ActionBase):
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the evidence, or the failure of the first measurement that is not ok."""
         result = dict(super().run(tmp, task_vars))
-        if "judge" not in self._task.args:
-            _, wanted = self.validate_argument_spec(argument_spec=MEASUREMENTS)
+        _, wanted = self.validate_argument_spec(
+            argument_spec={
+                "judge": {"type": "str"},
+                "of": {"type": "dict", "default": {}},
+                "of_each_host": {"type": "dict", "default": {}},
+                "gate": {"type": "str"},
+                "summary": {"type": "str"},
+                "values": {"type": "dict", "default": {}},
+                "measurements": {
+                    "type": "list",
+                    "elements": "dict",
+                    "options": {
+                        "what": {"type": "str", "required": True},
+                        # Text that says no must not pass for something.
+                        "ok": {"type": "bool", "required": True},
+                        "expected": {"type": "raw", "default": ""},
+                        "found": {"type": "raw", "default": ""},
+                        "where": {"type": "raw", "default": ""},
+                        "fix": {"type": "raw", "default": ""},
+                    },
+                },
+            },
+            required_one_of=[["judge", "measurements"]],
+            required_together=[["gate", "summary", "measurements"]],
+            mutually_exclusive=[["judge", "measurements"]],
+        )
+        if not wanted["judge"]:
             return {**result, **judged(wanted)}
-        _, wanted = self.validate_argument_spec(argument_spec=JUDGED)
-        judge: Callable[[Case], dict[str, Any]] = import_module(JUDGES[wanted["judge"]]).judge
         try:
-            told = judge(self._case(plain(wanted), task_vars or {}))
+            told = _judge(wanted["judge"])(self._case(plain(wanted), task_vars or {}))
         except PlanError as error:
             return {**result, "failed": True, **as_result(error.problems)}
         for words in told.pop("warns", ()):
@@ -139,6 +141,22 @@ class ActionModule(ActionBase):
                 if variable in of_host:
                     found[name][host] = plain(of_host[variable])
         return Case(hosts, wanted["of"], found, named, bool(self._task.check_mode))
+
+
+def _judge(name: str) -> Callable[[Case], dict[str, Any]]:
+    """Return who judges, or refuse a name that is not in the table."""
+    if name not in JUDGES:
+        raise PlanError(
+            Problem(
+                f"gate: there is no judge {name}",
+                expected=", ".join(JUDGES),
+                found=name,
+                where="action_plugins/gate.py",
+                fix=close_match(name, JUDGES),
+            )
+        )
+    judge: Callable[[Case], dict[str, Any]] = import_module(JUDGES[name]).judge
+    return judge
 
 
 def judged(wanted: dict[str, Any]) -> dict[str, Any]:
