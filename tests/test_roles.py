@@ -187,6 +187,12 @@ def test_roles_keep_the_order_out_of_themselves_and_hide_no_failure(role: str) -
             assert f"ansible.builtin.{kind}" not in task, task
 
 
+def test_a_stage_sees_in_one_task_that_nothing_is_left_to_find_out() -> None:
+    (task,) = read(ROOT / "roles/site/tasks/stage.yml")
+    assert "site_host is not defined" in task["when"]
+    assert task["ansible.builtin.include_tasks"] == "begin.yml"
+
+
 PLUGINS = [
     path
     for folder in ("action_plugins", "filter_plugins")
