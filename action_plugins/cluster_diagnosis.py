@@ -53,9 +53,10 @@ from vllm_ansible.cli.diagnose import ANSWER
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, plain
 from vllm_ansible.plan import watched
 from vllm_ansible.plan.verbs import died_engines
-from vllm_ansible.record.diagnosis import cluster, evidence, host_facts
+from vllm_ansible.record.diagnosis import cluster, evidence
 from vllm_ansible.record.events import current
 from vllm_ansible.record.redact import redact, redact_text, visible
+from vllm_ansible.verify.preflight import host_facts
 
 _NAMES = ("logs", "looks", "processes", "watchdogs")
 

@@ -14,8 +14,9 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
-from vllm_ansible.plan.decision import decide, refuse_ray_steps
+from vllm_ansible.plan.decision import STARTS, decide, refuse_ray_steps, waiting_for_ray
 from vllm_ansible.plan.plan import Plan
+from vllm_ansible.plan.process_spec import SERVE
 from vllm_ansible.plan.processes import wanted_processes
 from vllm_ansible.plan.unready import refuse_unready
 from vllm_ansible.problem import PlanError, as_result
@@ -33,19 +34,19 @@ class ActionModule(ActionBase):
         arguments = plain(self._task.args)
         hosts = hosts_of_this_run(variables)
 
-        def each(name: str, default: str) -> dict[str, Any]:
-            return of_each_host(variables, hosts, arguments.get(name, default))
+        def each(name: str) -> dict[str, Any]:
+            return of_each_host(variables, hosts, arguments[name])
 
         try:
             plan = Plan.from_dict(arguments["plan"])
-            environments = each("environments", "environment_installed")
+            environments = each("environments")
             models = {
                 host: {engine: _model(value) for engine, value in of_host.items()}
-                for host, of_host in each("models", "weights_models").items()
+                for host, of_host in each("models").items()
             }
             if self._task.check_mode:
                 # What a first run would make is not there yet, but its place is known.
-                for host, places in each("places", "weights_dirs").items():
+                for host, places in each("places").items():
                     models[host] = {
                         **{engine: _model(place) for engine, place in places.items()},
                         **models[host],
@@ -54,21 +55,16 @@ class ActionModule(ActionBase):
                 refuse_unready(plan, environments, models)
             wanted = wanted_processes(
                 plan,
-                each("hosts", "site_host"),
+                each("hosts"),
                 environments,
                 models,
                 _fingerprints(arguments.get("api_key_file"), plan),
             )
-            looks = {
-                host: look.get("processes", look)
-                for host, look in of_each_host(variables, hosts, arguments["looks"]).items()
-            }
+            looks = {host: look.get("processes", look) for host, look in each("looks").items()}
             names = [engine.name for engine in plan.engines]
             allow = boolean(arguments.get("allow_disruption", False))
             decision = decide(wanted, looks, names, allow)
-            # In check mode the stage cluster has said what it would do, and not done it.
-            done_before = self._task.check_mode and "__ray_decision" in variables
-            if arguments.get("stage", "cluster") == "serve" and not done_before:
+            if arguments.get("stage", "cluster") == "serve":
                 refuse_ray_steps(decision)
         except PlanError as error:
             return {"failed": True, **as_result(error.problems)}
@@ -76,6 +72,8 @@ class ActionModule(ActionBase):
             "changed": False,
             **decision.to_dict(hosts),
             "differs": bool(decision.steps),
+            "starts": any(step.phase == STARTS[SERVE] for step in decision.steps),
+            "waiting": waiting_for_ray(decision),
         }
 
 

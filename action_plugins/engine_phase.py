@@ -28,7 +28,7 @@ options:
 EXAMPLES = r"""
 - name: Start Ray heads
   engine_phase:
-    steps: "{{ __ray_decision.hosts[inventory_hostname].start_heads }}"
+    steps: "{{ plan_decision.hosts[inventory_hostname].start_heads }}"
     host: "{{ site_host }}"
     cluster: "{{ cluster_name }}"
 """

@@ -32,16 +32,18 @@ class ActionModule(ActionBase):
                 "file": {"type": "path", "required": True},
                 "sha256": {"type": "str", "required": True},
                 "slug": {"type": "str", "required": True},
+                "looks": {"type": "str", "required": True},
+                "rooms": {"type": "str", "required": True},
             }
         )
         variables = task_vars or {}
         here = Path(wanted["file"])
         try:
             hosts = hosts_that_answer(variables)
-            looks = of_each_host(variables, hosts, "__environment_look")
+            looks = of_each_host(variables, hosts, wanted["looks"])
             decided = way(wanted["file"], looks, here.stat().st_size if here.is_file() else 0)
             if decided.upstream:
-                rooms = of_each_host(variables, hosts, "__environment_room")
+                rooms = of_each_host(variables, hosts, wanted["rooms"])
                 expect_room(decided, looks, rooms, _load_bytes(decided, looks, here))
             # Read once, and only where it is about to be copied: that takes far longer.
             if decided.copied:

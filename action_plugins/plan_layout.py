@@ -87,7 +87,7 @@ class ActionModule(ActionBase):
             if is_true(arguments.get("early", False)):
                 return Plan(str(arguments["cluster"]), ())
             return plan_of_some_hosts(engines, kept, hosts)
-        site = of_each_host(variables, hosts, arguments.get("hosts", "site_host"))
+        site = of_each_host(variables, hosts, arguments["hosts"])
         own = arguments.get("accelerators") or {}
         for name in own:
             accelerator(name, own)
@@ -104,7 +104,11 @@ class ActionModule(ActionBase):
         for words in _surprises(capacities, variables["hostvars"], own):
             self._display.warning(words)
         known = any(capacity.device for capacity in capacities)
-        found = readable(engines, _configs(variables, hosts)) if known else Readings()
+        found = (
+            readable(engines, _configs(variables, hosts, arguments["configs"]))
+            if known
+            else Readings()
+        )
         terms = Terms(
             found.models,
             found.unread,
@@ -116,11 +120,11 @@ class ActionModule(ActionBase):
         return make_plan(str(arguments["cluster"]), engines, capacities, kept, base, terms)
 
 
-def _configs(variables: Mapping[str, Any], hosts: Sequence[str]) -> dict[str, Any]:
+def _configs(variables: Mapping[str, Any], hosts: Sequence[str], name: str) -> dict[str, Any]:
     """Return what hosts read of the engines' models: of each engine the first that could."""
     found: dict[str, Any] = {}
     for host in hosts:
-        read = plain(variables["hostvars"][host].get("__plan_configs") or {})
+        read = plain(variables["hostvars"][host].get(name) or {})
         for name, config in (read.get("configs") or {}).items():
             if not found.get(name, {}).get("config"):
                 found[name] = config
@@ -159,7 +163,7 @@ def _unchecked(plan: Plan) -> list[str]:
 def _devices(arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, int]:
     """Return of each host with accelerators how many it has."""
     hosts = hosts_of_this_run(variables)
-    site = of_each_host(variables, hosts, arguments.get("hosts", "site_host"))
+    site = of_each_host(variables, hosts, arguments["hosts"])
     return {
         host: int(site[host]["accelerator_count"])
         for host in hosts

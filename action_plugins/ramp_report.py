@@ -20,15 +20,12 @@ from vllm_ansible.benchmark.ramp_page import page
 from vllm_ansible.benchmark.verdict import no_engine, unmeasured
 from vllm_ansible.inventory.play_variables import gpu_hosts, hosts_of_this_run, plain
 
-# What the role keeps of the engines whose first host this is.
-FOUND = "__benchmark_ramps"
-
 
 class ActionModule(ActionBase):
     """The gate of a ramp: each engine of the plan was measured to its knee.
 
     plan has the engines that were to be measured; whole is the whole plan, whose engines may share
-    hosts and their price. What the role benchmark found on each host is read from there.
+    hosts and their price. found names the variable in which each host has what was found there.
     """
 
     TRANSFERS_FILES = False
@@ -39,7 +36,10 @@ class ActionModule(ActionBase):
         variables = task_vars or {}
         plan, whole = plain(self._task.args["plan"]), plain(self._task.args["whole"])
         hosts = hosts_of_this_run(variables)
-        known = {host: plain(variables["hostvars"][host].get(FOUND) or {}) for host in hosts}
+        known = {
+            host: plain(variables["hostvars"][host].get(self._task.args["found"]) or {})
+            for host in hosts
+        }
         here = [engine for engine in plan.get("engines", ()) if engine["hosts"][0] in known]
         if not here:
             return {**result, **no_engine(plan.get("engines", ()), hosts)}

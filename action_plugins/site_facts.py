@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
         # Where one lost host does not end the play, as in status, the others are still described.
         hosts = hosts_that_answer(variables)
         try:
-            found = of_each_host(variables, hosts, self._task.args.get("looks", "__site_look"))
+            found = of_each_host(variables, hosts, self._task.args["looks"])
             found |= plain(self._task.args.get("besides", {}))
             raw = {host: found[host].get("host", found[host]) for host in found}
             looks = [HostLook.read(host, raw[host]) for host in raw]

@@ -31,7 +31,7 @@ class ActionModule(ActionBase):
         variables = task_vars or {}
         hosts = hosts_that_answer(variables)
         try:
-            judged = of_each_host(variables, hosts, "__system_judged")
+            judged = of_each_host(variables, hosts, self._task.args["judged"])
             facts = of_each_host(variables, hosts, self._task.args["hosts"])
         except PlanError as error:
             return {**result, "failed": True, **as_result(error.problems)}

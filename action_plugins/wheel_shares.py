@@ -28,12 +28,15 @@ class ActionModule(ActionBase):
         """Return each host's share, and where the controller has what is taken and built from."""
         result = dict(super().run(tmp, task_vars))
         _, wanted = self.validate_argument_spec(
-            argument_spec={"cache_dir": {"type": "path", "required": True}}
+            argument_spec={
+                "cache_dir": {"type": "path", "required": True},
+                "looks": {"type": "str", "required": True},
+            }
         )
         cache = KeptFiles(Path(wanted["cache_dir"]))
         variables = task_vars or {}
         try:
-            looks = of_each_host(variables, hosts_that_answer(variables), "__wheels_look")
+            looks = of_each_host(variables, hosts_that_answer(variables), wanted["looks"])
             wheels = {one["key"]: one for look in looks.values() for one in look["wheels"]}
             kept = {key: cache.look(key) for key in wheels}
             decided = shares(

@@ -13,6 +13,8 @@ description:
     ends that, since Ansible forgets what it has loaded where a directory is added.
 """
 
+import gc
+
 from ansible.plugins.callback import CallbackBase
 from ansible.plugins.loader import filter_loader, test_loader
 
@@ -29,3 +31,11 @@ class CallbackModule(CallbackBase):
         """Load them before the first play."""
         for loader in (filter_loader, test_loader):
             list(loader.all())
+        gc.collect()
+
+    def v2_playbook_on_play_start(self, play: object) -> None:
+        """Keep the garbage collector of workers from what was there before they were forked.
+
+        It would visit all of it, and with that copy the pages in which it lies.
+        """
+        gc.freeze()

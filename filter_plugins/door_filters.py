@@ -43,11 +43,11 @@ def door_unasked(hosts: Any) -> bool:
     if any(variables.get("door_clients_file") for variables in hosts):
         return False
     looks = [
-        {**variables.get("__ray_processes", {}), **variables.get("__vllm_processes", {})}
+        variables.get("__vllm_processes", {}).get("processes", variables.get("plan_processes"))
         for variables in hosts
         if not variables.get("provision_provider") or variables.get("provision_machine")
     ]
-    return all("processes" in look and "door" not in look["processes"] for look in looks)
+    return all(look is not None and "door" not in look for look in looks)
 
 
 class FilterModule:

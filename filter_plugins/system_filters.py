@@ -57,7 +57,6 @@ class FilterModule:
             "system_request": system_request,
             "system_judged": system_judged,
             "system_to_manage": system_to_manage,
-            "system_needs_administrator": told.needs_administrator,
             "system_measurements": told.measurements,
             "system_summary": told.summary,
             "system_values": told.values,

@@ -21,25 +21,25 @@ options:
       - C(site_host) of each host, as a list or by name; or the name of a variable that holds it
         on every host.
     type: raw
-    default: site_host
+    required: true
   environments:
     description:
       - By host, C(directory) and C(fingerprint) of the engine's environment, or the name of such a
         variable. A host without a fingerprint has no complete environment; nothing starts there.
     type: raw
-    default: environment_installed
+    required: true
   models:
     description:
       - By host and engine, C(path) and C(fingerprint) of the weights, or their directory alone;
         or the name of such a variable.
     type: raw
-    default: weights_models
+    required: true
   places:
     description:
       - By host and engine, where the weights will be; read in check mode alone, for what is not
         there yet.
     type: raw
-    default: weights_dirs
+    required: true
   looks:
     description: The answer of M(processes_info) by host, or the name of such a variable.
     type: raw
@@ -63,12 +63,17 @@ EXAMPLES = r"""
   run_once: true
   engine_decision:
     plan: "{{ site_plan }}"
+    hosts: site_host
+    environments: environment_installed
+    models: weights_models
+    places: weights_dirs
+    looks: __plan_processes
     allow_disruption: "{{ allow_disruption }}"
-  register: __ray_decision
+  register: __plan_decision
 
 - name: Stop servers that must restart
   managed_process: "{{ item | combine(common) }}"
-  loop: "{{ __ray_decision.hosts[inventory_hostname].stop_serve }}"
+  loop: "{{ __plan_decision.hosts[inventory_hostname].stop_serve }}"
 """
 
 RETURN = r"""
@@ -86,5 +91,14 @@ hosts:
 differs:
   description: Whether there is anything to do.
   type: bool
+  returned: success
+starts:
+  description: Whether a server has to start.
+  type: bool
+  returned: success
+waiting:
+  description: Names of the engines beneath which a Ray cluster has to change.
+  type: list
+  elements: str
   returned: success
 """

@@ -7,10 +7,10 @@ DOCUMENTATION = r"""
 module: image_spread
 short_description: Decide which hosts need the tar of the engine's image, and from whom they get it
 description:
-  - Reads, on the controller, what M(engine_image) saw on each host as C(__environment_look). A host
-    that has the image, or the tar under its path, needs nothing.
-  - Before anything is copied it compares the room that M(engine_image_room_info) saw, as
-    C(__environment_room), and the checksum of the file that the controller is to copy.
+  - Reads, on the controller, what M(engine_image) saw on each host. A host that has the image, or
+    the tar under its path, needs nothing.
+  - Before anything is copied it compares the room that M(engine_image_room_info) saw and the
+    checksum of the file that the controller is to copy.
   - Run it once.
 author: The vllm-ansible authors
 options:
@@ -26,6 +26,14 @@ options:
     description: Name of the directory in which hosts keep it.
     type: str
     required: true
+  looks:
+    description: Name of the variable in which every host has what M(engine_image) saw.
+    type: str
+    required: true
+  rooms:
+    description: Name of the variable in which every host has what M(engine_image_room_info) saw.
+    type: str
+    required: true
 """
 
 EXAMPLES = r"""
@@ -34,6 +42,8 @@ EXAMPLES = r"""
     file: /data/engine.tar
     sha256: 5f3c
     slug: image-5f3c
+    looks: __environment_look
+    rooms: __environment_room
   run_once: true
 """
 

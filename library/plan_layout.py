@@ -9,7 +9,6 @@ short_description: Plan hosts, ranks and ports of every engine
 description:
   - Computes the plan on the controller. An engine that is asked for as before stays where the kept
     plan put it. With C(--limit), the kept plan is used as it is. Run it once.
-  - Of each host it reads C(__plan_configs), what M(model_config_info) returned there.
   - Writes C(plan.json) into the run's directory; keeping it on the head is the role's.
 author: The vllm-ansible authors
 options:
@@ -57,7 +56,13 @@ options:
       - C(site_host) of each host, as a list or by name; or the name of a variable that holds it
         on every host.
     type: raw
-    default: site_host
+    required: true
+  configs:
+    description:
+      - Name of the variable in which hosts have what M(model_config_info) returned there. A host
+        without it has read none.
+    type: str
+    required: true
 """
 
 EXAMPLES = r"""

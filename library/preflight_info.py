@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: preflight_info
 short_description: Look at all of a host that keeps engines over several hosts down
 description:
-  - One look for everything that M(preflight_gate) judges. It needs no root; without it the kernel
+  - One look for everything that the gate preflight judges. It needs no root; without it the kernel
     log and the environment of other users' processes stay closed.
   - Changes nothing but for a scratch file, made and removed in each directory that is tried, and a
     service of systemd that prints its own limits and ends.

@@ -17,7 +17,7 @@ options:
       - The answer of M(host_info) for each host, by name; or the name of a variable that holds it
         on every host.
     type: raw
-    default: __site_look
+    required: true
   besides:
     description: By name, the answer of M(host_info) for hosts that C(--limit) leaves out.
     type: dict
@@ -40,6 +40,7 @@ EXAMPLES = r"""
 - name: Resolve the facts of all hosts
   run_once: true
   site_facts:
+    looks: __site_look
   register: __site_facts
 """
 

@@ -14,6 +14,10 @@ description:
   - Run it once.
 author: The vllm-ansible authors
 options:
+  judged:
+    description: Name of the variable in which every host has what the role C(system) judged.
+    type: str
+    required: true
   hosts:
     description: The facts of all hosts, name, privileges and address of each.
     type: list
@@ -28,6 +32,7 @@ attributes:
 EXAMPLES = r"""
 - name: Write what an administrator has to do
   system_script:
+    judged: __system_judged
     hosts: "{{ site_hosts }}"
   register: __system_script
   run_once: true

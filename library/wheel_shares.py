@@ -7,8 +7,8 @@ DOCUMENTATION = r"""
 module: wheel_shares
 short_description: Decide who builds a wheel, who hands it over and who takes it
 description:
-  - Reads, on the controller, what M(engine_wheels) saw on each host as C(__wheels_look), and the
-    wheels that the controller keeps, whose digests it checks. Nothing is built that exists.
+  - Reads, on the controller, what M(engine_wheels) saw on each host, and the wheels
+    that the controller keeps, whose digests it checks. Nothing is built that exists.
   - Fetches the source of what has to be built, one commit of a git repository; not in check mode.
   - Run it once.
 author: The vllm-ansible authors
@@ -17,12 +17,17 @@ options:
     description: Directory of the wheels on the controller.
     type: path
     required: true
+  looks:
+    description: Name of the variable in which every host has what M(engine_wheels) saw.
+    type: str
+    required: true
 """
 
 EXAMPLES = r"""
 - name: Decide who builds and who takes
   wheel_shares:
     cache_dir: ~/.cache/vllm-ansible/wheels
+    looks: __wheels_look
   run_once: true
 """
 

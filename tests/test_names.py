@@ -64,13 +64,12 @@ EXCEPTIONS_OF_ACCELERATORS = {
     "src/vllm_ansible/node/preflight/kernels.py": CUDA_RELEASE,
     **{
         f"src/vllm_ansible/verify/preflight/{one}.py": CUDA_RELEASE
-        for one in ("check", "kernels", "request")
+        for one in ("check", "gate", "host_facts", "kernels", "request")
     },
     "roles/preflight/": CUDA_RELEASE,
-    "action_plugins/preflight_gate.py": CUDA_RELEASE,
     "filter_plugins/preflight_filters.py": CUDA_RELEASE,
     "filter_plugins/environment_filters.py": CUDA_RELEASE,
-    "action_plugins/environment_gate.py": BUILDS,
+    "src/vllm_ansible/environment/gate.py": BUILDS,
     "src/vllm_ansible/node/environment/wheel_build.py": BUILDS,
     "src/vllm_ansible/node/system/host.py": BUILDS,
     "src/vllm_ansible/wheels/": BUILDS,

@@ -46,6 +46,7 @@ STAGES = """
         engines: "{{ engines }}"
         accelerators: "{{ accelerators }}"
         hosts: "{{ site_hosts }}"
+        configs: __plan_configs
       register: layout
     - name: Take what other stages find
       set_fact:
@@ -53,7 +54,13 @@ STAGES = """
         weights_models: {chat: {path: /data/nowhere, fingerprint: w}}
         looked: {processes: {}}
     - name: Decide what runs
-      engine_decision: {plan: "{{ layout.plan }}", looks: looked}
+      engine_decision:
+        plan: "{{ layout.plan }}"
+        looks: looked
+        hosts: site_host
+        environments: environment_installed
+        models: weights_models
+        places: weights_dirs
 """
 Play = Callable[..., list[dict[str, Any]]]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +185,119 @@ def test_roles_keep_the_order_out_of_themselves_and_hide_no_failure(role: str) -
         assert not {"ignore_errors", "tags", "ansible.builtin.shell", "shell"} & set(task), task
         for kind in ("include_role", "import_role"):
             assert f"ansible.builtin.{kind}" not in task, task
+
+
+def test_a_stage_sees_in_one_task_that_nothing_is_left_to_find_out() -> None:
+    (task,) = read(ROOT / "roles/site/tasks/stage.yml")
+    assert "site_host is not defined" in task["when"]
+    assert task["ansible.builtin.include_tasks"] == "begin.yml"
+
+
+PLUGINS = [
+    path
+    for folder in ("action_plugins", "filter_plugins")
+    for path in sorted((ROOT / folder).glob("*.py"))
+]
+# What plugins read of a play by a name of their own, and why the task does not give it to them.
+RENTED = "what the inventory plugin of a cloud has said of this machine"
+READ_BY_NAME = {
+    "accept_machine": {"provision_machine": RENTED},
+    "check_inventory": {"provision_unasked": "reads whatever a run was given"},
+    "cluster_diagnosis": {
+        "site_host": "describes what is there of a cluster, however little that is",
+        "verification_kept": "describes what is there of a cluster, however little that is",
+    },
+    "diagnose": {"verification_kept": "takes what the run knows, however far it came"},
+    "door_filters": {
+        "door_clients_file": "a stage that leaves itself out has played no role yet",
+        "plan_processes": "a stage that leaves itself out has played no role yet",
+        "provision_machine": RENTED,
+        "provision_provider": RENTED,
+        "__vllm_processes": "a stage that leaves itself out has played no role yet",
+    },
+    "provision_filters": {
+        "__provision_verdict": "its own role's, of machines that other hosts ask for",
+        "provision_machine": RENTED,
+        "router_served": "publishes where engines answer, whoever stands before them",
+        "site_host": "publishes where engines answer, whoever stands before them",
+    },
+    "ramp_report": {"benchmark_usd_per_hour": RENTED, "provision_machine": RENTED},
+    "rented_machines": {"provision_provider": RENTED},
+    "rented_orphans": {"provision_provider": RENTED},
+    "replaced_machines": {"provision_machine": RENTED},
+    "sweep_point": {"ansible_failed_result": "set by Ansible itself where a task fails"},
+}
+
+
+def names_of_plays() -> set[str]:
+    """Return what roles and playbooks leave in variables, and the options of roles."""
+    queue = [task for path in (ROOT / "playbooks").rglob("*.yml") for task in read(path) or ()]
+    names = {name for role in ROLES for name in read(ROOT / f"roles/{role}/vars/main.yml")}
+    prefixed = {name for role in ROLES if role != UNPREFIXED for name in defaults(role)}
+    while queue:
+        task = queue.pop()
+        for kind in ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks"):
+            queue += task.get(kind) or []
+        names.update(task.get("ansible.builtin.set_fact", {}), {task.get("register", "")})
+    for role in ROLES:
+        for task in tasks(role):
+            names.update(task.get("ansible.builtin.set_fact", {}), {task.get("register", "")})
+    return (names | prefixed | {"provision_machine"}) - {""}
+
+
+def read_by_name(source: str, names: set[str]) -> set[str]:
+    """Return which of these names a plugin looks up in a mapping, or gathers of all hosts."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        looked: list[ast.expr] = []
+        if isinstance(node, ast.Subscript):
+            looked = [node.slice]
+        elif isinstance(node, ast.Call):
+            looked = list(node.args)
+        elif isinstance(node, ast.Assign):
+            looked = [node.value]
+        elif isinstance(node, ast.Compare):
+            looked = [node.left]
+        found |= {one.value for one in looked if isinstance(one, ast.Constant)} & names
+    return found
+
+
+def test_a_plugin_reads_no_variable_that_it_was_not_given() -> None:
+    names = names_of_plays()
+    assert len(names) > 200
+    found = {path.stem: read_by_name(path.read_text(), names) for path in PLUGINS}
+    assert {one: read for one, read in found.items() if read} == {
+        one: set(reasons) for one, reasons in READ_BY_NAME.items()
+    }
+
+
+def test_a_name_that_a_plugin_was_not_given_is_found_however_it_is_read() -> None:
+    for line in (
+        'variables["hostvars"][host]["site_host"]',
+        'variables.get("site_host")',
+        'of_each_host(variables, hosts, arguments.get("hosts", "site_host"))',
+        '"site_host" in variables',
+        'FOUND = "site_host"',
+    ):
+        assert read_by_name(line, {"site_host"}) == {"site_host"}, line
+    assert not read_by_name('{"site_host": site_host}', {"site_host"})
+
+
+def test_gates_are_judged_by_one_action_and_each_judge_is_asked() -> None:
+    names = {path.stem for path in PLUGINS} | {path.stem for path in (ROOT / "library").glob("*")}
+    assert [name for name in names if name.endswith("_gate")] == []
+    # The module-level table of the action, which is no package.
+    (table,) = (
+        ast.literal_eval(node.value)
+        for node in ast.parse((ROOT / "action_plugins/gate.py").read_text()).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "JUDGES"
+    )
+    asked = {
+        task["gate"]["judge"]: task["gate"]
+        for role in ROLES
+        for task in tasks(role)
+        if "judge" in task.get("gate", {})
+    }
+    assert set(asked) == set(table)
+    for name, room in table.items():
+        assert callable(import_module(room).judge), name

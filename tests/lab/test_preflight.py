@@ -67,7 +67,11 @@ def examine(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exam
             {"name": "look", "preflight_info": asked_of_host, "register": "__look"},
             {
                 "name": "judge",
-                "preflight_gate": {"looks": "__look", "engines": ENGINES, "judge": False},
+                "gate": {
+                    "judge": "preflight",
+                    "of": {"engines": ENGINES, "fails": False},
+                    "of_each_host": {"looks": "__look", "hosts": "site_host"},
+                },
                 "run_once": True,
             },
         ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vllm_ansible.problem import PlanError, Problem
+from vllm_ansible.gate import unknown
+from vllm_ansible.problem import PlanError
 
 GROUP = "gpu"
 
@@ -44,15 +45,7 @@ def of_each_host(
     hostvars = task_vars["hostvars"]
     missing = [host for host in hosts if wanted not in hostvars[host]]
     if missing:
-        raise PlanError(
-            Problem(
-                f"{', '.join(missing)} lack the fact {wanted}",
-                expected=f"{wanted} on every host",
-                found=f"none on {', '.join(missing)}",
-                where="the stage that looks at the hosts",
-                fix="run the stages in order (site.yml), without --start-at-task",
-            )
-        )
+        raise PlanError(unknown(missing, wanted))
     return {host: plain(hostvars[host][wanted]) for host in hosts}
 
 

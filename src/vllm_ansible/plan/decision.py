@@ -104,10 +104,15 @@ def decide(
     return Decision(tuple(engines), tuple(sorted(steps, key=lambda step: order[step.phase])))
 
 
+def waiting_for_ray(decision: Decision) -> list[str]:
+    """Return the engines beneath which a Ray cluster still has to change."""
+    servers = (STOPS[SERVE], STARTS[SERVE])
+    return sorted({step.engine for step in decision.steps if step.phase not in servers})
+
+
 def refuse_ray_steps(decision: Decision) -> None:
     """Refuse to start servers while the Ray cluster beneath one of them still has to change."""
-    servers = (STOPS[SERVE], STARTS[SERVE])
-    waiting = sorted({step.engine for step in decision.steps if step.phase not in servers})
+    waiting = waiting_for_ray(decision)
     if waiting:
         raise PlanError(
             Problem(

@@ -30,7 +30,7 @@ class Row:
         return asdict(self)
 
     def measurement(self) -> dict[str, Any]:
-        """Return the row as action_plugins/gate.py takes it."""
+        """Return the row as the action gate takes it."""
         return {
             "what": self.what,
             "ok": self.verdict != FAIL,

@@ -12,12 +12,13 @@ CONTENT = b"as docker save writes it"
 PLACE = {"path": "/c/images", "device": 1, "free_bytes": 1 << 20, "there_bytes": 0}
 ROOM = {"tar": PLACE, "storage": PLACE, "received": PLACE}
 LACKS = {"loaded": False, "tar_bytes": 0, "room_bytes": 0}
+NAMED = {"looks": "__environment_look", "rooms": "__environment_room"}
 
 
 def spread(name: str, file: str, digest: str) -> dict[str, Any]:
     return {
         "name": name,
-        "image_spread": {"file": file, "sha256": digest, "slug": "image-1"},
+        "image_spread": {"file": file, "sha256": digest, "slug": "image-1", **NAMED},
         "run_once": True,
     }
 

@@ -97,7 +97,7 @@ def test_the_role_looks_at_what_starts_and_says_how_long_it_loads(
             "site_plan": {"engines": ENGINES},
             "weights_models": models if name == "n1" else {},
             "environment_installed": {"versions": {"vllm": "0.32.0"}},
-            "__vllm_decision": {"engines": {"r1": {"action": "start"}}},
+            "plan_decision": {"engines": {"r1": {"action": "start"}}},
         }
         for name in ("n1", "n2")
     }

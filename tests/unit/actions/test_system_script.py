@@ -33,7 +33,7 @@ def played(play: Any, tmp_path: Path, mode: str, privileges: str, needed: bool =
     return play(
         [
             {"name": "keep", "ansible.builtin.set_fact": facts},
-            {"name": "write", "system_script": {"hosts": hosts}},
+            {"name": "write", "system_script": {"judged": "__system_judged", "hosts": hosts}},
         ],
         environment={"VLLM_ANSIBLE_RUN_DIR": str(tmp_path)},
     )["write"]
@@ -61,6 +61,8 @@ def test_what_is_not_needed_asks_no_administrator(play: Any, tmp_path: Path) -> 
 
 
 def test_a_stage_that_was_left_out_is_named(play: Any, tmp_path: Path) -> None:
-    found = play([{"name": "write", "system_script": {"hosts": []}}])["write"]
+    found = play([{"name": "write", "system_script": {"judged": "__system_judged", "hosts": []}}])[
+        "write"
+    ]
     assert found["failed"]
     assert "__system_judged" in found["msg"]

@@ -81,7 +81,7 @@ def gate(name: str, engines: list[dict[str, Any]], **more: Any) -> dict[str, Any
     for given in ("routers", "loading"):
         if given in more:
             arguments[given] = more.pop(given)
-    return once(name, "serve_gate", **arguments, **more)
+    return once(name, "gate", judge="serve", of=arguments, **more)
 
 
 @pytest.fixture(scope="module")

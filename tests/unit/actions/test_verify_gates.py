@@ -50,7 +50,13 @@ def once(name: str, action: str, **arguments: Any) -> dict[str, Any]:
 
 
 def links(name: str, found: Any, **more: Any) -> dict[str, Any]:
-    return once(name, "collectives_gate", found=found, **{"backend": "nccl", **more})
+    run = {key: more.pop(key) for key in ("check_mode",) if key in more}
+    of = {"found": found, "backend": "nccl", **more}
+    return once(name, "gate", judge="links", of=of, of_each_host={"site": "site_host"}, **run)
+
+
+def devices(name: str, looks: str) -> dict[str, Any]:
+    return once(name, "gate", judge="devices", of_each_host={"looks": looks})
 
 
 def decision(name: str, **arguments: Any) -> dict[str, Any]:
@@ -67,10 +73,10 @@ def played(shared_play: Any) -> Any:
             links("accepted elsewhere", WRONG, accept=["results@gh-09"]),
             links("unknown library", {}, backend="none"),
             links("not in check mode", {}, check_mode=True),
-            once("sound", "devices_gate", looks="probe"),
-            once("slow memory", "devices_gate", looks="cold"),
-            once("no device", "devices_gate", looks="none"),
-            once("never looked", "devices_gate", looks="other"),
+            devices("sound", "probe"),
+            devices("slow memory", "cold"),
+            devices("no device", "none"),
+            devices("never looked", "other"),
             decision("holds", reason="", looks=""),
             decision("due", reason="it is asked for", looks="ended"),
             decision("serving", reason="it is asked for", looks="runs"),

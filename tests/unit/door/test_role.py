@@ -128,7 +128,7 @@ def test_a_cluster_without_a_door_sees_nothing_of_the_stage(site: DoorSite) -> N
         "tasks": [
             {
                 "name": "Look at the processes of this host",
-                "ansible.builtin.set_fact": {"__ray_processes": {"processes": {"chat-serve": {}}}},
+                "ansible.builtin.set_fact": {"plan_processes": {"chat-serve": {}}},
             }
         ],
     }

@@ -66,9 +66,9 @@ def unasked(*hosts: dict[str, Any]) -> bool:
 
 
 def test_the_stage_ends_before_it_begins_only_where_no_door_is_asked_for_and_none_runs() -> None:
-    none = {"__ray_processes": {"processes": {"chat-serve": {}}}}
+    none = {"plan_processes": {"chat-serve": {}}}
     one = {"__vllm_processes": {"processes": {"door": {}}}}
-    skipped = {"__ray_processes": {"processes": {}}, "__vllm_processes": {"skipped": True}}
+    skipped = {"plan_processes": {}, "__vllm_processes": {"skipped": True}}
     assert unasked(none, none) and unasked(skipped)
     assert not unasked(none, {**none, "door_clients_file": "clients.yml"})
     assert not unasked(none, one)

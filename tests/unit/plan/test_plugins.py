@@ -60,15 +60,27 @@ def play(directory: Path, found: dict[str, Any] = CPU, **variables: Any) -> dict
     group = {"hosts": hosts, "vars": {**here, **variables}}
     (directory / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": {"gpu": group}}}))
     tasks: list[dict[str, Any]] = [
-        {"site_facts": {}, "register": "facts", "run_once": True},
+        {"site_facts": {"looks": "__site_look"}, "register": "facts", "run_once": True},
         {"set_fact": {"site_host": "{{ facts.hosts[inventory_hostname] }}"}},
         {
-            "plan_layout": {"cluster": "{{ cluster_name }}", "engines": "{{ engines }}"},
+            "plan_layout": {
+                "cluster": "{{ cluster_name }}",
+                "engines": "{{ engines }}",
+                "hosts": "site_host",
+                "configs": "__plan_configs",
+            },
             "register": "layout",
             "run_once": True,
         },
         {
-            "engine_decision": {"plan": "{{ layout.plan }}", "looks": "looked"},
+            "engine_decision": {
+                "plan": "{{ layout.plan }}",
+                "looks": "looked",
+                "hosts": "site_host",
+                "environments": "environment_installed",
+                "models": "weights_models",
+                "places": "weights_dirs",
+            },
             "register": "decision",
             "run_once": True,
         },
@@ -174,7 +186,7 @@ def h100s(
     group = {"hosts": hosts, "vars": {**here, **known}}
     (directory / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": {"gpu": group}}}))
     tasks: list[dict[str, Any]] = [
-        {"site_facts": {}, "register": "facts", "run_once": True},
+        {"site_facts": {"looks": "__site_look"}, "register": "facts", "run_once": True},
         {
             "set_fact": {
                 "site_host": "{{ facts.hosts[inventory_hostname] }}",
@@ -187,6 +199,7 @@ def h100s(
                 "cluster": "r1",
                 "engines": "{{ engines }}",
                 "hosts": "{{ site_hosts }}",
+                "configs": "__plan_configs",
             },
             "run_once": True,
         },

@@ -118,7 +118,7 @@ def run(directory: Path, **engine: Any) -> Ran:
     (directory / "group_vars/all.yml").write_text(yaml.safe_dump(variables))
     facts = "{{ facts.hosts[inventory_hostname] }}"
     tasks: list[dict[str, Any]] = [
-        {"site_facts": {}, "register": "facts", "run_once": True},
+        {"site_facts": {"looks": "__site_look"}, "register": "facts", "run_once": True},
         {"set_fact": {"site_host": facts, "site_hosts": "{{ facts.hosts.values() | list }}"}},
         {"include_role": {"name": "plan", "tasks_from": "early"}},
         {
@@ -127,6 +127,7 @@ def run(directory: Path, **engine: Any) -> Ran:
                 "cluster": "{{ cluster_name }}",
                 "engines": "{{ engines }}",
                 "hosts": "{{ site_hosts }}",
+                "configs": "__plan_configs",
             },
             "run_once": True,
         },

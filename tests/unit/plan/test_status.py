@@ -94,12 +94,13 @@ def test_the_next_run_says_of_what_it_died_before_it_is_started_again(
     look = {
         "name": "Look",
         "processes_info": {"cluster": "c1", "cluster_dir": str(cluster)},
-        "register": "__ray_processes",
+        "register": "looked",
     }
+    keep = {"name": "Keep", "set_fact": {"plan_processes": "{{ looked.processes }}"}}
     site = {"name": "h-01", "cluster_dir": str(cluster), "run_dir": str(cluster)}
     plan = {"engines": [{"name": "chat", "hosts": ["h-01"], "executor": "mp", "index": 0}]}
     host = {"cluster_name": "c1", "site_host": site, "site_plan": plan}
-    played = play([look, before], {"h-01": host})
+    played = play([look, keep, before], {"h-01": host})
     whole = played["Warn of what had died, with its first cause"]
     (told,), (warning,) = whole["results"], whole["warnings"]
     assert not told.get("failed")

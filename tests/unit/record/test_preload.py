@@ -38,6 +38,29 @@ def test_filters_are_loaded_once(project: Project, enabled: str, times: int) -> 
     assert len(set(loads)) == times
 
 
+FROZEN = """
+import gc
+
+class FilterModule:
+    def filters(self):
+        return {"frozen": lambda text: gc.get_freeze_count()}
+"""
+
+
+def test_collectors_of_workers_leave_alone_what_was_there_before_them(project: Project) -> None:
+    plugins = project.directory / "filter_plugins"
+    plugins.mkdir()
+    (plugins / "frozen.py").write_text(FROZEN)
+    settings = project.directory / "ansible.cfg"
+    text = settings.read_text().replace("= run_record", "= preload, run_record")
+    settings.write_text(text + f"filter_plugins = {plugins}\n")
+    # Ansible itself has some hundred thousand objects.
+    counted = {"that": "inventory_hostname | frozen > 50000"}
+    task = {"name": "Count", "ansible.builtin.assert": counted}
+    project.play({"tags": ["prepare"], "tasks": [task]})
+    assert project.run().status == 0
+
+
 def test_runs_of_this_project_do_so() -> None:
     settings = configparser.ConfigParser()
     settings.read(REPOSITORY / "ansible.cfg")

@@ -179,11 +179,15 @@ def test_a_router_of_ranks_that_are_no_more_leaves_its_port_to_the_server(site: 
     look = {"cluster": "standin", "cluster_dir": str(site.cluster_dir)}
     change = {"name": "ray", "tasks_from": "change", "rolespec_validate": False}
     tasks = [
-        {"name": "Look", "processes_info": look, "register": "__ray_processes"},
+        {"name": "Look", "processes_info": look, "register": "looked"},
+        {
+            "name": "Keep",
+            "ansible.builtin.set_fact": {"plan_processes": "{{ looked.processes }}"},
+        },
         {"name": "Change", "ansible.builtin.include_role": change},
     ]
     play = [{key: value for key, value in PLAY[0].items() if key != "roles"} | {"tasks": tasks}]
-    status, said, _ = site.play(play=play, site_plan={"engines": [engine]}, __ray_decision=decision)
+    status, said, _ = site.play(play=play, site_plan={"engines": [engine]}, plan_decision=decision)
     assert status == 0, said
     assert not listens(site.port) and not listens(site.watch_port)
     # With it goes the key that it was given.

@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
-from math import log2
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,14 +18,12 @@ from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.instances import instance_types
 from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.frozen import frozen
-from vllm_ansible.verify.collectives.factors import GB, factor
 from vllm_ansible.verify.collectives.transport import EFA, P2P
 from vllm_ansible.verify.collectives.transport_verdict import ExpectedTransport, inside_ways
 
 DATA = Path(__file__).with_name("expected.json")
 BITS = 8
-MIB, GIB = 2**20, 2**30
-SECONDS = 1 / 3
+GB = 1e9
 # What a virtual interface reports is a constant of its driver, not a rate: veth says 10 Gb/s.
 VIRTUAL = ("veth", "tun", "bridge", "bonding", "team", "dummy", "ipvlan", "macvlan", "vxlan")
 # Sold with the memory of H100 and A100 and fewer links: 8 x H800 give 215 GB/s
@@ -183,16 +180,6 @@ def expected_transport(
         return ExpectedTransport("socket", None, inside)
     fabric = "infiniband" if "InfiniBand" in link_layers else "roce"
     return ExpectedTransport(fabric, None, inside, direct=False)
-
-
-def message_bytes(rate: float, ranks: int) -> int:
-    """Return a size whose all-reduce takes about a third of a second at `rate` GB/s over a link.
-
-    The nearest power of two from 1 MiB to 1 GiB: long enough to leave the start of TCP behind,
-    short enough that a search for the culprit stays within its half minute.
-    """
-    size = max(rate, 1e-6) * GB * SECONDS / factor("all_reduce", ranks)
-    return int(min(GIB, max(MIB, 2 ** round(log2(max(size, 1))))))
 
 
 def _switched(node: NodeLinks) -> bool:

@@ -11,8 +11,8 @@ from vllm_ansible.record.diagnosis.evidence import Evidence
 from vllm_ansible.record.diagnosis.explained import explained
 from vllm_ansible.record.diagnosis.facts import EVERYWHERE, Facts, of
 from vllm_ansible.record.diagnosis.first import Finding
-from vllm_ansible.record.diagnosis.host_facts import facts as facts_of_look
 from vllm_ansible.record.diagnosis.verdict import diagnose
+from vllm_ansible.verify.preflight.host_facts import facts as facts_of_look
 
 PROFILING = (
     "AssertionError: Error in memory profiling. Initial free memory 20.1 GiB, current free memory"

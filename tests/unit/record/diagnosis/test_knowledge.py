@@ -10,10 +10,10 @@ from tests.unit.verify.preflight.conftest import cluster
 from vllm_ansible.record.diagnosis import condition
 from vllm_ansible.record.diagnosis.derived import derived
 from vllm_ansible.record.diagnosis.facts import Fact
-from vllm_ansible.record.diagnosis.host_facts import facts as host_facts
 from vllm_ansible.record.diagnosis.knowledge import Cause, kinds
 from vllm_ansible.record.diagnosis.log_facts import _COMPILED, _COMPILED_FLAGS
 from vllm_ansible.record.diagnosis.match import signatures
+from vllm_ansible.verify.preflight.host_facts import facts as host_facts
 
 CAUSES = {
     f"{kind.id}/{cause.id}": cause

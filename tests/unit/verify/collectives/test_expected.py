@@ -4,8 +4,6 @@ import pytest
 
 from vllm_ansible.accelerators.accelerator import accelerator, accelerators
 from vllm_ansible.verify.collectives.expected import (
-    GIB,
-    MIB,
     NodeLinks,
     across_nodes,
     believable,
@@ -13,7 +11,6 @@ from vllm_ansible.verify.collectives.expected import (
     figures,
     inside_node,
     machine_types,
-    message_bytes,
     over_tcp,
 )
 
@@ -118,17 +115,3 @@ def test_tcp_gives_what_ethernet_leaves_of_a_link_that_processors_can_fill():
     assert over_tcp(0.125).fail_below == pytest.approx(0.1175 * 0.65)
     assert over_tcp(3.125) is None
     assert over_tcp(None) is None
-
-
-@pytest.mark.parametrize("ranks", [2, 8, 64])
-@pytest.mark.parametrize("rate", [0.0125, 0.125, 1.25])
-def test_a_message_takes_about_a_third_of_a_second(rate, ranks):
-    size = message_bytes(rate, ranks)
-    assert size & (size - 1) == 0
-    seconds = size * 2 * (ranks - 1) / ranks / rate / 1e9
-    assert 0.2 <= seconds <= 0.5
-
-
-def test_a_message_stays_between_a_mebibyte_and_a_gibibyte():
-    assert message_bytes(0.0, 2) == MIB
-    assert message_bytes(1e6, 2) == GIB

@@ -10,7 +10,6 @@ import pytest
 from vllm_ansible.accelerators.accelerator import accelerator
 from vllm_ansible.problem import PlanError
 from vllm_ansible.verify.collectives.expected import (
-    GIB,
     NodeLinks,
     across_nodes,
     inside_node,
@@ -31,6 +30,7 @@ from vllm_ansible.verify.collectives.verdict import (
     judge,
 )
 
+GIB = 1 << 30
 H200 = accelerator("H200")
 RING = across_nodes([NodeLinks(H200, 8, 400.0)] * 4)
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from vllm_ansible.verify.preflight import judge
-
-ROOT = Path(__file__).parents[4]
+from vllm_ansible.verify.preflight import judge as checks
+from vllm_ansible.verify.preflight.gate import verdict
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +28,18 @@ def played(shared_play: Any) -> Any:
         hosts[f"n{number}"]["bad"] = {"look": bad}
 
     def gate(name: str, looks: str, **more: Any) -> dict[str, Any]:
-        arguments = {"looks": looks, "engines": [{"name": "chat"}], **more}
-        return {"name": name, "preflight_gate": arguments, "run_once": True}
+        judged = {
+            "judge": "preflight",
+            "of": {"engines": [{"name": "chat"}], **more},
+            "of_each_host": {"looks": looks, "hosts": "site_host"},
+        }
+        return {"name": name, "gate": judged, "run_once": True}
 
     return shared_play(
         [
             gate("all is well", "good"),
             gate("much is wrong", "bad"),
-            gate("only asked", "bad", judge=False),
+            gate("only asked", "bad", fails=False),
             gate("accepted", "bad", accept=["hostname@n2", "nofile"]),
             gate("a slip", "bad", accept=["host_name"]),
             gate("no look", "missing"),
@@ -86,15 +86,8 @@ def test_warnings_and_what_was_accepted_are_displayed_a_line_each(healthy: Any) 
     made = healthy()
     made.looks["n2"]["system"]["clock_synchronised"] = False
     made.looks["n3"]["limits"]["nofile"] = 1
-    told: list[str] = []
-    # The module of the same name, which documents the action, comes first on the path.
-    spec = spec_from_file_location("action", ROOT / "action_plugins/preflight_gate.py")
-    assert spec and spec.loader
-    plugin = module_from_spec(spec)
-    spec.loader.exec_module(plugin)
-    action = plugin.ActionModule.__new__(plugin.ActionModule)
-    action._display = SimpleNamespace(warning=told.append)
-    action._verdict(judge.accept(judge.rows(made), ["nofile"]), dict(made.looks), True)
+    rows = checks.accept(checks.rows(made), ["nofile"])
+    told = verdict(rows, dict(made.looks), fails=True)["warns"]
     assert [one.partition(":")[2].partition(":")[0].strip() for one in told] == [
         "clock on n2",
         "accepted",

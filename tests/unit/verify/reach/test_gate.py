@@ -6,6 +6,7 @@ from typing import Any
 
 ENGINES = [{"name": "chat", "model": "package:smollm2-135m-instruct"}]
 GATE = {"engines": ENGINES, "port_base": 20000}
+MEASURED = {"begin": "__reach_responder", "probes": "__reach_probe", "end": "__reach_end"}
 ADDRESSES = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
 
 
@@ -41,8 +42,9 @@ def hosts(blocked: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
     return found
 
 
-def gate(name: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "reach_gate": GATE, "run_once": True, **more}
+def gate(name: str, of: dict[str, Any] = GATE, **more: Any) -> dict[str, Any]:
+    judged = {"judge": "reach", "of": of, "of_each_host": MEASURED}
+    return {"name": name, "gate": judged, "run_once": True, **more}
 
 
 def test_two_hosts_that_reach_each_other_pass_with_a_warning_of_their_clocks(play: Any) -> None:
@@ -75,7 +77,7 @@ def test_a_blocked_port_fails_with_what_a_person_needs(play: Any) -> None:
 
 def test_what_is_accepted_by_name_passes_and_is_noted(play: Any) -> None:
     tasks = [
-        gate(name, reach_gate={**GATE, "accept": [name]})
+        gate(name, {**GATE, "accept": [name]})
         for name in ("reach_ports", "reach_ports@n1 -> n2", "reach_ports@n2 -> n1", "reach_loss")
     ]
     played = play(tasks, hosts({"timed_out": [[20003, 20003]]}))
@@ -99,8 +101,7 @@ def test_hosts_that_nobody_measured_do_not_pass(play: Any) -> None:
 
 
 def test_a_wrong_list_of_engines_is_told_and_not_a_traceback(play: Any) -> None:
-    task = {"name": "judge", "reach_gate": {"engines": [], "port_base": 20000}, "run_once": True}
-    result = play([task], hosts())["judge"]
+    result = play([gate("judge", {**GATE, "engines": []})], hosts())["judge"]
     assert result["failed"] and "engines names no engine" in result["msg"]
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .facts import Value
-
+Value = str | int | float | bool | tuple[str, ...]
 _GIB = 1 << 30
 
 
