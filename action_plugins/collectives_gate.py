@@ -16,7 +16,7 @@ from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_hos
 from vllm_ansible.problem import PlanError, as_result
 from vllm_ansible.verify.bandwidths import Cluster
 from vllm_ansible.verify.collectives.expected import believable
-from vllm_ansible.verify.links import evidence, judge
+from vllm_ansible.verify.links import evidence, judge, slow_alone, with_first
 from vllm_ansible.verify.row import failure, warnings, with_accepted
 
 
@@ -36,22 +36,24 @@ class ActionModule(ActionBase):
             ranks = {host: int(one["accelerator_count"]) for host, one in site.items()}
             if not found:
                 return {**result, **self._nothing(arguments["backend"], ranks)}
-            rows = judge(
-                found,
-                cluster(found, site, ranks),
-                arguments.get("kept") or None,
-                arguments.get("accelerators"),
-            )
+            kept, known = arguments.get("kept") or None, arguments.get("accelerators")
+            rows = judge(found, cluster(found, site, ranks), kept, known)
+            if before := arguments.get("before"):
+                first = judge(before, cluster(before, site, ranks), kept, known)
+                rows = with_first(rows, first)
         except PlanError as error:
             return {**result, "failed": True, **as_result(error.problems)}
         rows = with_accepted(rows, arguments.get("accept") or [])
+        told = {"changed": False, "rows": [row.told() for row in rows], "links": found}
+        if arguments.get("again") and slow_alone(rows):
+            return {**result, **told, "again": True, "slow": failure(rows)["found"]}
         for words in warnings(rows):
             self._display.warning(words)
-        told = {"changed": False, "rows": [row.told() for row in rows], "links": found}
         # What names a place says more than that the whole is slow.
         return {
             **result,
             **told,
+            "again": False,
             "evidence": evidence(found, rows),
             **failure(rows, first=("links", "cards")),
         }

@@ -11,6 +11,8 @@ description:
     result is wrong, when a host, card, pair or side is slow beside the others, when the whole is
     below what these machines should give or gave before, or when NCCL uses another transport than
     this machine type has.
+  - With O(again), a rate that is too low is no failure yet: RV(again) says that it is to be
+    measured once more.
 author: The vllm-ansible authors
 options:
   found:
@@ -23,6 +25,16 @@ options:
     required: true
   kept:
     description: The figures of the last accepted run, to compare with where none are published.
+    type: dict
+    default: {}
+  again:
+    description: Whether the links are measured once more before a low rate fails.
+    type: bool
+    default: false
+  before:
+    description:
+      - What the task found in the first of two measurements. Where it was too low, both figures
+        are reported; where the second one passes, that is a warning.
     type: dict
     default: {}
   accept:
@@ -54,8 +66,16 @@ links:
   description: The figures that were judged.
   type: dict
   returned: when something was judged
+again:
+  description: Whether rates are all that is too low, and O(again) asks for a second measurement.
+  type: bool
+  returned: when something was judged
+slow:
+  description: What was found too low.
+  type: str
+  returned: when RV(again) is true
 evidence:
   description: Gate, summary and figures for the record.
   type: dict
-  returned: always
+  returned: always, unless RV(again) is true
 """
