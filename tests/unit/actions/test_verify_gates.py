@@ -27,6 +27,7 @@ def spoilt(found: Any, *path: Any, value: Any) -> Any:
 
 
 SLOW = spoilt(LINKS, "inside", "gh-01", "all_reduce", "busbw", value=217.4)
+SLOW_AND_WRONG = spoilt(SLOW, "inside", "gh-01", "all_gather", "wrong", value=3)
 WRONG = spoilt(LINKS, "inside", "gh-01", "all_gather", "wrong", value=3)
 COLD = {"probe": spoilt(PROBE, "devices", 0, "bandwidth", "read_gb_per_s", value=900.0)}
 RUNS = {"processes": {"a": {"engine": "chat", "running": True}}}
@@ -67,7 +68,7 @@ def played(shared_play: Any) -> Any:
             links("accepted", WRONG, accept=["results"]),
             links("accepted elsewhere", WRONG, accept=["results@gh-09"]),
             links("slow at first", SLOW, again=True),
-            links("slow and wrong", spoilt(SLOW, "inside", "gh-01", "all_gather", "wrong", value=3), again=True),
+            links("slow and wrong", SLOW_AND_WRONG, again=True),
             links("right now", LINKS, before=SLOW),
             links("slow twice", SLOW, before=SLOW),
             links("unknown library", {}, backend="none"),
