@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -124,6 +125,11 @@ def _engine(engine: Mapping[str, Any], shared: Mapping[str, Any], models: str) -
     name = str(both["model"])
     if name.startswith("MODELS/") and not models:
         raise RunsError(f"{name}: say with --models where benchmarks/device/models.py has made it")
+    # Of files beside this one, such as scaled/, only what runs here knows where they are.
+    both["environment"] = {
+        key: re.sub("^HERE/", f"{Path(__file__).resolve().parent}/", str(value))
+        for key, value in both["environment"].items()
+    }
     return {**both, "model": name.replace("MODELS/", f"{models}/", 1)}
 
 

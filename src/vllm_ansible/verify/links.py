@@ -18,6 +18,8 @@ RESENT = 0.003
 # Rates between ranks on CPUs fall with whatever else these CPUs do: such a row is no refusal.
 RATES = ("bandwidth", "links", "cards")
 BUSY = "other load on these CPUs, or the link"
+# A link of a device whose engine had been killed a second before gave two thirds of its rate.
+SETTLED = "load that has ended since: a device whose engine has just ended, or another job"
 
 
 def judge(
@@ -42,6 +44,33 @@ def judge(
     rows += [judged.inside(host, problems) for host in found["inside"]]
     rows += [culprits.inside_host(host, one) for host, one in found["cards"].items()]
     return rows if cluster.device else [_on_cpus(row) for row in rows]
+
+
+def slow_alone(rows: Sequence[Row]) -> bool:
+    """Tell whether rates are all that fails: such a measurement is made once more."""
+    missed = [row for row in rows if row.verdict == FAIL]
+    return bool(missed) and all(row.check in RATES for row in missed)
+
+
+def with_first(rows: Sequence[Row], first: Sequence[Row]) -> list[Row]:
+    """Return the rows of a second measurement, beside what the first one found too low."""
+    low = {_place(row): row for row in first if row.verdict == FAIL and row.check in RATES}
+    return [
+        replace(
+            row,
+            verdict=WARN if row.verdict == PASS else row.verdict,
+            found=f"{row.found}; the first measurement: {low[_place(row)].found}",
+            cause=SETTLED if row.verdict == PASS else row.cause,
+        )
+        if _place(row) in low
+        else row
+        for row in rows
+    ]
+
+
+def _place(row: Row) -> tuple[str, str]:
+    """Return what two measurements have in common; of links between hosts, there is one row."""
+    return row.check, "" if row.check == "links" else row.where
 
 
 def evidence(found: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:

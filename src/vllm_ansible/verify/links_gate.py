@@ -18,25 +18,28 @@ def judge(case: Case) -> dict[str, Any]:
     of: found, the result of the task of M(collective_check), empty where nothing was measured;
     backend, the library that was measured, V(none) where none is known; kept, the figures of the
     last accepted run; accept, checks that may fail (C(links), or C(links@gh-07)); accelerators of
-    the user's own. of_each_host: site, its C(site_host).
+    the user's own; again, whether a rate that is too low is no failure yet, as the links are to be
+    measured once more; before, what was found in the first of two measurements: both figures are
+    reported, with a warning where the second one passes. of_each_host: site, its C(site_host).
     """
     site, wanted = case.each("site"), case.of
     found = wanted["found"]
     ranks = {host: int(one["accelerator_count"]) for host, one in site.items()}
     if not found:
         return _nothing(wanted["backend"], ranks, case.check_mode)
-    rows = links.judge(
-        found,
-        cluster(found, site, ranks),
-        wanted.get("kept") or None,
-        wanted.get("accelerators"),
-    )
+    kept, known = wanted.get("kept") or None, wanted.get("accelerators")
+    rows = links.judge(found, cluster(found, site, ranks), kept, known)
+    if before := wanted.get("before"):
+        first = links.judge(before, cluster(before, site, ranks), kept, known)
+        rows = links.with_first(rows, first)
     rows = with_accepted(rows, wanted.get("accept") or [])
+    told = {"changed": False, "rows": [row.told() for row in rows], "links": found}
+    if wanted.get("again") and links.slow_alone(rows):
+        return {**told, "again": True, "slow": failure(rows)["found"]}
     # What names a place says more than that the whole is slow.
     return {
-        "changed": False,
-        "rows": [row.told() for row in rows],
-        "links": found,
+        **told,
+        "again": False,
         "warns": warnings(rows),
         "evidence": links.evidence(found, rows),
         **failure(rows, first=("links", "cards")),

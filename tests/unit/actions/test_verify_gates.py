@@ -26,6 +26,8 @@ def spoilt(found: Any, *path: Any, value: Any) -> Any:
     return made
 
 
+SLOW = spoilt(LINKS, "inside", "gh-01", "all_reduce", "busbw", value=217.4)
+SLOW_AND_WRONG = spoilt(SLOW, "inside", "gh-01", "all_gather", "wrong", value=3)
 WRONG = spoilt(LINKS, "inside", "gh-01", "all_gather", "wrong", value=3)
 COLD = {"probe": spoilt(PROBE, "devices", 0, "bandwidth", "read_gb_per_s", value=900.0)}
 RUNS = {"processes": {"a": {"engine": "chat", "running": True}}}
@@ -71,6 +73,10 @@ def played(shared_play: Any) -> Any:
             links("wrong", WRONG),
             links("accepted", WRONG, accept=["results"]),
             links("accepted elsewhere", WRONG, accept=["results@gh-09"]),
+            links("slow at first", SLOW, again=True),
+            links("slow and wrong", SLOW_AND_WRONG, again=True),
+            links("right now", LINKS, before=SLOW),
+            links("slow twice", SLOW, before=SLOW),
             links("unknown library", {}, backend="none"),
             links("not in check mode", {}, check_mode=True),
             devices("sound", "probe"),
@@ -105,6 +111,31 @@ def test_a_check_is_accepted_by_name_and_at_its_place_only(played: Any) -> None:
     assert not played["accepted"].get("failed")
     assert "accepted" in {row["verdict"] for row in played["accepted"]["rows"]}
     assert played["accepted elsewhere"]["failed"]
+
+
+def test_a_low_rate_fails_only_in_a_second_measurement(played: Any) -> None:
+    first = played["slow at first"]
+    assert (first.get("failed", False), first["again"]) == (False, True)
+    assert first["links"]["inside"]["gh-01"]["all_reduce"]["busbw"] == 217.4
+    assert not played["right"]["again"]
+    twice = played["slow twice"]
+    assert twice["failed"]
+    assert "217.4 GB/s" in twice["found"]
+    assert twice["found"].endswith("; the first measurement: 217.4 GB/s of bus bandwidth")
+
+
+def test_a_rate_that_was_low_at_first_is_a_warning_with_both_figures(played: Any) -> None:
+    found = played["right now"]
+    assert not found.get("failed")
+    (row,) = [row for row in found["rows"] if row["check"] == "bandwidth"]
+    assert row["verdict"] == "warn"
+    assert row["found"] == (
+        "336.7 GB/s of bus bandwidth; the first measurement: 217.4 GB/s of bus bandwidth"
+    )
+
+
+def test_a_wrong_result_is_not_measured_again(played: Any) -> None:
+    assert played["slow and wrong"]["failed"]
 
 
 def test_what_is_not_measured_says_so(played: Any) -> None:

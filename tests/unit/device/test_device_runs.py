@@ -69,6 +69,50 @@ def test_what_runs_share_is_under_what_each_says(instrument: ModuleType, tmp_pat
     ]
 
 
+def test_files_beside_the_instrument_are_found_by_engines(
+    instrument: ModuleType, tmp_path: Path
+) -> None:
+    engine = {"name": "e", "model": "m", "environment": {"PYTHONPATH": "HERE/scaled", "B": 2}}
+    (run,) = instrument.read(runs_file(tmp_path, runs=[{"name": "one", "engines": [engine]}]), "")
+    assert run.engines[0]["environment"] == {"PYTHONPATH": str(PLACE / "scaled"), "B": "2"}
+
+
+@pytest.mark.parametrize(("process", "scaled"), [("e-serve-1", 3.0), ("e-serve-0", 1.0)])
+def test_weights_of_the_named_process_alone_are_scaled(
+    tmp_path: Path, process: str, scaled: float
+) -> None:
+    """A loader in the place of vLLM's, of the same name and form."""
+    loader = tmp_path / "vllm/model_executor/model_loader/base_loader.py"
+    loader.parent.mkdir(parents=True)
+    for place in list(loader.parents)[:3]:
+        (place / "__init__.py").touch()
+    loader.write_text(
+        "class Weight:\n"
+        "    def __init__(self): self.data, self.value = self, 1.0\n"
+        "    def mul_(self, by): self.value *= by\n"
+        "class Model:\n"
+        "    def __init__(self):\n"
+        "        names = ('layers.0.self_attn.o_proj.weight', 'norm.weight')\n"
+        "        self.weights = {name: Weight() for name in names}\n"
+        "    def named_parameters(self): return self.weights.items()\n"
+        "class BaseModelLoader:\n"
+        "    def load_model(self): return Model()\n"
+    )
+    code = (
+        "from vllm.model_executor.model_loader.base_loader import BaseModelLoader as loader\n"
+        "print([one.value for one in loader().load_model().weights.values()])"
+    )
+    environment = {
+        "PYTHONPATH": f"{PLACE / 'scaled'}:{tmp_path}",
+        **{"SCALED_PROCESS": "e-serve-1", "SCALED_BY": "3"},
+        launcher.MARKER: f"/cluster/processes/{process}.json",
+    }
+    said = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
+    )
+    assert said.stdout.splitlines()[-1] == str([scaled, 1.0])
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
