@@ -133,6 +133,13 @@ HOST_SEQUENCE = 30.0 * MICRO
 # the most that was seen of one (tests/data/h200-site.json, 135 million parameters, vLLM 0.32), and
 # 12,850 of an early one (vllm#12287, Llama-3.2-1B on A100). It bounds small models.
 FRONT_END_TOKEN = 54.0 * MICRO
+# Before that the process makes a prompt of each chat, on one thread: while it reads the model's
+# chat template anew, nothing else of it goes on. vLLM 0.11.0 does so for each chat (vllm#25794,
+# kept since 0.11.1): 9.7, 10.8 and 11.2 ms of processor time with the templates of GLM-4.6,
+# DeepSeek-V3.1 and Qwen3, in 0.11.0's own code (tests/data/README.md). So did 0.6.4 to 0.9
+# (vllm#9919, kept since 0.10.0): 1,000 chats began 6 to 8 s late (vllm#20065).
+CHAT_TEMPLATE_0_11_0 = 10.6e-3
+CHAT_TEMPLATE_BEFORE_0_10 = 7.0e-3
 # The first engine of vLLM (V0, the default up to 0.7) did all of that between two steps, in which
 # the device waited for 5 to 13 ms (vllm#6854); 8 is their mean by ratio.
 V0_HOST_STEP = 8.0e-3

@@ -15,6 +15,11 @@ from vllm_ansible.plan.estimate.throughput.work import Kinds, Parts, Work
 V1_SINCE = (0, 8)
 FUSED_ROTARY_SINCE = (0, 10)
 MARLIN_SINCE = (0, 9)
+# The releases that read a chat's template anew for each request, and the one that did so again.
+READ_TEMPLATES, KEPT_TEMPLATES = (0, 6, 4), (0, 10)
+READ_AGAIN, KEPT_AGAIN = (0, 11), (0, 11, 1)
+# These write their chats by code of their own, without a template.
+WITHOUT_TEMPLATE = ("GptOssForCausalLM",)
 # Prompts of which a prefill rate is told.
 PROMPT = 2048
 # The most tokens of one step where nobody says: vLLM's default on large devices.
@@ -36,7 +41,10 @@ class Stage:
 
 @frozen
 class Placed:
-    """One engine as far as its speed goes; `step_tokens` are the most tokens of one step."""
+    """One engine as far as its speed goes; `step_tokens` are the most tokens of one step.
+
+    `chat` are the seconds in which its server makes the prompt of one chat.
+    """
 
     tensor: int
     data: int
@@ -47,6 +55,7 @@ class Placed:
     eager: bool = False
     engine_version: tuple[int, ...] | None = None
     step_tokens: int = STEP_TOKENS
+    chat: float = 0.0
 
     @property
     def old_rotary(self) -> bool:
@@ -145,7 +154,9 @@ class Speed:
             running=running,
             output_rate=_band(round_.replies * output_tokens / round_.seconds),
             token_time=_band(reply / output_tokens),
-            first_token=_band(queue + self.prefill(input_tokens) + round_.plain),
+            first_token=_band(
+                queue + self.placed.chat + self.prefill(input_tokens) + round_.plain
+            ),
             prefill_rate=self.prefill_rate(),
             decode=round_.terms,
         )
@@ -184,6 +195,8 @@ class Speed:
         # Stages wait for each other: one batch with a prompt in it delays all that are under way.
         slow = 1 - (1 - part) ** batches
         seconds = slow * mixed + (1 - slow) * plain
+        # A server makes one prompt after the other.
+        seconds = max(seconds, begun * batches * placed.chat)
         # Ranks in step that have no sequence of their own add nothing.
         working = running / (local * placed.data)
         return Round(begun * batches * placed.data * working, seconds, plain, terms)
@@ -234,6 +247,15 @@ class Speed:
         if self.placed.first_engine:
             step, each = c.V0_HOST_STEP, c.V0_HOST_SEQUENCE
         return step + each * sequences + (c.MULTI_NODE_STEP if self.placed.nodes > 1 else 0.0)
+
+
+def chat_seconds(architecture: str, engine_version: tuple[int, ...] | None) -> float:
+    """Return the seconds in which a server makes the prompt of one chat, where that is long."""
+    if engine_version is None or architecture in WITHOUT_TEMPLATE:
+        return 0.0
+    if READ_TEMPLATES <= engine_version < KEPT_TEMPLATES:
+        return c.CHAT_TEMPLATE_BEFORE_0_10
+    return c.CHAT_TEMPLATE_0_11_0 if READ_AGAIN <= engine_version < KEPT_AGAIN else 0.0
 
 
 def version(text: str | None) -> tuple[int, ...] | None:
