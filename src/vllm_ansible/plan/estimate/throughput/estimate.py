@@ -16,7 +16,7 @@ V1_SINCE = (0, 8)
 FUSED_ROTARY_SINCE = (0, 10)
 MARLIN_SINCE = (0, 9)
 # The releases that read a chat's template anew for each request, and the one that did so again.
-READ_TEMPLATES, KEPT_TEMPLATES = (0, 6, 4), (0, 10)
+READ_TEMPLATES, KEPT_TEMPLATES = (0, 8, 5), (0, 9, 2)
 READ_AGAIN, KEPT_AGAIN = (0, 11), (0, 11, 1)
 # These write their chats by code of their own, without a template.
 WITHOUT_TEMPLATE = ("GptOssForCausalLM",)
@@ -254,7 +254,7 @@ def chat_seconds(architecture: str, engine_version: tuple[int, ...] | None) -> f
     if engine_version is None or architecture in WITHOUT_TEMPLATE:
         return 0.0
     if READ_TEMPLATES <= engine_version < KEPT_TEMPLATES:
-        return c.CHAT_TEMPLATE_BEFORE_0_10
+        return c.CHAT_TEMPLATE_BEFORE_0_9_2
     return c.CHAT_TEMPLATE_0_11_0 if READ_AGAIN <= engine_version < KEPT_AGAIN else 0.0
 
 

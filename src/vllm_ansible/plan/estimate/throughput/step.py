@@ -204,7 +204,8 @@ def attention_share(kind: LayerWork, load: Pass, device: Accelerator) -> float:
         most *= share / c.ATTENTION[LARGE_HEAD][0]
     # In the mean half of a prompt is before each of its tokens.
     length = 2 * load.before
-    return most * length / (length + half)
+    share = most * length / (length + half)
+    return min(share, c.AMPERE_SINK_ATTENTION) if kind.sinks and _ampere(device) else share
 
 
 def experts_time(kind: LayerWork, hidden: int, load: Pass, rank: Rank) -> tuple[float, float]:
