@@ -15,6 +15,9 @@ from vllm_ansible.plan.estimate.throughput.work import Kinds, Parts, Work
 V1_SINCE = (0, 8)
 FUSED_ROTARY_SINCE = (0, 10)
 MARLIN_SINCE = (0, 9)
+# FlashMLA's sparse kernel went over all places of its choice until it was given how many are filled
+# (FlashMLA#150, January 2026): not by vLLM 0.13.0 to 0.17.1, by 0.24.0.
+CHOICE_COUNTED_SINCE = (0, 18)
 # The releases that read a chat's template anew for each request, and the one that did so again.
 READ_TEMPLATES, KEPT_TEMPLATES = (0, 8, 5), (0, 9, 2)
 READ_AGAIN, KEPT_AGAIN = (0, 11), (0, 11, 1)
@@ -293,6 +296,8 @@ def _rank(placed: Placed, stage: Stage) -> Rank:
         expert=placed.expert,
         eager=placed.eager,
         old_widening=placed.engine_version is not None and placed.engine_version < MARLIN_SINCE,
+        whole_choice=placed.engine_version is not None
+        and placed.engine_version < CHOICE_COUNTED_SINCE,
     )
 
 
