@@ -83,8 +83,8 @@ def entries(found: EngineSet) -> Iterator[Entry]:
     """Yield the engines as the variable `engines` of an inventory lists them.
 
     Replicas of a dense model on nodes that are used alike are data ranks of one entry; each engine
-    of a mixture, whose data ranks would share their experts, is an entry. What the stage `plan` does
-    not build is left out.
+    of a mixture, whose data ranks would share their experts, is an entry. What the stage `plan`
+    does not build is left out.
     """
     text = re.sub(r"[^a-z0-9]+", "-", found.request.model.name.rpartition("/")[2].lower())
     base = (text if text[:1].isalpha() else f"m{text}")[:LETTERS].strip("-")

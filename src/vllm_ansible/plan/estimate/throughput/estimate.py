@@ -157,9 +157,7 @@ class Speed:
             running=running,
             output_rate=_band(round_.replies * output_tokens / round_.seconds),
             token_time=_band(reply / output_tokens),
-            first_token=_band(
-                queue + self.placed.chat + self.prefill(input_tokens) + round_.plain
-            ),
+            first_token=_band(queue + self.placed.chat + self.prefill(input_tokens) + round_.plain),
             prefill_rate=self.prefill_rate(),
             decode=round_.terms,
         )

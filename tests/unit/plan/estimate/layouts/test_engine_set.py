@@ -172,7 +172,7 @@ def test_a_picture_shows_every_engine_and_what_is_free(config: str, tmp_path: An
     assert "2.7" in words
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     name=st.sampled_from(["r1", "llama-8b", "llama-70b", "qwen3-235b"]),
     groups=GROUPS,

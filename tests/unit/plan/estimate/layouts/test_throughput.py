@@ -232,7 +232,7 @@ def test_sparse_attention_went_over_its_whole_choice_until_it_was_given_a_length
 
 
 def test_attention_with_sinks_is_slower_before_hopper() -> None:
-    """gpt-oss on A100: long prompts lose most to Triton's kernel; without sinks they lose nothing."""
+    """Long prompts of gpt-oss lose most to Triton's kernel on A100; without sinks nothing is."""
     kinds = Kinds(published("openai/gpt-oss-120b")).work(1, 1, False, False).kinds
     wide = next(kind for kind in kinds if not kind.window)
     assert wide.sinks
