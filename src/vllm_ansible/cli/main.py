@@ -58,6 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from ..benchmark.compare_command import main as compare
 
         return compare(words[1:])
+    if words[:1] == ["prices"]:
+        from ..provision.prices_command import main as prices
+
+        return prices(words[1:])
     if words[:1] == ["ask"]:
         from ..batch.asking import main as ask
 
@@ -268,9 +272,12 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(
         dest="verb",
         required=True,
-        metavar="plan|up|status|logs|down|ask|send|key|compare|sbatch|bundle|diagnose",
+        metavar="plan|prices|up|status|logs|down|ask|send|key|compare|sbatch|bundle|diagnose",
     )
     verbs.add_parser("plan", help="say how to run a model on machines; plan --help tells more")
+    verbs.add_parser(
+        "prices", help="write what a provider asks for its machines; prices --help tells more"
+    )
     verbs.add_parser(
         "diagnose", help="name what is wrong, and why, of a cluster or of logs; see its --help"
     )

@@ -112,6 +112,7 @@ def advise(
     else:
         most = _allowance(engine, capacities, waiting, terms.models)
         advice = _chosen(engine, judge, most, alone)
+        advice = replace(advice, reasons=(*advice.reasons, *_beside(engine, capacities, there)))
     _, beside = proposing(engine, model)
     if not beside:
         return advice
@@ -150,6 +151,26 @@ def _unchecked(engine: Engine, why: str, terms: Terms) -> Advice:
             )
         )
     return Advice(engine.layout, unchecked=why)
+
+
+def _beside(engine: Engine, capacities: Sequence[Capacity], there: Machines) -> list[str]:
+    """Return what to do about hosts that differ from those of an engine, nothing without any."""
+    if engine.nodes:
+        return []
+    nodes = [
+        Node(host.host, host.device, len(host.free))
+        for host in allowed(engine, capacities)
+        if host.device is not None and host.free
+    ]
+    used = {node.name for node in there.nodes}
+    left = [node.name for node in nodes if node.name not in used]
+    if not left:
+        return []
+    line = Machines(tuple(nodes), there.fabric).line()
+    return [
+        f"one engine has equal hosts, which {', '.join(left)} {'is' if len(left) == 1 else 'are'} "
+        f'not: vllm-ansible plan {engine.model} "{line}" lists engines for all of them'
+    ]
 
 
 def _machines(

@@ -108,7 +108,13 @@ def settings(variables: Mapping[str, Any], where: str) -> Settings:
 def devices_of(instance_type: str) -> tuple[int, str] | None:
     """Return number and model of a type's accelerators by its name, such as gpu_8x_h100_sxm5."""
     match = TYPE.fullmatch(instance_type)
-    return (int(match[1]), match[2].upper()) if match else None
+    if not match:
+        return None
+    model = match[2].upper()
+    # An A100 has 80 GB where the type says so.
+    if model == "A100" and "80gb" not in instance_type:
+        model = "A100-40"
+    return int(match[1]), model
 
 
 def _is_network(text: Any) -> bool:

@@ -76,9 +76,11 @@ class Provider:
     machines, all of them or none. `notices` says that hosts look for a notice of their end and
     drain their engines then. `ends_itself` says that a machine which powers itself off is ended,
     and no longer paid for. `places` is the variable that says where machines may be, `kept`
-    what stays when they end. `variables` are those that all of its hosts have. `login` is what to
-    look at where no machine lets this side in, `reach` where one does not answer; without them, the
-    provider's variables `<name>_ssh_key_name` and `<name>_ssh_from`.
+    what stays when they end. `variables` are those that all of its hosts have. `prices` returns
+    US cents an hour by type, asked with a key at an endpoint (empty: its own); None where its
+    API tells none. `login` is what to look at where no machine lets this side in, `reach` where
+    one does not answer; without them, the provider's variables `<name>_ssh_key_name` and
+    `<name>_ssh_from`.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Provider:
     notices: bool = False
     ends_itself: bool = False
     variables: Callable[[Settings], Mapping[str, Any]] = lambda _: {}
+    prices: Callable[[str, str], Mapping[str, int]] | None = None
     login: str = ""
     reach: str = ""
 

@@ -276,6 +276,15 @@ def test_the_steps_and_the_tower_of_an_engine_are_planned_as_it_asks(planned: An
     assert estimate(max_num_batched_tokens="2k")["kv_tokens"][1] > usual["kv_tokens"][1]
 
 
+def test_a_prefix_cache_has_no_memory_of_its_own(planned: Any) -> None:
+    """Its pages are the cache's, so that leaving it out makes no room."""
+    with_, without = (
+        planned({"enable_prefix_caching": wanted}, {"tensor": 4}, devices=4).engines[0].estimate
+        for wanted in (True, False)
+    )
+    assert with_ == without != {}
+
+
 def weights_of(plan: Plan) -> float:
     return float(plan.engines[0].estimate["stages"][-1]["weights_bytes"])
 

@@ -28,7 +28,13 @@ from vllm_ansible.plan.estimate.memory.budget import Budget, budget, default_bat
 from vllm_ansible.plan.estimate.memory.kernels import Kernels
 from vllm_ansible.plan.estimate.memory.release import release
 from vllm_ansible.plan.estimate.memory.split import Split, stages
-from vllm_ansible.plan.estimate.throughput.estimate import Placed, Speed, Stage, version
+from vllm_ansible.plan.estimate.throughput.estimate import (
+    Placed,
+    Speed,
+    Stage,
+    chat_seconds,
+    version,
+)
 from vllm_ansible.plan.estimate.throughput.work import Kinds, Work
 
 
@@ -127,6 +133,7 @@ class Judge:
             eager=self.request.eager,
             engine_version=self.version,
             step_tokens=min(self._step(site.accelerator)[0] for site in where),
+            chat=chat_seconds(self.model.architecture, self.version),
         )
         if key not in self._works:
             self._works[key] = self.kinds.work(*key, placed.old_rotary)

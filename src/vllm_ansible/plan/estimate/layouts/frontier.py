@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
+from math import floor, log10
 
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.layouts.engine_set import engine_set
@@ -15,7 +16,7 @@ from vllm_ansible.plan.estimate.layouts.request import Request
 # Loads from one request up to this many, each twice the one before.
 MOST_REQUESTS = 1024
 WIDTH, HEIGHT = 900, 520
-LEFT, RIGHT, TOP, BOTTOM = 84, 250, 44, 60
+LEFT, RIGHT, TOP, BOTTOM = 112, 250, 44, 60
 TICKS = 6
 NOTES = ("filled: no offer is better in both", "numbers: requests at once")
 
@@ -108,14 +109,14 @@ def _of(request: Request, offer: Offer) -> Iterator[Point]:
 
 def _axes(most_x: float, most_y: float) -> Iterator[str]:
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    for tick in range(TICKS + 1):
-        x, y = LEFT + width * tick / TICKS, HEIGHT - BOTTOM - height * tick / TICKS
-        yield (
-            f'<path d="M{LEFT},{y:.1f} H{WIDTH - RIGHT}" stroke="{LINE}"/>'
-            f'<path d="M{x:.1f},{HEIGHT - BOTTOM} v5" stroke="{DIM}"/>'
-        )
-        yield _text(LEFT - 10, y + 4, f"{most_y * tick / TICKS:,.0f}", DIM, 12, "end")
-        yield _text(x, HEIGHT - BOTTOM + 20, f"{most_x * tick / TICKS:,.0f}", DIM, 12, "middle")
+    for value in _ticks(most_y):
+        y = HEIGHT - BOTTOM - height * value / most_y
+        yield f'<path d="M{LEFT},{y:.1f} H{WIDTH - RIGHT}" stroke="{LINE}"/>'
+        yield _text(LEFT - 10, y + 4, f"{value:,.10g}", DIM, 12, "end")
+    for value in _ticks(most_x):
+        x = LEFT + width * value / most_x
+        yield f'<path d="M{x:.1f},{HEIGHT - BOTTOM} v5" stroke="{DIM}"/>'
+        yield _text(x, HEIGHT - BOTTOM + 20, f"{value:,.10g}", DIM, 12, "middle")
     below = LEFT + width / 2
     yield _text(below, HEIGHT - 16, "output tokens/s of one user", INK, 13, "middle")
     middle = TOP + height / 2
@@ -123,6 +124,13 @@ def _axes(most_x: float, most_y: float) -> Iterator[str]:
         f'<g transform="rotate(-90 16 {middle:g})">'
         f"{_text(16, middle, 'output tokens for a dollar', INK, 13, 'middle')}</g>"
     )
+
+
+def _ticks(most: float) -> list[float]:
+    """Return round numbers from 0 to what an axis shows at most, about as many as TICKS."""
+    size = 10.0 ** floor(log10(most / TICKS))
+    step = next(size * times for times in (1, 2, 5, 10) if size * times >= most / TICKS)
+    return [step * number for number in range(int(most / step) + 1)]
 
 
 def _text(x: float, y: float, words: str, fill: str, size: float, anchor: str) -> str:

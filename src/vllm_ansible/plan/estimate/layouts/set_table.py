@@ -25,8 +25,11 @@ def set_lines(found: EngineSet, everything: bool = False) -> list[str]:
     """Return the set as people read it; one layout on all of its machines as itself."""
     if len(found.members) == 1:
         told = lines(found.members[0].answer, everything)
+        why = _unbuilt(found.members[0])
+        told += ["", f"  note  The stage plan builds {why}."] if why else []
         return [*told, *([""] if found.idle else []), *_idle(found.idle)]
     request, machines = found.request, found.request.machines
+    listed = [f"  {line}" for entry in entries(found) for line in _written(entry)]
     told = [
         f"{request.model.name} on {machines.line()}: a set of "
         f"{sum(one.engines for one in found.members)} engines",
@@ -35,9 +38,8 @@ def set_lines(found: EngineSet, everything: bool = False) -> list[str]:
         f"{rate(found.output_rate)} at {request.concurrency} requests",
         *_idle(found.idle),
         "",
-        "  engines:",
-        *(f"  {line}" for entry in entries(found) for line in _written(entry)),
-        *(f"  note  {words}" for words in _unbuilt(found)),
+        *(["  engines:", *listed] if listed else []),
+        *(f"  note  {words}" for words in _left_out(found)),
     ]
     for one in found.members:
         load = one.answer.request.concurrency
@@ -81,12 +83,12 @@ def entries(found: EngineSet) -> Iterator[Entry]:
     """Yield the engines as the variable `engines` of an inventory lists them.
 
     Replicas of a dense model on nodes that are used alike are data ranks of one entry; each engine
-    of a mixture, whose data ranks would share their experts, is an entry. Stages over nodes that
-    differ are left out: the stage `plan` builds none.
+    of a mixture, whose data ranks would share their experts, is an entry. What the stage `plan`
+    does not build is left out.
     """
     text = re.sub(r"[^a-z0-9]+", "-", found.request.model.name.rpartition("/")[2].lower())
     base = (text if text[:1].isalpha() else f"m{text}")[:LETTERS].strip("-")
-    made = [entry for one in found.members if _built(one) for entry in _entries(found, one)]
+    made = [entry for one in found.members if not _unbuilt(one) for entry in _entries(found, one)]
     for number, entry in enumerate(made, 1):
         yield {"name": f"{base}-{number}" if len(made) > 1 else base, **entry}
 
@@ -103,19 +105,26 @@ def where(member: Member) -> str:
     )
 
 
-def _built(member: Member) -> bool:
-    """Tell whether the stage `plan` builds a member: its ranks on equal accelerators."""
+def _unbuilt(member: Member) -> str:
+    """Return why the stage `plan` does not build a member, nothing where it does.
+
+    It builds engines of equal accelerators, with as many ranks on each of their nodes.
+    """
     nodes = {name for name, _ in member.devices()}
-    return len({one.node.accelerator.name for one in member.pieces if one.node.name in nodes}) == 1
+    if len({one.node.accelerator.name for one in member.pieces if one.node.name in nodes}) > 1:
+        return "no engine over nodes that differ"
+    if member.answer.chosen.candidate.data == 1 and not all(
+        _even(member.devices(engine)) for engine in range(member.engines)
+    ):
+        return "no engine with more ranks on one of its nodes than on another"
+    return ""
 
 
-def _unbuilt(found: EngineSet) -> Iterator[str]:
+def _left_out(found: EngineSet) -> Iterator[str]:
     for one in found.members:
-        if not _built(one):
-            yield (
-                f"{one.answer.chosen.candidate.name} on {where(one)} is not among them: the stage "
-                "plan builds no engine over nodes that differ."
-            )
+        if why := _unbuilt(one):
+            name = one.answer.chosen.candidate.name
+            yield f"{name} on {where(one)} is not in the list: the stage plan builds {why}."
 
 
 def _entries(found: EngineSet, member: Member) -> Iterator[Entry]:
@@ -123,7 +132,7 @@ def _entries(found: EngineSet, member: Member) -> Iterator[Entry]:
     mixture = any(layer.experts for layer in found.request.model.layers)
     arguments = _arguments(member)
     groups = [[number] for number in range(replicas)]
-    if replicas > 1 and not mixture and one.pipeline == 1 and _even(member):
+    if replicas > 1 and not mixture and one.pipeline == 1 and _even(member.devices()):
         groups = [list(range(replicas))]
     for group in groups:
         hosts = dict.fromkeys(node for part in group for node, _ in member.devices(part))
@@ -133,9 +142,9 @@ def _entries(found: EngineSet, member: Member) -> Iterator[Entry]:
         yield {**entry, "vllm_args": arguments} if arguments else entry
 
 
-def _even(member: Member) -> bool:
-    """Tell whether each node has as many devices of a member."""
-    named = [node for node, _ in member.devices()]
+def _even(devices: Sequence[tuple[str, int]]) -> bool:
+    """Tell whether each node has as many of these devices."""
+    named = [node for node, _ in devices]
     return len({named.count(node) for node in set(named)}) == 1
 
 

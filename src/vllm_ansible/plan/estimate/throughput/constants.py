@@ -48,6 +48,11 @@ ATTENTION_SHARE = 0.65
 # 1,292 rows of each, 68 to 86 % within 1.3, 85 to 95 % within 1.5).
 ATTENTION = {64: (0.53, 1886.0), 128: (0.69, 1588.0), 256: (0.85, 1595.0)}
 AMPERE_ATTENTION = (0.56, 760.0)
+# Before Hopper attention with sinks (gpt-oss) is Triton's kernel (vllm#22331): 16 rows of queries
+# at a time (triton_unified_attention.py, BLOCK_M), for which all keys and values come from the L2
+# cache. A100's gives 5,120 bytes a clock (NVIDIA's whitepaper), 7.2 TB/s: at most 16 operations a
+# byte, 115 of 312 TFLOP/s.
+AMPERE_SINK_ATTENTION = 0.37
 # The fused operation over experts, tokens sorted, both products and the activation: the bytes of
 # the experts that a step touches at `memory` of the bandwidth, and each token, and for each touched
 # expert `tile` tokens more, at `arithmetic` x width / (width + half) of the rate of their type,
@@ -133,6 +138,13 @@ HOST_SEQUENCE = 30.0 * MICRO
 # the most that was seen of one (tests/data/h200-site.json, 135 million parameters, vLLM 0.32), and
 # 12,850 of an early one (vllm#12287, Llama-3.2-1B on A100). It bounds small models.
 FRONT_END_TOKEN = 54.0 * MICRO
+# Before that it makes a prompt of each chat, on one thread: while it reads the model's template
+# anew, nothing else goes on. vLLM 0.11.0 does so for each chat (vllm#25794; kept since 0.11.1):
+# 9.7, 10.8 and 11.2 ms of processor time with the templates of GLM-4.6, DeepSeek-V3.1 and Qwen3,
+# in the code of 0.11.0 (tests/data/chat-templates.json). So did 0.8.5 to 0.9.1, for another reason:
+# 1,000 chats began 6 to 8 s late (vllm#20065). 0.7.3, 0.9.2, 0.10.0 to 0.10.2 and 0.12.0 do not.
+CHAT_TEMPLATE_0_11_0 = 10.6e-3
+CHAT_TEMPLATE_BEFORE_0_9_2 = 7.0e-3
 # The first engine of vLLM (V0, the default up to 0.7) did all of that between two steps, in which
 # the device waited for 5 to 13 ms (vllm#6854); 8 is their mean by ratio.
 V0_HOST_STEP = 8.0e-3

@@ -15,6 +15,14 @@ from vllm_ansible.plan.estimate.throughput.work import Kinds, Parts, Work
 V1_SINCE = (0, 8)
 FUSED_ROTARY_SINCE = (0, 10)
 MARLIN_SINCE = (0, 9)
+# FlashMLA's sparse kernel went over all places of its choice until it was given how many are filled
+# (FlashMLA#150, January 2026): not by vLLM 0.13.0 to 0.17.1, by 0.24.0.
+CHOICE_COUNTED_SINCE = (0, 18)
+# The releases that read a chat's template anew for each request, and the one that did so again.
+READ_TEMPLATES, KEPT_TEMPLATES = (0, 8, 5), (0, 9, 2)
+READ_AGAIN, KEPT_AGAIN = (0, 11), (0, 11, 1)
+# These write their chats by code of their own, without a template.
+WITHOUT_TEMPLATE = ("GptOssForCausalLM",)
 # Prompts of which a prefill rate is told.
 PROMPT = 2048
 # The most tokens of one step where nobody says: vLLM's default on large devices.
@@ -36,7 +44,10 @@ class Stage:
 
 @frozen
 class Placed:
-    """One engine as far as its speed goes; `step_tokens` are the most tokens of one step."""
+    """One engine as far as its speed goes; `step_tokens` are the most tokens of one step.
+
+    `chat` are the seconds in which its server makes the prompt of one chat.
+    """
 
     tensor: int
     data: int
@@ -47,6 +58,7 @@ class Placed:
     eager: bool = False
     engine_version: tuple[int, ...] | None = None
     step_tokens: int = STEP_TOKENS
+    chat: float = 0.0
 
     @property
     def old_rotary(self) -> bool:
@@ -145,7 +157,7 @@ class Speed:
             running=running,
             output_rate=_band(round_.replies * output_tokens / round_.seconds),
             token_time=_band(reply / output_tokens),
-            first_token=_band(queue + self.prefill(input_tokens) + round_.plain),
+            first_token=_band(queue + self.placed.chat + self.prefill(input_tokens) + round_.plain),
             prefill_rate=self.prefill_rate(),
             decode=round_.terms,
         )
@@ -184,6 +196,8 @@ class Speed:
         # Stages wait for each other: one batch with a prompt in it delays all that are under way.
         slow = 1 - (1 - part) ** batches
         seconds = slow * mixed + (1 - slow) * plain
+        # A server makes one prompt after the other.
+        seconds = max(seconds, begun * batches * placed.chat)
         # Ranks in step that have no sequence of their own add nothing.
         working = running / (local * placed.data)
         return Round(begun * batches * placed.data * working, seconds, plain, terms)
@@ -236,6 +250,15 @@ class Speed:
         return step + each * sequences + (c.MULTI_NODE_STEP if self.placed.nodes > 1 else 0.0)
 
 
+def chat_seconds(architecture: str, engine_version: tuple[int, ...] | None) -> float:
+    """Return the seconds in which a server makes the prompt of one chat, where that is long."""
+    if engine_version is None or architecture in WITHOUT_TEMPLATE:
+        return 0.0
+    if READ_TEMPLATES <= engine_version < KEPT_TEMPLATES:
+        return c.CHAT_TEMPLATE_BEFORE_0_9_2
+    return c.CHAT_TEMPLATE_0_11_0 if READ_AGAIN <= engine_version < KEPT_AGAIN else 0.0
+
+
 def version(text: str | None) -> tuple[int, ...] | None:
     """Return a vLLM version as numbers: 0.8.5.post1 is (0, 8, 5); None stays None."""
     numbers = []
@@ -271,6 +294,8 @@ def _rank(placed: Placed, stage: Stage) -> Rank:
         expert=placed.expert,
         eager=placed.eager,
         old_widening=placed.engine_version is not None and placed.engine_version < MARLIN_SINCE,
+        whole_choice=placed.engine_version is not None
+        and placed.engine_version < CHOICE_COUNTED_SINCE,
     )
 
 

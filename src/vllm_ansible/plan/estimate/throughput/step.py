@@ -48,6 +48,8 @@ class Rank:
     """What the engine runs on: the device, its links, and how kernels are launched.
 
     `old_widening`: 4-bit experts are multiplied by the kernels that came before Marlin's.
+    `whole_choice`: sparse attention multiplies as many tokens as it may choose, however few there
+    are.
     """
 
     accelerator: Accelerator
@@ -56,6 +58,7 @@ class Rank:
     expert: bool
     eager: bool
     old_widening: bool = False
+    whole_choice: bool = False
 
 
 @frozen
@@ -177,6 +180,8 @@ def _attended_time(kind: LayerWork, load: Pass, rank: Rank) -> float:
     prompt = kind.prefill_products * load.prompt
     if kind.chosen:
         attended = decoded * min(context, kind.chosen) + prompt * _mean_chosen(kind, before)
+        if rank.whole_choice:
+            attended = (decoded + prompt) * kind.chosen
         time += 2 * attended / (dense * c.SPARSE_ATTENTION_SHARE)
         scored = kind.index_products * (load.sequences * context + load.prompt * before)
         return time + 2 * scored / (device.flops.get("fp8", dense) * c.INDEXER_SHARE)
@@ -204,7 +209,8 @@ def attention_share(kind: LayerWork, load: Pass, device: Accelerator) -> float:
         most *= share / c.ATTENTION[LARGE_HEAD][0]
     # In the mean half of a prompt is before each of its tokens.
     length = 2 * load.before
-    return most * length / (length + half)
+    share = most * length / (length + half)
+    return min(share, c.AMPERE_SINK_ATTENTION) if kind.sinks and _ampere(device) else share
 
 
 def experts_time(kind: LayerWork, hidden: int, load: Pass, rank: Rank) -> tuple[float, float]:

@@ -54,6 +54,7 @@ class LayerWork:
     expert_bits: int
     items: float = 0.0
     widened: bool = False
+    sinks: bool = False
 
 
 # Elements of a head in prompts of a model with latent attention.
@@ -180,6 +181,7 @@ def _layer_work(
         expert_bits=_bits(routed),
         items=float(heads) if kv.kind in ("gqa", "sliding") else 0.0,
         widened=not model.quantization.startswith("int8"),
+        sinks=any(one.name.endswith(".sinks") for one in layer.tensors),
     )
 
 

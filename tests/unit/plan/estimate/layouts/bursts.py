@@ -34,10 +34,15 @@ class Burst:
         self._known: dict[tuple[int, int, int], float] = {}
 
     def seconds(self, seats: float, clients: float) -> float:
-        """Return the seconds until the last reply; so many run, or are asked for, at once."""
+        """Return the seconds until the last reply; so many run, or are asked for, at once.
+
+        The server first makes the prompts of all chats that arrive at once: its one thread takes
+        each in turn before it goes on with any of them.
+        """
         room = max(1, int(min(seats, clients)))
         budget = float(self.speed.placed.step_tokens)
-        waiting, taken, step, clock = list(range(len(self.replies)))[::-1], 0.0, 0, 0.0
+        waiting, taken, step = list(range(len(self.replies)))[::-1], 0.0, 0
+        clock = min(clients, len(self.replies)) * self.speed.placed.chat
         ends: list[tuple[int, int]] = []
         taking: int | None = None
         while waiting or ends or taking is not None:

@@ -29,6 +29,17 @@ QWEN_14B = {
     "vocab_size": 151936,
     "max_position_embeddings": 40960,
 }
+QWEN_1_5B = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "hidden_size": 1536,
+    "intermediate_size": 8960,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 2,
+    "vocab_size": 151936,
+    "max_position_embeddings": 32768,
+    "tie_word_embeddings": True,
+}
 GLM_AIR = {
     "architectures": ["Glm4MoeForCausalLM"],
     "hidden_size": 4096,
@@ -84,6 +95,7 @@ MODELS: dict[str, tuple[str | dict[str, object], dict[str, object] | None]] = {
     "zai-org/GLM-5.2-FP8": ("zai-org--GLM-5-FP8", None),
     "openai/gpt-oss-120b": ("openai--gpt-oss-120b", None),
     "openai/gpt-oss-20b": ("openai--gpt-oss-20b", None),
+    "Qwen/Qwen2.5-1.5B-Instruct": (QWEN_1_5B, None),
     "Qwen/Qwen3-8B": ("Qwen--Qwen3-8B", None),
     "Qwen/Qwen3-14B": (QWEN_14B, None),
     "Qwen/Qwen3-14B-FP8": (QWEN_14B, BLOCK),

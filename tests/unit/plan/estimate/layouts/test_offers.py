@@ -12,7 +12,7 @@ import pytest
 from vllm_ansible.plan.estimate.layouts.answer import answer
 from vllm_ansible.plan.estimate.layouts.command import NO_LAYOUT, OK, REFUSED, main
 from vllm_ansible.plan.estimate.layouts.engine_set import engine_set
-from vllm_ansible.plan.estimate.layouts.frontier import Point, points, undominated
+from vllm_ansible.plan.estimate.layouts.frontier import Point, _ticks, points, undominated
 from vllm_ansible.plan.estimate.layouts.offers import offers, ranked
 from vllm_ansible.problem import PlanError
 
@@ -125,3 +125,11 @@ def test_the_command_draws_the_frontier(
     # What does not run is not drawn.
     assert "eight H200" in words and "1x8 H100-80" not in words
     assert "output tokens for a dollar" in words
+
+
+@pytest.mark.parametrize("most", [0.9, 7.3, 92, 2_207_511])
+def test_axes_have_round_numbers(most: float) -> None:
+    ticks = _ticks(most)
+    assert ticks[0] == 0 and ticks[-1] <= most < 2 * ticks[-1]
+    assert 3 < len(ticks) < 9
+    assert f"{ticks[1]:e}"[0] in "125"

@@ -12,6 +12,10 @@ import pytest
 from vllm_ansible.accelerators.accelerator import accelerator
 from vllm_ansible.accelerators.machines import Fabric, machines
 from vllm_ansible.plan.estimate.architectures.model import Model
+from vllm_ansible.plan.estimate.layouts.candidate import Candidate
+from vllm_ansible.plan.estimate.layouts.evaluate import Judge
+from vllm_ansible.plan.estimate.layouts.placing import sites as places
+from vllm_ansible.plan.estimate.layouts.request import Request
 from vllm_ansible.plan.estimate.memory.split import Split, stages
 from vllm_ansible.plan.estimate.throughput import constants as c
 from vllm_ansible.plan.estimate.throughput.collectives import links
@@ -22,9 +26,13 @@ from vllm_ansible.plan.estimate.throughput.estimate import (
     even_stages,
     version,
 )
+from vllm_ansible.plan.estimate.throughput.step import Pass, Rank, attention_share, stage_pass
 from vllm_ansible.plan.estimate.throughput.work import Kinds
 
+from .published import published
+
 MEASURED = json.loads((Path(c.__file__).with_name("h200.json")).read_text(encoding="utf-8"))
+LAYERS = Path(__file__).parents[4] / "data" / "h100-layers.json"
 SEEN = Path(__file__).parents[4] / "data" / "h200-site.json"
 MICRO = 1e-6
 ROW = MEASURED["all_reduce"]["width"] * MEASURED["all_reduce"]["element_bytes"]
@@ -195,3 +203,58 @@ def test_no_server_sends_more_tokens_than_were_ever_seen_of_one(model: Any) -> N
     assert rates[1] == pytest.approx(1 / c.FRONT_END_TOKEN, rel=0.1)
     seen = json.loads(SEEN.read_text(encoding="utf-8"))["output_tokens_per_second"]
     assert seen["measured"] == pytest.approx(1 / c.FRONT_END_TOKEN, rel=0.01)
+
+
+def prefill_rate(name: str, line: str, tensor: int, prompt: int, release: str) -> float:
+    """Return the tokens per second that an engine takes in, of prompts of one length."""
+    there = machines(line)
+    candidate = Candidate(tensor)
+    judge = Judge(
+        Request(published(name), there, 1, prompt, 1, engine_version=release, wanted=candidate)
+    )
+    speed = judge.speed(candidate, places(candidate, there), Split(tensor), 1)
+    return 2048 / speed.tick(0.0, 0.0, 2048.0, prompt / 2)[0]
+
+
+def test_sparse_attention_went_over_its_whole_choice_until_it_was_given_a_length() -> None:
+    """DeepSeek-V3.2 chooses 2,048 tokens, and had to multiply as many before there were so many."""
+    old, new = (
+        prefill_rate("deepseek-ai/DeepSeek-V3.2", "1x8 H200", 8, 128, release)
+        for release in ("0.13.0", "0.24.0")
+    )
+    assert old < 0.8 * new
+    alike = ((32000, "deepseek-ai/DeepSeek-V3.2"), (128, "deepseek-ai/DeepSeek-R1-0528"))
+    for prompt, name in alike:
+        old, new = (
+            prefill_rate(name, "1x8 H200", 8, prompt, release) for release in ("0.13.0", "0.24.0")
+        )
+        assert old == pytest.approx(new, rel=0.03)
+
+
+def test_attention_with_sinks_is_slower_before_hopper() -> None:
+    """Long prompts of gpt-oss lose most to Triton's kernel on A100; without sinks nothing is."""
+    kinds = Kinds(published("openai/gpt-oss-120b")).work(1, 1, False, False).kinds
+    wide = next(kind for kind in kinds if not kind.window)
+    assert wide.sinks
+    load = Pass(0, 0, 2048, 2048, 16000)
+    for name, bounded in (("A100", True), ("H100", False)):
+        device = accelerator(name)
+        share = attention_share(wide, load, device)
+        plain = attention_share(replace(wide, sinks=False), load, device)
+        assert share == pytest.approx(min(plain, 0.37)) if bounded else share == plain
+    assert attention_share(wide, load, accelerator("A100")) < attention_share(
+        replace(wide, sinks=False), load, accelerator("A100")
+    )
+
+
+def test_layers_over_prompts_take_as_long_as_on_a_device_at_its_limit_of_power() -> None:
+    """No term rests on these; GPUStack's H100 takes 1.5 times as long over models of this size."""
+    rows = json.loads(LAYERS.read_text(encoding="utf-8"))["rows"]
+    work = Kinds(published("Qwen/Qwen3-14B")).work(1, 1, False, False)
+    h100 = accelerator("H100")
+    alone = links(h100, Fabric(1e9), 1, 1)
+    rank = Rank(h100, alone, alone, expert=False, eager=False)
+    for row in rows:
+        load = Pass(0, 0, row["tokens"], row["tokens"], row["prompt"] / 2)
+        planned = stage_pass(work, work.stage(range(10)), head=False, load=load, rank=rank).total
+        assert 0.9 < planned * 1e3 / row["whole_ms"] < 1.25, row

@@ -42,7 +42,8 @@ class Experts:
 
     `router_width` is the bytes of the router's weights (0: the model's own), `score_bias` a
     correction in fp32. `latent` is the size to which tokens are projected before the experts, with
-    a norm behind them if `latent_norm`; `padding` the kernels that pad them.
+    a norm behind them if `latent_norm`, and not quantized if `latent_plain`; `padding` the kernels
+    that pad them.
     """
 
     hidden: int
@@ -58,6 +59,7 @@ class Experts:
     expert_bias: bool = False
     latent: int = 0
     latent_norm: bool = False
+    latent_plain: bool = False
     padding: str = ""
     module: str = "mlp"
 
@@ -81,7 +83,10 @@ class Experts:
                 ("fc1_latent_proj", self.hidden, self.latent),
                 ("fc2_latent_proj", self.latent, self.hidden),
             ):
-                yield from parts.linear(f"{name}.{one}", inputs, outputs, WHOLE, "router")
+                if self.latent_plain:
+                    yield parts.plain_linear(f"{name}.{one}", inputs, outputs, WHOLE, "router")
+                else:
+                    yield from parts.linear(f"{name}.{one}", inputs, outputs, WHOLE, "router")
             if self.latent_norm:
                 yield parts.vector(f"{name}.latent_norm", self.latent)
         inputs = self.latent or self.hidden

@@ -71,6 +71,8 @@ def _experts(outline: Outline) -> Experts:
         score_bias=True,
         latent=narrow,
         latent_norm=bool(narrow) and config.flag("latent_moe_use_norm"),
+        # Kimi-K3's checkpoint has 4 bits in its routed experts alone, whatever else is not ignored.
+        latent_plain=True,
         padding="least 256" if narrow else "",
         module=name,
     )
