@@ -8,7 +8,7 @@ module: accelerator_info
 short_description: Report the accelerators of a host
 description:
   - Says what the host computes with, how many devices answer, and what the PCI bus shows
-    beside them, so that a driver that does not answer is told from a missing card.
+    beside them, so that a driver that does not answer is distinguished from a missing card.
 author: The vllm-ansible authors
 options: {}
 """

@@ -8,7 +8,7 @@ module: collectives_gate
 short_description: Judge the bandwidth between ranks, and name what is slow
 description:
   - Runs on the controller, once, with what the task of M(collective_check) found. Fails when a
-    result is wrong, when a host, card, pair or side is slow beside the others, when the whole is
+    result is wrong, when a host, card, pair or side is slower than the others, when the whole is
     below what these machines should give or gave before, or when NCCL uses another transport than
     this machine type has.
 author: The vllm-ansible authors

@@ -42,7 +42,7 @@ RETURN = r"""
 look:
   description:
     - C(nfs), C(nfsd) and C(cache) are empty, or why the kernel cannot; C(mount) and C(fstab) have
-      C(source), C(kind) and C(options), or are null; C(place) tells of the directory itself,
+      C(source), C(kind) and C(options), or are null; C(place) describes the directory itself,
       C(caches) has the tags of active caches, C(bound) of those that hold what is mounted,
       C(users) who uses it, C(room) the disk under the cache in bytes.
   type: dict

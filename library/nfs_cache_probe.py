@@ -9,7 +9,7 @@ short_description: Prove where a file that is read twice over NFS comes from
 description:
   - Writes a file into C(.nfs-cache-probe) of a mounted directory, lets memory forget it, reads it,
     again and again, counts the bytes that came from the server each time, and removes it.
-  - What was found is kept in a file, and told without measuring while host and mount are the same.
+  - The result is kept in a file, and returned without measuring while host and mount are the same.
   - In check mode nothing is measured.
 author: The vllm-ansible authors
 options:

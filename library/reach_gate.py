@@ -16,7 +16,7 @@ description:
 author: The vllm-ansible authors
 options:
   engines:
-    description: The list of engines, as in the inventory. It tells what each port is for.
+    description: The list of engines, as in the inventory. It says what each port is for.
     type: list
     elements: dict
     required: true
@@ -65,7 +65,7 @@ missed:
   elements: dict
   returned: failure
 values:
-  description: The figures of C(evidence), measured all the same.
+  description: The figures of C(evidence), also when the gate fails.
   type: dict
   returned: failure
 """

@@ -26,7 +26,7 @@ from .told import Told, closing, document
 from .where import add_arguments, known_of, refuse, seconds, target_of
 
 OK, FAILED, REFUSED = 0, 1, 2
-STOPPED, GO_ON = "stopped by a signal", "the same command goes on where it was"
+STOPPED, GO_ON = "stopped by a signal", "run the same command again to resume"
 # Nobody says what the server takes at once: few wait in its queue, and none of its seats is empty
 # for long.
 UNKNOWN_SEATS = 64
@@ -145,7 +145,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="vllm-ansible send",
         description="Send many tagged prompts to a served model and keep each answer by its tag. "
-        "The same command again goes on where it was.",
+        "Run the same command again to resume.",
     )
     made.add_argument("prompts", type=Path, help="JSON, or .jsonl with a prompt on each line")
     add_arguments(made)

@@ -221,7 +221,7 @@ class PromptFile:
     def _unknown(self, name: str, known: tuple[str, ...], line: int) -> PlanError:
         hint = close_match(name, known)
         return _wrong(
-            f"nobody knows what {name!r} is{f': {hint}' if hint else ''}",
+            f"unknown field {name!r}{f': {hint}' if hint else ''}",
             ", ".join(known),
             name,
             self._place(line),
@@ -233,9 +233,7 @@ class PromptFile:
 
     def _malformed(self, error: documents.Malformed) -> PlanError:
         what = "JSON, one prompt a line" if self._by_lines else "JSON"
-        return _wrong(
-            "the file is not what it should be", what, str(error), self._place(error.line)
-        )
+        return _wrong("the file cannot be parsed", what, str(error), self._place(error.line))
 
 
 def check_parameters(parameters: Mapping[str, Any], where: str) -> None:

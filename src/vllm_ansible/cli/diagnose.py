@@ -77,7 +77,7 @@ def _finish(
     if options.bundle:
         names = bundle.write(options.bundle, logs, answer, evidence, beside)
         told = f"{options.bundle}: {len(names)} files, redacted, for its owner alone"
-        sys.stderr.write(f"{told}; read it before it is handed on\n")
+        sys.stderr.write(f"{told}; review it before you share it\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -270,25 +270,19 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         metavar="plan|up|status|logs|down|ask|send|key|compare|sbatch|bundle|diagnose",
     )
-    verbs.add_parser("plan", help="say how to run a model on machines; plan --help tells more")
+    verbs.add_parser("plan", help="say how to run a model on machines, see plan --help")
     verbs.add_parser(
         "diagnose", help="name what is wrong, and why, of a cluster or of logs; see its --help"
     )
-    verbs.add_parser("ask", help="ask a served model one question; ask --help tells more")
-    verbs.add_parser(
-        "send", help="send many tagged prompts to a served model; send --help tells more"
-    )
-    verbs.add_parser("key", help="make, list and revoke keys of the door; key --help tells more")
-    verbs.add_parser(
-        "compare", help="compare two kept ramps of concurrency; compare --help tells more"
-    )
-    verbs.add_parser(
-        "bundle", help="write one file for hosts without a way out; bundle --help tells more"
-    )
+    verbs.add_parser("ask", help="ask a served model one question, see ask --help")
+    verbs.add_parser("send", help="send many tagged prompts to a served model, see send --help")
+    verbs.add_parser("key", help="make, list and revoke keys of the door, see key --help")
+    verbs.add_parser("compare", help="compare two kept ramps of concurrency, see compare --help")
+    verbs.add_parser("bundle", help="write one file for hosts without a way out, see bundle --help")
     for verb, purpose in (
         ("up", "bring the cluster of an inventory to a served model"),
         ("status", "show what runs where"),
-        ("logs", "print the log of every rank; -e logs_follow=true goes on as they grow"),
+        ("logs", "print the log of every rank; -e logs_follow=true follows them"),
         ("down", "stop the cluster and remove what was made for it"),
         ("sbatch", "write one script for sbatch that serves without this project"),
     ):

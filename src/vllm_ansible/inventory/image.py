@@ -114,7 +114,7 @@ def _secrets(sources: Any, where: Where) -> list[Problem]:
     return [
         Problem(
             f"{name} of sources_environment holds a password, which the history of the image with "
-            "engine_image_packages would tell",
+            "engine_image_packages would show",
             expected="an address without a name or a password",
             found="a name or a password before the @ of an address",
             where=where("sources_environment"),

@@ -267,7 +267,7 @@ def _accelerators(look: HostLook, wish: Wishes, driver_follows: bool) -> Problem
             fix += f", or set {role}_mode: manage"
     elif silent:
         fix = (
-            "read `dmesg` of the host and bring the silent device back, or go on without it: "
+            "read `dmesg` of the host and bring the silent device back, or run without it: "
             f"set accelerator_count: {found} for {look.name}"
         )
     return Problem(

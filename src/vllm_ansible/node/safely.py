@@ -260,7 +260,7 @@ def open_in(directory: Directory, name: str) -> int:
             raise UnsafeError(f"{directory.at(name)} is no regular file")
         others = found.st_uid != directory.status().st_uid
         if os.geteuid() == 0 and directory.exposed and others and found.st_nlink > 1:
-            raise UnsafeError(f"{directory.at(name)} is another name of a file of somebody else")
+            raise UnsafeError(f"{directory.at(name)} is a hard link to a file of another user")
     except OSError:
         os.close(opened)
         raise

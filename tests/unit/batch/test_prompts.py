@@ -100,9 +100,9 @@ def test_the_digest_is_that_of_what_is_asked_of_which_model(tmp_path: Path) -> N
         ([{"tag": "a", "prompt": "x", "parameters": {"tools": []}}], "tools is no parameter", 2),
         ([{"tag": "a", "prompt": "x", "parameters": [1]}], "parameters is no object", 2),
         (["x"], "a prompt is an object", 2),
-        ({"prompt": [], "prompts": []}, "nobody knows what 'prompt' is", 2),
+        ({"prompt": [], "prompts": []}, "unknown field 'prompt'", 2),
         ({"system": 5, "prompts": []}, "system is no text", 2),
-        ('[{"tag": "a",\n "prompt": "x"},\n {]', "the file is not what it should be", 3),
+        ('[{"tag": "a",\n "prompt": "x"},\n {]', "the file cannot be parsed", 3),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_error_with_its_line(

@@ -134,7 +134,7 @@ def _silent(look: Look, wanted: Wanted) -> Difference | None:
         "playbooks/reset_devices.yml --limit HOST"
     )
     if answering:
-        fix += f"; or go on without what is silent: set accelerator_count: {answering} for HOST"
+        fix += f"; or run without the silent devices: set accelerator_count: {answering} for HOST"
     listed = f"{answering} that efsmi lists, {on_bus - answering} silent"
     return Difference(
         "silent",

@@ -96,7 +96,7 @@ def expect(given: str, user: Optional[str] = None) -> None:
         )
     if not any(shutil.which(name) for name in RUNTIMES):
         raise BuildError(
-            "there is nothing that runs an image",
+            "no program that runs an image was found",
             expected=f"{' or '.join(RUNTIMES)} on PATH",
             found=f"neither in {os.environ.get('PATH', '')}",
             where=given,

@@ -95,7 +95,7 @@ def test_how_far_reading_is_is_told(stored: dict[str, Any], storage: ObjectStora
 
     read = hub_manifest.ask(STORED, stored, report=tell, reads=True)["read"]
     assert told[-1][:3] == (read, read, "bytes")
-    assert told[-1][3].endswith("once more to hash it: nobody recorded its digests")
+    assert told[-1][3].endswith("once more to hash it: no digests were recorded")
 
 
 def test_no_secret_is_an_argument_or_lies_beside_the_models(
