@@ -21,7 +21,7 @@ options:
     required: true
 attributes:
   check_mode:
-    description: The script is still written: it is on the controller.
+    description: The script is still written, since it is on the controller.
     support: full
 """
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from vllm_ansible.inventory.command_line import tags_of
 from vllm_ansible.plan.estimate.layouts import command as plan_command
 from vllm_ansible.record.diagnosis.match import signatures
 
@@ -137,6 +138,24 @@ def site_variables() -> dict[str, Any]:
     for path in (ROOT / "roles").glob("*/meta/argument_specs.yml"):
         found |= yaml.safe_load(path.read_text())["argument_specs"]["main"]["options"]
     return found
+
+
+@functools.cache
+def tags() -> set[str]:
+    """Return every tag that some playbook takes."""
+    books = [ROOT / "site.yml", *(ROOT / "playbooks").glob("*.yml")]
+    return set().union(*map(tags_of, books))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [*DOCUMENTS, *sorted((ROOT / "roles").glob("*/meta/argument_specs.yml"))],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_tags_that_are_named_are_taken(document: Path) -> None:
+    """`--tags verify,repair` was documented, and refused by every playbook."""
+    named = re.findall(r"--tags[ =]([a-z_]+(?:,[a-z_]+)*)", document.read_text())
+    assert [tag for group in named for tag in group.split(",") if tag not in tags()] == []
 
 
 @every_document
