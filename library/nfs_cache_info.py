@@ -69,7 +69,7 @@ def main() -> None:
     for name in ("path", "cache"):
         if wanted[name] and not wanted[name].startswith("/"):
             module.fail_json(
-                msg=f"{wanted[name]} is no absolute path",
+                msg=f"{wanted[name]} is not an absolute path",
                 expected="a path that begins with /",
                 found=wanted[name],
                 where=name,

@@ -96,8 +96,8 @@ def refuse(module: AnsibleModule, error: OSError) -> None:
         where=str(error.filename or path),
         fix="make room on the server, or lower nfs_cache_probe_mib"
         if error.errno in (errno.ENOSPC, errno.EDQUOT)
-        else f"on the server, beside what is shared: install -d -m 1777 -o 65534 "
-        f"{probe.DIRECTORY}; root of a client is nobody there unless it is exported with "
+        else f"on the server, in the shared directory: install -d -m 1777 -o 65534 "
+        f"{probe.DIRECTORY}; root of a client is the user nobody there unless it is exported with "
         "no_root_squash",
     )
 

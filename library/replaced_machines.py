@@ -8,7 +8,7 @@ module: replaced_machines
 short_description: Say which rented machines are terminated because their hosts were named
 description:
   - Reads the inventory alone. Refuses names without a machine, all machines at once, and hosts that
-    nobody rents.
+    are not rented.
 author: The vllm-ansible authors
 options:
   hosts:

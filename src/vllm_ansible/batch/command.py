@@ -170,17 +170,22 @@ def parser() -> argparse.ArgumentParser:
         help="take tokens as they come, which times the first one",
     )
     made.add_argument(
-        "--timeout-seconds", type=seconds, default=3600.0, help="of one request (3600)"
+        "--timeout-seconds", type=seconds, default=3600.0, help="limit of one request (3600)"
     )
     made.add_argument(
-        "--silence-seconds", type=seconds, default=600.0, help="without a token of a stream (600)"
+        "--silence-seconds",
+        type=seconds,
+        default=600.0,
+        help="limit without a token of a stream (600)",
     )
-    made.add_argument("--retries", type=int, default=5, metavar="N", help="of one prompt (5)")
+    made.add_argument(
+        "--retries", type=int, default=5, metavar="N", help="attempts for one prompt (5)"
+    )
     made.add_argument(
         "--patience-seconds",
         type=seconds,
         default=600.0,
-        help="end the run when the server gave no sign of life for so long (600)",
+        help="end the run after this silence of the server (600)",
     )
     made.add_argument("--json", action="store_true", help="print one JSON document at the end")
     return made

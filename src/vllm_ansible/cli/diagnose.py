@@ -98,7 +98,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="VARS",
         help="name=value, JSON or @file",
     )
-    parser.add_argument("--checkout", help="where the playbooks are, if not around here")
+    parser.add_argument(
+        "--checkout", help="where the playbooks are, if not found from this directory"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument(
         "--bundle", type=Path, metavar="FILE", help="write logs and evidence, redacted, to hand on"

@@ -242,7 +242,7 @@ def _mapping(text: str) -> dict[str, Any]:
         raise RefusedInput(f"-e {text}: {error.strerror}") from error
     except yaml.YAMLError as error:
         why = " ".join(str(error).split())
-        raise RefusedInput(f"-e {text}: no YAML that can be read here: {why}") from error
+        raise RefusedInput(f"-e {text}: not YAML that can be read here: {why}") from error
     if not isinstance(loaded, dict):
         raise RefusedInput(f"-e {text}: a mapping of names to values was expected")
     return loaded
@@ -298,7 +298,9 @@ def _parser() -> argparse.ArgumentParser:
             metavar="VARS",
             help="name=value, JSON or @file",
         )
-        one.add_argument("--checkout", help="where the playbooks are, if not around here")
+        one.add_argument(
+            "--checkout", help="where the playbooks are, if not found from this directory"
+        )
         if verb != "logs":
             one.add_argument("--json", action="store_true", help="print one JSON document")
         if verb == "status":

@@ -128,7 +128,7 @@ def _mounts(mounts: Any, where: Where) -> list[Problem]:
     listed = mounts if isinstance(mounts, list) else []
     return [
         Problem(
-            f"engine_image_mounts holds {one!r}, which is no absolute path of its own",
+            f"engine_image_mounts holds {one!r}, which is not an absolute path of its own",
             expected="an absolute path without colons and commas",
             found=str(one),
             where=where("engine_image_mounts"),

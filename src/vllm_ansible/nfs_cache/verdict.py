@@ -86,13 +86,13 @@ def _place(place: Facts, plan: Facts, where: str, want: Given) -> list[Measureme
         _measured(
             "the path",
             straight,
-            "a path without symbolic links, as the kernel tells mounts by it",
+            "a path without symbolic links, because the kernel names mounts by it",
             f"{want.path} is {place['real']}",
             where,
-            f"let nfs_cache_path be {place['real']}",
+            f"set nfs_cache_path to {place['real']}",
         ),
         _measured(
-            "what a mount would hide",
+            "files that a mount would hide",
             not hidden,
             f"{want.path} is empty, or not there yet",
             ", ".join(entries[:5]) + (", ..." if len(entries) > 5 else ""),

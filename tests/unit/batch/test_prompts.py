@@ -90,18 +90,18 @@ def test_the_digest_is_that_of_what_is_asked_of_which_model(tmp_path: Path) -> N
         ([{"tag": "a"}], "a prompt needs prompt or content or messages", 2),
         ([{"tag": "a", "prompt": "x", "content": "y"}], "one of them only", 2),
         ([{"prompt": "x"}], "a prompt needs tag or question_tag", 2),
-        ([{"tag": 7, "prompt": "x"}], "tag is no text", 2),
+        ([{"tag": 7, "prompt": "x"}], "tag is not a text", 2),
         ([{"tag": " ", "prompt": "x"}], "a tag is empty", 2),
-        ([{"tag": "a", "prompt": ["x"]}], "prompt is no text", 2),
+        ([{"tag": "a", "prompt": ["x"]}], "prompt is not a text", 2),
         ([{"tag": "a", "promt": "x"}], "did you mean prompt", 2),
         ([{"tag": "a", "messages": []}], "a message is an object with a role", 2),
         ([{"tag": "a", "messages": [{"content": "x"}]}], "a message is an object with a role", 2),
-        ([{"tag": "a", "prompt": "x", "parameters": {"n": 2}}], "n is no parameter here", 2),
+        ([{"tag": "a", "prompt": "x", "parameters": {"n": 2}}], "n is not a parameter here", 2),
         ([{"tag": "a", "prompt": "x", "parameters": {"tools": []}}], "tools is no parameter", 2),
-        ([{"tag": "a", "prompt": "x", "parameters": [1]}], "parameters is no object", 2),
+        ([{"tag": "a", "prompt": "x", "parameters": [1]}], "parameters is not an object", 2),
         (["x"], "a prompt is an object", 2),
         ({"prompt": [], "prompts": []}, "unknown field 'prompt'", 2),
-        ({"system": 5, "prompts": []}, "system is no text", 2),
+        ({"system": 5, "prompts": []}, "system is not a text", 2),
         ('[{"tag": "a",\n "prompt": "x"},\n {]', "the file cannot be parsed", 3),
     ],
 )  # fmt: skip
@@ -146,5 +146,5 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, name: str) -> None:
     with pytest.raises(PlanError) as caught:
         list(PromptFile(path))
     (problem,) = caught.value.problems
-    assert "is no UTF-8" in problem.found
+    assert "is not UTF-8" in problem.found
     assert problem.where == f"{path}, line 2"

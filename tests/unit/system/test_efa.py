@@ -79,7 +79,7 @@ def test_a_fix_promises_only_what_this_play_can_do(judged: Judged, look: dict[st
         ({"libfabric": ""}, "libfabric with EFA", "none"),
         ({"plugin": ""}, "NCCL's plugin for EFA", "none"),
         ({"domains": []}, "what `fi_info -p efa` lists", "it lists none"),
-        ({"domains": None}, "what `fi_info -p efa` lists", "there is no fi_info"),
+        ({"domains": None}, "what `fi_info -p efa` lists", "fi_info was not found"),
     ],
 )
 def test_each_part_that_is_missing_stops_a_run(

@@ -66,7 +66,7 @@ def test_a_toolkit_without_an_accelerator_of_its_kind_makes_none() -> None:
         ({"directory": "/x"}, "directory"),
         ({"name": "-x"}, "name is not the name of a distribution"),
         ({"environment": {"A B": "x"}}, "environment"),
-        ({"settings": ["x"]}, "settings is no mapping"),
+        ({"settings": ["x"]}, "settings is not a mapping"),
         ({"revison": "x"}, "has no revison"),
     ],
 )

@@ -54,7 +54,7 @@ def _half_installed(look: Look, wanted: Wanted) -> Difference | None:
             "half-installed",
             "the driver came with its tools",
             "efsmi beside the module",
-            f"driver {look['loaded']} is loaded, and there is no efsmi",
+            f"driver {look['loaded']} is loaded, and efsmi was not found",
             INSTALL,
         )
     return None
