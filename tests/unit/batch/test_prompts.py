@@ -97,7 +97,7 @@ def test_the_digest_is_that_of_what_is_asked_of_which_model(tmp_path: Path) -> N
         ([{"tag": "a", "messages": []}], "a message is an object with a role", 2),
         ([{"tag": "a", "messages": [{"content": "x"}]}], "a message is an object with a role", 2),
         ([{"tag": "a", "prompt": "x", "parameters": {"n": 2}}], "n is not a parameter here", 2),
-        ([{"tag": "a", "prompt": "x", "parameters": {"tools": []}}], "tools is no parameter", 2),
+        ([{"tag": "a", "prompt": "x", "parameters": {"tools": []}}], "tools is not a parameter", 2),
         ([{"tag": "a", "prompt": "x", "parameters": [1]}], "parameters is not an object", 2),
         (["x"], "a prompt is an object", 2),
         ({"prompt": [], "prompts": []}, "unknown field 'prompt'", 2),
@@ -123,7 +123,7 @@ def test_bad_input_is_one_error_with_its_line(
     [
         ([], "there is no prompt"),
         ({"system": "x"}, "no list of prompts"),
-        ("", "not what it should"),
+        ("", "cannot be parsed"),
     ],
 )
 def test_a_file_without_prompts_is_refused(tmp_path: Path, content: Any, words: str) -> None:

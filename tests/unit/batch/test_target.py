@@ -103,7 +103,7 @@ def test_the_key_is_one_line_of_a_file(tmp_path: Path) -> None:
 def test_parameters_are_json_or_else_a_text() -> None:
     given = ["max_tokens=5", 'stop=["a"]', "user=me", "seed="]
     assert parameters(given) == {"max_tokens": 5, "stop": ["a"], "user": "me", "seed": ""}
-    with pytest.raises(PlanError, match="no name=value"):
+    with pytest.raises(PlanError, match="not name=value"):
         parameters(["temperature"])
 
 

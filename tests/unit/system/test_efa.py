@@ -95,8 +95,8 @@ def test_nothing_is_installed_that_is_not_pinned(
     for installer, why in (
         (Installer(), "are not set"),
         (Installer(URL.replace("1.51.0", "latest"), SUM), "names no version"),
-        (Installer(URL, "1.51.0"), "no SHA-256"),
-        (Installer(URL), "no SHA-256"),
+        (Installer(URL, "1.51.0"), "not a SHA-256"),
+        (Installer(URL), "not a SHA-256"),
     ):
         found = of(judged, look, replace(want, efa_installer=installer), **BARE)
         assert why in found["notes"][0]

@@ -69,7 +69,7 @@ def test_an_object_that_is_not_what_was_recorded_is_refused(
     storage.put(BUCKET, f"{PREFIX}/SHA256SUMS", text.encode())
     with pytest.raises(Failure) as error:
         brought(stored)
-    assert str(error.value) == f"{SHARDS[0]} of {STORED.name} is not what its bucket says it is"
+    assert str(error.value) == (f"checksum mismatch: {SHARDS[0]} of {STORED.name} from its bucket")
     assert error.value.details["expected"] == f"sha256 {digests[SHARDS[0]]}"
     assert "SHA256SUMS" in error.value.details["fix"]
     assert models.look(STORED, stored["models_dir"]) is None
