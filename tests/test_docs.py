@@ -426,6 +426,16 @@ def test_the_number_of_known_failures_is_right() -> None:
     assert set(counted) == {str(len(signatures()))}
 
 
+def test_the_numbers_of_locked_versions_are_right() -> None:
+    page = " ".join((ROOT / "docs/environment.md").read_text().split())
+    (counts,) = re.findall(
+        r"the same (\d+) versions .* CUDA 12 serves the three Pythons with (\d+)", page
+    )
+    locks = [ROOT / f"requirements/engine-{name}.txt" for name in ("cuda", "cuda12")]
+    locked = [re.findall(r"^[\w.-]+(?:\[.*\])?==", lock.read_text(), re.M) for lock in locks]
+    assert [int(count) for count in counts] == [len(names) for names in locked]
+
+
 def told(options: dict[str, Any]) -> dict[str, Any]:
     """Return of each option what a caller has to know."""
     return {
