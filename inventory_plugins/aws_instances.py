@@ -10,9 +10,9 @@ description:
     instances of C(aws_region) that carry the tag of C(cluster_name), and makes one host for each of
     C(node_count) and C(spare_count) slots.
   - Credentials come as for every tool of AWS; no variable holds one.
-  - A slot without a machine is a host all the same, with what its type of instance is known to
+  - A slot without a machine is also a host, with what its type of instance is known to
     have, so that layouts are planned before anything is rented. What reads the inventory alone, as
-    the stage validate does, asks nobody, so that it works without a network.
+    the stage validate does, asks no API, so that it works without a network.
   - The list is kept for a minute in C(state/<cluster_name>/), without any secret.
   - Where machines are paid for under C(max_hours) or C(max_cost) and no process watches these, it
     says so before anything else and starts one.

@@ -8,9 +8,9 @@ short_description: The nodes of a cluster's allocation, one host for each of slu
 description:
   - Reads the inventory's own C(group_vars/all) and what is given with C(-e), asks squeue for the
     job of C(cluster_name), and makes one host for each node.
-  - Before the job runs every node is a host all the same, with what was asked for, so that layouts
+  - Before the job runs every node is also a host, with what was asked for, so that layouts
     are planned before Slurm is asked. What reads the inventory alone, as the stage validate does,
-    asks nobody, so that it works away from the cluster.
+    asks nothing, so that it works away from the cluster.
 author: The vllm-ansible authors
 options:
   plugin:

@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: background_command
 short_description: Run a command that outlives the connection
 description:
-  - Starts a command detached and returns at once. C(background_wait) waits for it and tells.
+  - Starts a command detached and returns at once. C(background_wait) waits for it and reports.
   - A command that runs or is done, with the same digest, is not started again.
     One that was interrupted or has failed is.
 author: The vllm-ansible authors

@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: check_inventory
 short_description: Refuse a bad inventory before a machine is touched
 description:
-  - Checks every variable of every host as Ansible resolved it, on the controller, and tells all
+  - Checks every variable of every host as Ansible resolved it, on the controller, and reports all
     that is wrong at once.
   - Refuses names that nothing reads, wrong types, hosts that disagree, missing hosts and secrets,
     layouts larger than the declared machines, and a C(--limit) that leaves no host. Whether it
@@ -41,7 +41,7 @@ idle:
   type: dict
   returned: success
 unchecked:
-  description: By engine, why nobody knows yet whether it fits.
+  description: By engine, why it is not known yet whether it fits.
   type: dict
   returned: success
 evidence:

@@ -31,7 +31,7 @@ options:
     elements: str
     default: []
   private:
-    description: Those that nobody but the owner may enter; the others are open to the group.
+    description: Those that only the owner may enter; the others are open to the group.
     type: list
     elements: str
     default: []

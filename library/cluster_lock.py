@@ -8,7 +8,7 @@ module: cluster_lock
 short_description: Hold a cluster for one run, and read what the last run left on its head
 description:
   - Takes or renews the lock on the cluster's head, so that two runs never work on one cluster.
-    The second is told who holds it, since when and from where.
+    The second fails with who holds it, since when and from where.
   - A lock whose run is known to be over is taken over.
   - Also returns the plan that lies on the head, so that any stage can be run alone.
 author: The vllm-ansible authors

@@ -90,7 +90,7 @@ def main() -> None:
     strange = sorted(set(os.listdir(directory)) - nothing) if os.path.isdir(directory) else []
     if strange and not ours(directory):
         module.fail_json(
-            msg=f"{directory} is no directory of this project; nothing was removed",
+            msg=f"{directory} is not a directory of this project; nothing was removed",
             expected=f"one of {', '.join(MARKS)} in it",
             found=", ".join(strange[:8]),
             where=directory,

@@ -131,7 +131,7 @@ def main() -> None:
     wanted = module.params
     if sum(map(int, wanted["hosts"].values())) < 2:
         module.fail_json(
-            msg="one rank has nobody to talk to",
+            msg="one rank alone has no peer to measure against",
             expected="two ranks or more",
             found=wanted["hosts"],
             fix="measure over several hosts, or several accelerators of one",

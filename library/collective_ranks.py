@@ -45,7 +45,7 @@ options:
     choices: [gloo, nccl, eccl]
     required: true
   device:
-    description: What the driver calls the accelerators, where PyTorch does not tell.
+    description: What the driver calls the accelerators, where PyTorch does not report it.
     type: str
     default: ""
   coordinator:

@@ -101,7 +101,7 @@ answer:
   type: str
   returned: when it answered
 reasoning:
-  description: What the model thought before, where its parser tells it from the answer.
+  description: What the model thought before, where its parser separates it from the answer.
   type: str
   returned: when it reasoned
 seconds:

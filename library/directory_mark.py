@@ -1,11 +1,11 @@
 #!/usr/bin/python
-"""Tell by a mark in a directory which hosts see the same one."""
+"""Find by a mark in a directory which hosts see the same one."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: directory_mark
-short_description: Tell by a mark in a directory which hosts see the same one
+short_description: Find by a mark in a directory which hosts see the same one
 description:
   - Reads the mark of a directory, and leaves one where there is none. Hosts that read the same mark
     share the directory, whatever it is mounted from.

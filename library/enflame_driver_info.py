@@ -30,7 +30,7 @@ EXAMPLES = r"""
 RETURN = r"""
 driver:
   description:
-    - C(present) tells whether the bus shows an Enflame device; the rest is there only then.
+    - C(present) says whether the bus shows an Enflame device; the rest is there only then.
     - C(loaded) is the version in the kernel, C(installed) the one that it would load, C(holders)
       the modules on top of it, C(references) how often it is held, C(begun) what was left half
       installed.

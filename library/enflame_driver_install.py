@@ -8,8 +8,9 @@ module: enflame_driver_install
 short_description: Bring Enflame's driver into a host's kernel
 description:
   - Proves the installer by its checksum, unloads what M(enflame_driver_plan) says, runs the
-    installer, proves the version that it brought and loads modules. Each step that fails is told.
-  - Nothing is forced. What was begun and not ended leaves a mark that M(enflame_driver_info) tells.
+    installer, proves the version that it brought and loads modules. Each failing step is reported.
+  - Nothing is forced. An installation that did not end leaves a mark, which M(enflame_driver_info)
+    reports.
 author: The vllm-ansible authors
 options:
   unload:

@@ -20,7 +20,7 @@ options:
     type: dict
     required: true
   mode:
-    description: Whether differences will be mended.
+    description: Whether differences will be repaired.
     type: str
     choices: [manage, check]
     required: true

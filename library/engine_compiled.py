@@ -60,6 +60,8 @@ import tarfile
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.engine import compiled
 
+VERBS = {"look": "look at", "packed": "pack", "present": "unpack"}
+
 
 def main() -> None:
     """Look, act, report."""
@@ -81,7 +83,7 @@ def main() -> None:
         result = {**done, "compiled": look(wanted)}
     except (compiled.CompiledError, tarfile.TarError, OSError) as error:
         module.fail_json(
-            msg=f"what was compiled could not be {'seen' if looks else wanted['state']}: {error}",
+            msg=f"cannot {VERBS['look' if looks else wanted['state']]} the compiled files: {error}",
             expected=f"at most {wanted['limit_bytes']} bytes, and room for them",
             found=str(error),
             where=f"{wanted['cache']} and {wanted['archive']}",

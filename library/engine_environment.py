@@ -10,7 +10,7 @@ description:
   - The environment lies in C(environments/<first 12 digits of the digest>) of the cluster's
     directory. It holds exactly what the lock and our own packages name, by hash.
   - A complete environment costs a few directory reads and is left alone. One that was changed by
-    hand is mended in place, a half-built one is built anew.
+    hand is repaired in place, an incomplete one is built again.
   - Building runs as the background task V(environment) and outlives the connection; wait for it
     with M(background_wait), then look again with O(state=look).
 author: The vllm-ansible authors
@@ -39,19 +39,19 @@ options:
     description:
       - Whether to build what is missing, or only to look.
       - V(alone) removes environments of other digests, but for those that a recorded or a running
-        process uses and the newest one beside them.
+        process uses and the newest of the others.
       - V(proven) only takes from O(shared_dir) what another host has built, and imports it.
     type: str
     choices: [present, look, alone, proven]
     default: present
   given:
     description:
-      - Directory of an environment, or an image of Apptainer, that somebody else has made, with
+      - Directory of an environment, or an image of Apptainer, that already exists, with
         vLLM and Ray. It is used as it is, with O(packages) laid over it, and nothing is built from
         a lock.
     type: path
   requirements:
-    description: The lock on the host. Without it, the place that RV(requirements) tells.
+    description: The lock on the host. Without it, the path in RV(requirements).
     type: path
   user:
     description: User that engines run as, who must be able to read O(given). Needs root.

@@ -52,7 +52,7 @@ options:
     elements: str
     default: []
   own:
-    description: Our own packages, as sources; they are laid beside the image.
+    description: Our own packages, as sources; they are mounted into the container.
     type: list
     elements: dict
     default: []

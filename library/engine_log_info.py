@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: engine_log_info
 short_description: Look once at how far an engine has come
 description:
-  - Reads what the log gained since an offset, tells the phase it speaks of, whether the recorded
+  - Reads what the log gained since an offset, reports the phase it names, whether the recorded
     process lives, and whether its port answers. One cheap look; changes nothing.
 author: The vllm-ansible authors
 options:
@@ -32,12 +32,12 @@ options:
     type: int
     default: 131072
   phase:
-    description: The phase at the moment O(since), as the look of that moment told.
+    description: The phase at the moment O(since), as the look of that moment reported.
     type: str
     default: starting
   since:
     description:
-      - From when on C(spans) are told, in seconds of this host's clock. -1 is the start of the
+      - From when on C(spans) are reported, in seconds of this host's clock. -1 is the start of the
         process.
     type: float
     default: -1
@@ -48,7 +48,7 @@ options:
   model_path:
     description:
       - Directory of weights. Where it is given, C(read_steps) says how much the processes that map
-        its files have read, so that a slow load is told from one that hangs.
+        its files have read, so that a slow load is distinguished from one that hangs.
     type: path
 """
 
@@ -103,7 +103,7 @@ lines:
   elements: str
   returned: success
 news:
-  description: How many of the new lines tell of progress; a repeated "still waiting" is none.
+  description: How many of the new lines report progress; a repeated "still waiting" is none.
   type: int
   returned: success
 figures:

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Compute beside an engine what its model computes, slowly and by another program."""
+"""Compute an engine's numbers by another program, to compare them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ options:
     elements: dict
     required: true
   builds:
-    description: Keys of those that are built here; their sources lie where RV(sources) tells.
+    description: Keys of those that are built here; their sources are in RV(sources).
     type: list
     elements: str
     default: []

@@ -12,7 +12,7 @@ description:
   - A commit that was asked for before is not asked for again.
   - Of a model in object storage (C(s3://bucket/prefix)) the digests are those of its C(SHA256SUMS),
     of the store, or else those that M(object_digests) found, and a digest over names, lengths and
-    digests stands for the commit. What nobody recorded is warned of. No object is read here; one
+    digests stands for the commit. Missing digests are a warning. No object is read here; one
     that came or changed since is refused, outside of check mode.
   - huggingface_hub or boto3 asks, in the Python that O(python) names.
 author: The vllm-ansible authors
@@ -74,7 +74,7 @@ manifests:
   type: dict
   returned: success
 evidence:
-  description: That nobody was asked. In check mode, where C(python) is not there yet.
+  description: That the hub was not asked. In check mode, where C(python) is not there yet.
   type: dict
   returned: check mode
 """
@@ -87,8 +87,8 @@ from ansible.module_utils.vllm_ansible.node.failure import Failure
 from ansible.module_utils.vllm_ansible.node.weights import hub_manifest, models
 
 UNRECORDED = (
-    "nobody recorded digests of {0} bytes of {1}: they were read once more to hash them, and what "
-    "was found is kept on this host. To record it for every host, where the model lies: "
+    "no recorded digests for {0} bytes of {1}: they were read once more to hash them, and the "
+    "digests are kept on this host. To record it for every host, where the model lies: "
     "find * -type f | xargs -d '\\n' sha256sum | aws s3 cp - {1}/SHA256SUMS"
 )
 
@@ -128,7 +128,7 @@ def main() -> None:
         module.fail_json(msg=str(error), **error.details)
     if unprepared and manifests:
         names = ", ".join(one["model"] for one in manifests.values())
-        told = f"{names}: nobody was asked for the files; what asks comes with the stage prepare"
+        told = f"{names}: the list of files was not read: the stage prepare installs what reads it"
         evidence = {"gate": "manifests", "summary": told, "values": {}}
         module.exit_json(changed=False, manifests=manifests, evidence=evidence)
     module.exit_json(changed=False, manifests=manifests)

@@ -49,7 +49,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 entry:
-  description: The host that has it, or gets it from the controller. Empty when nobody needs it.
+  description: The host that has it, or gets it from the controller. Empty when no host needs it.
   type: str
   returned: success
 copied:

@@ -104,7 +104,7 @@ def refuse_used(module: AnsibleModule, holding: dict[str, str]) -> None:
         found=told,
         where=module.params["path"],
         fix="where it is mounted elsewhere, give that path as host_instance_store_path; else, if "
-        "nobody needs what is on them, run `wipefs --all` on these disks by hand",
+        "their content is not needed, run `wipefs --all` on these disks by hand",
     )
 
 

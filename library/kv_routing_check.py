@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: kv_routing_check
 short_description: Ask one prompt repeatedly through Dynamo and count where its cache was hit
 description:
-  - Waits until Dynamo knows every engine, asks a prompt that nobody has asked before, waits for the
+  - Waits until Dynamo knows every engine, sends a prompt that was never sent before, waits for the
     KV events that Dynamo applies to its index, and asks the same beginning six times more.
   - Reads the hits of the prefix cache from each engine's own counters. Reports what it found
     instead of failing, so that a gate can judge it.

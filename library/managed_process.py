@@ -37,7 +37,7 @@ options:
     type: list
     elements: str
   environment:
-    description: Environment beside PATH, HOME, USER, LOGNAME and LANG. Never secrets.
+    description: Environment besides PATH, HOME, USER, LOGNAME and LANG. Never secrets.
     type: dict
     default: {}
   depends:

@@ -34,7 +34,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Remove models that nobody needs
+- name: Remove unused models
   model_removal:
     cluster_dir: /opt/vllm-ansible/r1
     engines: "{{ engines }}"
@@ -117,7 +117,7 @@ def main() -> None:
             expected="a directory of models that this user may change",
             found=str(error),
             where=error.filename or wanted["models_dir"],
-            fix="connect as the user who set the cluster up, or mend what is named",
+            fix="connect as the user who set the cluster up, or fix what is named",
         )
     module.exit_json(
         changed=bool(go),

@@ -9,8 +9,8 @@ short_description: Put the models of a host's engines where they are served from
 description:
   - Sources are the model hub, object storage, a directory that exists already, a model that a
     Python package carries, and a tiny model of random numbers.
-  - A model is made beside its place and gets its name when every header, size and shard has been
-    checked. From then on one stat a file tells whether it is still the same.
+  - A model is made under a temporary name and renamed when every header, size and shard has been
+    checked. From then on one stat a file shows whether it is still the same.
   - A directory that was only named (C(path)) is checked and never written to.
   - Fetching runs as the background task V(weights) and outlives the connection; wait for it with
     M(background_wait), then look again with O(state=look).

@@ -42,7 +42,7 @@ RETURN = r"""
 look:
   description:
     - C(nfs), C(nfsd) and C(cache) are empty, or why the kernel cannot; C(mount) and C(fstab) have
-      C(source), C(kind) and C(options), or are null; C(place) tells of the directory itself,
+      C(source), C(kind) and C(options), or are null; C(place) describes the directory itself,
       C(caches) has the tags of active caches, C(bound) of those that hold what is mounted,
       C(users) who uses it, C(room) the disk under the cache in bytes.
   type: dict
@@ -69,7 +69,7 @@ def main() -> None:
     for name in ("path", "cache"):
         if wanted[name] and not wanted[name].startswith("/"):
             module.fail_json(
-                msg=f"{wanted[name]} is no absolute path",
+                msg=f"{wanted[name]} is not an absolute path",
                 expected="a path that begins with /",
                 found=wanted[name],
                 where=name,

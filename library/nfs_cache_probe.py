@@ -9,7 +9,7 @@ short_description: Prove where a file that is read twice over NFS comes from
 description:
   - Writes a file into C(.nfs-cache-probe) of a mounted directory, lets memory forget it, reads it,
     again and again, counts the bytes that came from the server each time, and removes it.
-  - What was found is kept in a file, and told without measuring while host and mount are the same.
+  - The result is kept in a file, and returned without measuring while host and mount are the same.
   - In check mode nothing is measured.
 author: The vllm-ansible authors
 options:
@@ -96,8 +96,8 @@ def refuse(module: AnsibleModule, error: OSError) -> None:
         where=str(error.filename or path),
         fix="make room on the server, or lower nfs_cache_probe_mib"
         if error.errno in (errno.ENOSPC, errno.EDQUOT)
-        else f"on the server, beside what is shared: install -d -m 1777 -o 65534 "
-        f"{probe.DIRECTORY}; root of a client is nobody there unless it is exported with "
+        else f"on the server, in the shared directory: install -d -m 1777 -o 65534 "
+        f"{probe.DIRECTORY}; root of a client is the user nobody there unless it is exported with "
         "no_root_squash",
     )
 

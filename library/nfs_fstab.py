@@ -9,7 +9,7 @@ short_description: Let a path be mounted at boot
 description:
   - Keeps one line for a path in fstab and leaves all others as they are.
   - The file is replaced in one step, since a host with half of it does not boot; the one from
-    before the first change stays beside it.
+    before the first change is kept next to it.
 author: The vllm-ansible authors
 options:
   path:

@@ -1,13 +1,13 @@
 #!/usr/bin/python
-"""Mount a path as fstab says, anew where its options differ and nobody uses it."""
+"""Mount a path as fstab says; again if its options differ and no process uses it."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: nfs_mount
-short_description: Mount a path as fstab says, anew where its options differ and nobody uses it
+short_description: Mount a path as fstab says
 description:
-  - Mounts what is not mounted. A mount that is not as wanted is mounted anew, since C(fsc) cannot
+  - Mounts what is not mounted. A mount with other options is mounted again, since C(fsc) cannot
     be given to one that is there; while processes use it, it is left alone and they are named.
 author: The vllm-ansible authors
 options:
@@ -78,8 +78,8 @@ def refuse_used(module: AnsibleModule, missing: list[str], users: list[str]) -> 
     """Fail where processes would lose their files."""
     path = module.params["path"]
     module.fail_json(
-        msg=f"{path} has to be mounted anew ({', '.join(missing)}), and processes use it",
-        expected="nobody uses it",
+        msg=f"{path} must be mounted again ({', '.join(missing)}), and processes use it",
+        expected="no process uses it",
         found="; ".join(users[:10]) + ("; ..." if len(users) > 10 else ""),
         where=path,
         fix="end them (engines: ansible-playbook playbooks/stop.yml) and run this again, or boot: "
@@ -94,7 +94,7 @@ def refuse_held(module: AnsibleModule) -> None:
     if not here or not (left := lacking(module, here)):
         return
     module.fail_json(
-        msg=f"{path} was mounted anew and is as before ({', '.join(left)}): another mount holds it",
+        msg=f"{path} was mounted again, unchanged ({', '.join(left)}): another mount holds it",
         expected="no other mount of the same source, as the kernel shares one between them",
         found=", ".join(left),
         where=path,

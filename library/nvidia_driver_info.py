@@ -31,7 +31,7 @@ EXAMPLES = r"""
 RETURN = r"""
 driver:
   description:
-    - C(present) tells whether the bus shows an NVIDIA device; the rest is there only then.
+    - C(present) says whether the bus shows an NVIDIA device; the rest is there only then.
     - C(module) has C(loaded), C(flavour), C(built), C(headers) and C(nouveau); C(library) C(path)
       and C(version); C(packages) C(name), C(version) and C(held); C(services) C(exists), C(active)
       and C(enabled) for each.

@@ -17,7 +17,7 @@ options:
     choices: [apt, dnf]
     required: true
   repair:
-    description: Finish or take back installations that died half way.
+    description: Finish or undo installations that were interrupted.
     type: bool
     default: false
   stream:
@@ -110,7 +110,7 @@ def main() -> None:
                 expected="packages that install",
                 found=" / ".join(said[-3:]),
                 command=argv,
-                fix="run it on the host, mend what it names, and run again",
+                fix="run it on the host, fix what it reports, and run again",
             )
     module.exit_json(changed=bool(commands), commands=commands)
 

@@ -20,7 +20,7 @@ options:
     type: dict
     required: true
   mode:
-    description: Whether differences will be mended.
+    description: Whether differences will be repaired.
     type: str
     choices: [manage, check]
     required: true
@@ -46,7 +46,7 @@ options:
     type: str
     default: ""
   key_url:
-    description: Address of its key; empty for the vendor's, beside the packages.
+    description: Address of its key; empty for the vendor's, next to the packages.
     type: str
     default: ""
   key_fingerprint:
@@ -80,14 +80,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 differences:
-  description: Identifiers of what differs, in the order it is mended.
+  description: Identifiers of what differs, in the order of repair.
   type: list
   elements: str
   returned: success
 steps:
   description:
-    - What mends it, with C(repository), C(repair), C(pin), C(install), C(reinstall), C(hold),
-      C(enable), C(modules), C(start) and C(reboot); C(now) tells whether any is due before it.
+    - What repairs it, with C(repository), C(repair), C(pin), C(install), C(reinstall), C(hold),
+      C(enable), C(modules), C(start) and C(reboot); C(now) says whether any is due before it.
   type: dict
   returned: success
 measurements:

@@ -1,14 +1,14 @@
 #!/usr/bin/python
-"""Find the digests of models in object storage that nobody recorded, detached."""
+"""Find digests of models in object storage that were not recorded, detached."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: object_digests
-short_description: Find the digests of models in object storage that nobody recorded, detached
+short_description: Find digests of models in object storage that were not recorded, detached
 description:
   - A model in object storage may have a file C(SHA256SUMS), or its store a sha256 of each object.
-    What neither has is read once, and its digest kept beside the models by name, length and ETag;
+    What neither has is read once, and its digest kept next to the models by name, length and ETag;
     M(hf_snapshot) finds it there.
   - Reading runs as the background task V(digests) and outlives the connection; wait for it with
     M(background_wait). One that runs for other files, or from elsewhere, is stopped first.
@@ -55,7 +55,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Find the digests that nobody recorded
+- name: Find digests that were not recorded
   object_digests:
     cluster_dir: /opt/vllm-ansible/r1
     engines:

@@ -22,7 +22,7 @@ options:
     type: str
     required: true
   cluster_dir:
-    description: The cluster's directory on the host. Processes recorded there are no strangers.
+    description: The cluster's directory on the host. Processes recorded there are its own.
     type: path
     required: true
   run_dir:

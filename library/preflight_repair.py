@@ -1,11 +1,11 @@
 #!/usr/bin/python
-"""Mend on a host what the preflight found and what is safe to mend."""
+"""Repair what the preflight found and what is safe to repair."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: preflight_repair
-short_description: Mend on a host what the preflight found and what is safe to mend
+short_description: Repair what the preflight found and what is safe to repair
 description:
   - Corrects the hosts file, enlarges shared memory, raises limits, reserves huge pages, loads a
     kernel module. Everything else that fails is left to people. Needs root.
@@ -53,7 +53,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Mend what is safe to mend
+- name: Repair what is safe to repair
   preflight_repair:
     failing: [hostname]
     cluster: demo

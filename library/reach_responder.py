@@ -29,7 +29,7 @@ options:
     type: int
     default: 3
   cluster_dir:
-    description: The cluster's directory; its records tell our own processes from strangers.
+    description: The cluster's directory; its records identify our own processes.
     type: path
     required: true
   tasks_dir:
@@ -43,17 +43,17 @@ options:
     description: User to run as, which needs root.
     type: str
   life_seconds:
-    description: When it ends if nobody stops it before.
+    description: When it ends by itself.
     type: float
     default: 120
   state:
-    description: V(stopped) ends it and removes what tells of it.
+    description: V(stopped) ends it and removes its status.
     type: str
     choices: [started, stopped]
     default: started
 attributes:
   check_mode:
-    description: Nothing is started or stopped. The ports are looked at all the same.
+    description: Nothing is started or stopped. The ports are still checked.
     support: full
 """
 

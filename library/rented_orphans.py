@@ -8,7 +8,7 @@ module: rented_orphans
 short_description: List instances that this cluster does not claim, and end those named
 description:
   - Every instance of the account that is no machine of a slot of this cluster, with whose it is,
-    its age where a tag tells it, and its price.
+    its age if a tag has it, and its price.
   - Ends nothing but what is named, and of that only what the list shows.
 author: The vllm-ansible authors
 options:
@@ -20,7 +20,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Look for instances that nobody claims
+- name: Look for instances that no cluster claims
   rented_orphans:
   run_once: true
   register: found

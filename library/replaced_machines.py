@@ -5,10 +5,10 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: replaced_machines
-short_description: Say which rented machines are given back because somebody named their hosts
+short_description: Say which rented machines are terminated because their hosts were named
 description:
   - Reads the inventory alone. Refuses names without a machine, all machines at once, and hosts that
-    nobody rents.
+    are not rented.
 author: The vllm-ansible authors
 options:
   hosts:

@@ -8,7 +8,7 @@ module: router_ranks
 short_description: Look at the ranks behind a router, drain one, or let it serve again
 description:
   - Asks HAProxy on its own socket, which only the service and root may use.
-  - A rank that drains ends the requests it has and is given no more; its checks go on.
+  - A rank that drains finishes its requests and gets no more; its checks continue.
 author: The vllm-ansible authors
 options:
   socket:

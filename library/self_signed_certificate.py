@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Make a certificate that signs itself where none is valid, and tell its fingerprint."""
+"""Make a self-signed certificate if none is valid, and return its fingerprint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ options:
     type: path
     required: true
   given:
-    description: Whether somebody else made it.
+    description: Whether it was made elsewhere.
     type: bool
     default: false
   subject:

@@ -20,7 +20,7 @@ options:
   limits:
     description:
       - Limits that are wanted, open files as a number and locked memory in bytes, V(-1) for none.
-        Told is whether they can be set here.
+        Returns whether they can be set here.
     type: dict
     default: {}
   peers:
@@ -38,7 +38,7 @@ options:
     default: ''
   efa_cards:
     description:
-      - How many EFA cards a machine must have, by its type as its firmware tells it. Where there
+      - How many EFA cards a machine must have, by its type as its firmware reports it. Where there
         are fewer, they are looked for three more times, 5 s apart.
     type: dict
     default: {}

@@ -9,7 +9,7 @@ short_description: Write what an administrator has to do on all hosts as one scr
 description:
   - Reads, on the controller, what the role C(system) judged on each host, and writes
     C(administrator.sh) into the directory of the run where something needed is different and this
-    run may not mend it. The script is POSIX sh, finds its host by the data-plane address and may
+    run may not repair it. The script is POSIX sh, finds its host by the data-plane address and may
     be run again. Hosts are not touched.
   - Run it once.
 author: The vllm-ansible authors
@@ -25,7 +25,7 @@ options:
     required: true
 attributes:
   check_mode:
-    description: The script is written all the same, it lies on the controller.
+    description: The script is still written, since it is on the controller.
     support: full
 """
 
@@ -40,7 +40,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 path:
-  description: Where the script lies on the controller; empty where nobody needs it.
+  description: Where the script lies on the controller; empty if none is needed.
   type: str
   returned: success
 script:

@@ -8,7 +8,7 @@ module: weights_relay
 short_description: Pass weights on to the other hosts of a cluster while they arrive
 description:
   - Starts a program, detached, that gives the files of some models to hosts that hold the
-    cluster's key, and tells which of them this host has. It ends by itself when nobody asks any
+    cluster's key, and returns which of them this host has. It ends by itself when no host asks any
     more. Whoever has no key gets a refusal.
 author: The vllm-ansible authors
 options:
@@ -40,7 +40,7 @@ options:
     description: The user that it runs as. Without it, the one of this connection.
     type: str
   idle_seconds:
-    description: How long nobody may ask before it ends.
+    description: How long it waits for a request before it ends.
     type: float
     default: 900
   state:

@@ -45,7 +45,7 @@ archives:
   type: dict
   returned: success
 damaged:
-  description: What is wrong with wheels that the controller keeps; they are made anew.
+  description: What is wrong with wheels that the controller keeps; they are built again.
   type: list
   elements: str
   returned: success

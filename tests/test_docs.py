@@ -7,6 +7,8 @@ import copy
 import functools
 import importlib.util
 import re
+import shlex
+import shutil
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -14,6 +16,10 @@ from typing import Any
 
 import pytest
 import yaml
+
+from vllm_ansible.inventory.command_line import tags_of
+from vllm_ansible.plan.estimate.layouts import command as plan_command
+from vllm_ansible.record.diagnosis.match import signatures
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(
@@ -134,6 +140,24 @@ def site_variables() -> dict[str, Any]:
     return found
 
 
+@functools.cache
+def tags() -> set[str]:
+    """Return every tag that some playbook takes."""
+    books = [ROOT / "site.yml", *(ROOT / "playbooks").glob("*.yml")]
+    return set().union(*map(tags_of, books))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [*DOCUMENTS, *sorted((ROOT / "roles").glob("*/meta/argument_specs.yml"))],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_tags_that_are_named_are_taken(document: Path) -> None:
+    """`--tags verify,repair` was documented, and refused by every playbook."""
+    named = re.findall(r"--tags[ =]([a-z_]+(?:,[a-z_]+)*)", document.read_text())
+    assert [tag for group in named for tag in group.split(",") if tag not in tags()] == []
+
+
 @every_document
 def test_variables_that_are_given_exist(document: Path) -> None:
     for piece in code(document):
@@ -148,8 +172,9 @@ def test_the_readme_lists_exactly_the_roles_there_are() -> None:
     assert sorted(listed[1].split()) == sorted(path.name for path in (ROOT / "roles").iterdir())
 
 
-def test_the_inventory_of_the_readme_is_made_of_known_variables() -> None:
-    text = (ROOT / "README.md").read_text()
+@pytest.mark.parametrize("page", ["README.md", "docs/hosts.md"])
+def test_the_inventory_of_a_page_is_made_of_known_variables(page: str) -> None:
+    text = (ROOT / page).read_text()
     block = re.search(r"^# inventories/mine/group_vars/all.yml$(.*?)^```$", text, re.M | re.S)
     assert block is not None
     known = site_variables()
@@ -252,6 +277,23 @@ def test_the_reference_lists_every_option_and_nothing_that_playbooks_set() -> No
         assert re.search(r"Set by the inventory plugin|The stage \w+ gives", described), name
 
 
+def given(tasks: Any) -> Iterator[str]:
+    """Yield the variables that plays and their tasks set, at any depth."""
+    for one in tasks if isinstance(tasks, list) else []:
+        yield from one.get("vars", {})
+        for part in ("tasks", "roles", "block", "always", "rescue"):
+            yield from given(one.get(part))
+
+
+def test_a_variable_that_a_stage_sets_for_a_role_is_not_shown_as_an_option() -> None:
+    """What an inventory says of it would be overridden: `preflight_accept` once was."""
+    page = (ROOT / "docs/variables.md").read_text()
+    books = [yaml.safe_load(path.read_text()) for path in (ROOT / "playbooks").glob("*.yml")]
+    names = {name for book in books for name in given(book)}
+    assert "preflight_accept" in names
+    assert [name for name in sorted(names) if f"| `{name}` |" in page] == []
+
+
 def orphans(folder: Path, starts: list[Path]) -> set[str]:
     """Return the pages of a folder to which no chain of links leads from where a reader starts."""
     reached: set[Path] = set()
@@ -279,6 +321,119 @@ def test_a_page_without_a_link_to_it_is_found(tmp_path: Path) -> None:
 
 def test_the_index_is_linked_from_the_start_of_the_readme() -> None:
     assert "docs/index.md" in (ROOT / "README.md").read_text().partition("\n## ")[0]
+
+
+# Pages of the index's first table that begin with what a reader types.
+QUICKSTARTS = ("hosts", "lambda", "aws", "slurm", "enflame")
+
+
+@pytest.mark.parametrize("platform", [*QUICKSTARTS, "runpod", "sources", "planner"])
+def test_the_index_leads_to_each_platform_in_one_step(platform: str) -> None:
+    assert f"{platform}.md" in links(ROOT / "docs/index.md")
+
+
+@pytest.mark.parametrize("platform", QUICKSTARTS)
+def test_a_platform_begins_with_what_it_needs_and_five_commands(platform: str) -> None:
+    _, first, *_ = re.split(r"^## ", (ROOT / f"docs/{platform}.md").read_text(), flags=re.M)
+    assert first.startswith("Quickstart\n")
+    for need in ("SSH", "sudo", "Python", "driver", "ports"):
+        assert need in first, need
+    *_, commands = re.findall(r"^```\n(.*?)^```$", first, re.M | re.S)
+    assert len(commands.splitlines()) == 5
+
+
+def test_the_page_of_support_follows_code_and_evidence() -> None:
+    made = reference()
+    rows = made.evidence()
+    changed = [
+        (capability, "hardware" if capability.startswith("pods at RunPod") else level)
+        for capability, level in rows
+    ]
+    assert "| [RunPod](runpod.md) | hardware |" in made.support(changed)
+    for system, releases in made.SUPPORTED.items():
+        for release in releases:
+            assert f"| {system} {release} |" in made.support(rows)
+    with pytest.raises(LookupError, match="no row"):
+        made.support([row for row in rows if "RunPod" not in row[0]])
+
+
+# Their config.json is kept here, so the planner answers without a network.
+KEPT_CONFIGS = {"deepseek-ai/DeepSeek-R1": "deepseek-ai--DeepSeek-R1_config.json"}
+
+
+def planned(document: Path) -> list[tuple[str, str]]:
+    """Return each command of the planner that a document shows, with what it says is printed."""
+    found = []
+    for block in re.findall(r"(?:^(?: {4,}.*)?\n)+", document.read_text(), re.M):
+        for command, shown in re.findall(
+            r"^ +\$ vllm-ansible plan (.+)\n((?:(?! +\$ vllm-ansible).*\n)*)", block, re.M
+        ):
+            if command.split()[0] in KEPT_CONFIGS and "--offers" not in command:
+                found.append((command, shown))
+    return found
+
+
+def differences(shown: str, printed: str) -> list[str]:
+    """Return the parts of what is shown, between marks of omission, that are not printed so."""
+    # Where a long command goes on in the next line depends on the length of the model's name.
+    whole, place, lacking = " ".join(printed.replace("\\\n", " ").split()), 0, []
+    for part in shown.replace("\\\n", " ").split("[...]"):
+        words = " ".join(part.split())
+        if (found := whole.find(words, place)) < 0:
+            lacking.append(words)
+        else:
+            place = found + len(words)
+    return lacking
+
+
+@pytest.mark.parametrize(
+    ("page", "command", "shown"),
+    [
+        pytest.param(document.name, command, shown, id=f"{document.stem}-{number}")
+        for document in DOCUMENTS
+        for number, (command, shown) in enumerate(planned(document))
+    ],
+)
+def test_the_planner_prints_what_a_document_shows(
+    page: str,
+    command: str,
+    shown: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model, *arguments = shlex.split(command)
+    (tmp_path / model).mkdir(parents=True)
+    kept = ROOT / "tests/data/public/configs" / KEPT_CONFIGS[model]
+    shutil.copy(kept, tmp_path / model / "config.json")
+    monkeypatch.chdir(tmp_path)
+    assert plan_command.main([model, *arguments]) == 0
+    # A directory is named by its last part.
+    shown = shown.replace(model, Path(model).name)
+    printed = capsys.readouterr().out.replace(model, Path(model).name)
+    assert differences(shown, printed) == [], f"docs/{page}: {command}"
+
+
+def test_examples_of_the_planner_are_found_and_their_figures_are_compared() -> None:
+    assert len(planned(ROOT / "docs/planner.md")) > 5
+    assert differences("a 1 [...] c", "a 1\nb c") == []
+    assert differences("a 2 [...] c", "a 1\nb c") == ["a 2"]
+    assert differences("a [...] c [...] b", "a b c") == ["b"]
+
+
+def test_the_number_of_known_failures_is_right() -> None:
+    counted = re.findall(r"(\d+) signatures", (ROOT / "docs/evidence.md").read_text())
+    assert set(counted) == {str(len(signatures()))}
+
+
+def test_the_numbers_of_locked_versions_are_right() -> None:
+    page = " ".join((ROOT / "docs/environment.md").read_text().split())
+    (counts,) = re.findall(
+        r"the same (\d+) versions .* CUDA 12 serves the three Pythons with (\d+)", page
+    )
+    locks = [ROOT / f"requirements/engine-{name}.txt" for name in ("cuda", "cuda12")]
+    locked = [re.findall(r"^[\w.-]+(?:\[.*\])?==", lock.read_text(), re.M) for lock in locks]
+    assert [int(count) for count in counts] == [len(names) for names in locked]
 
 
 def told(options: dict[str, Any]) -> dict[str, Any]:

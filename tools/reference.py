@@ -1,5 +1,6 @@
-"""Write docs/variables.md from the roles' argument specs, and docs/symptoms.md from the signatures.
+"""Write docs/variables.md from the roles' argument specs, docs/symptoms.md from the signatures.
 
+docs/support.md comes from docs/evidence.md, the systems that the code accepts, and tests/data.
 `make reference` runs it; `tests/test_docs.py` fails while a page is not what it would write.
 """
 
@@ -8,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from vllm_ansible.inventory.site_host import ARCHITECTURES, SUPPORTED
 from vllm_ansible.record.diagnosis.match import Signature, signatures
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,6 +68,51 @@ any logs. Each line is one example of its kind, shortened where it is long. How 
 is chosen, and how often the choice was right: [failures](failures.md).
 
 """
+SUPPORT = """\
+# What is supported, and what shows it
+
+Made by `make reference` from [evidence](evidence.md), the systems that the code accepts, and the
+figures in `tests/data`; do not edit this page. A level is that of the row of evidence which shows
+most. **hardware**: the real device. **real**: the real software on hosts without accelerators.
+**emulated**: a cloud, a device or a vendor's tool is replaced by an emulator. **rendered**: files
+are produced and checked, nothing is run. A dash means that no row of evidence shows it.
+
+"""
+LEVELS = ("hardware", "real", "emulated", "rendered")
+# Patterns of capabilities in docs/evidence.md, the preferred one first.
+PREPARED = r"^system packages, service user"
+PREPARED_ELSEWHERE = r"^the same on Ubuntu 22\.04"
+DRIVER = r"^NVIDIA driver checked and managed by apt"
+DRIVER_ELSEWHERE = r"^driver on Rocky"
+SYSTEMS = {
+    ("debian", "12"): (PREPARED, DRIVER, r"^Enflame driver on lab hosts"),
+    ("debian", "13"): (PREPARED_ELSEWHERE, DRIVER_ELSEWHERE, ""),
+    ("ubuntu", "22.04"): (PREPARED_ELSEWHERE, DRIVER_ELSEWHERE, ""),
+    ("ubuntu", "24.04"): (PREPARED_ELSEWHERE, DRIVER, ""),
+    ("rocky", "9"): (PREPARED_ELSEWHERE, DRIVER_ELSEWHERE, ""),
+    ("rhel", "9"): (PREPARED_ELSEWHERE, DRIVER_ELSEWHERE, ""),
+}
+SERVED = {
+    "NVIDIA": (
+        (r"^`site\.yml` with the default engine",),
+        (r"^`site\.yml` over two devices of one host",),
+        (r"^`site\.yml` over several hosts", r"^executor `mp` over several hosts"),
+    ),
+    "Enflame": ((), (), (r"^`inventories/enflame` on two lab hosts",)),
+    "CPU": (
+        (r"^one host without root",),
+        (r"^data-parallel ranks of a dense model",),
+        (r"^`inventories/lab`",),
+    ),
+}
+PLATFORMS = {
+    "[your own hosts](hosts.md)": (r"^`inventories/lab`",),
+    "[Lambda](lambda.md)": (r"^`site\.yml` from no machine", "Lambda"),
+    "[AWS](aws.md)": (r"^machines at AWS, spot", "AWS"),
+    "[RunPod](runpod.md)": (r"^`site\.yml`.*RunPod", "RunPod"),
+    "[Slurm](slurm.md)": (r"^nodes of Slurm", "Slurm"),
+    "[no network](sources.md#nothing-at-all)": (r"^from a bundle to an answer", "bundle"),
+}
 
 
 def plain(description: str | list[str]) -> str:
@@ -165,6 +212,72 @@ def symptoms() -> str:
     return SYMPTOMS.format(count=len(known)) + "\n".join(lines).rstrip() + "\n"
 
 
+def evidence() -> list[tuple[str, str]]:
+    """Return capability and level of each row of docs/evidence.md."""
+    text = (ROOT / "docs/evidence.md").read_text()
+    cells = [row.split("|") for row in re.findall(r"^\|(.*)\|$", text, re.MULTILINE)[2:]]
+    return [(row[0].strip(), row[1].strip()) for row in cells]
+
+
+def level(rows: Sequence[tuple[str, str]], *patterns: str) -> str:
+    """Return the highest level of the rows which the first pattern that fits any of them names."""
+    for pattern in filter(None, patterns):
+        fitting = [found for capability, found in rows if re.search(pattern, capability)]
+        if fitting:
+            return min(fitting, key=lambda one: LEVELS.index(re.split(r"\W", one)[0]))
+    if any(patterns):
+        raise LookupError(
+            f"no row of docs/evidence.md is about {patterns}: change tools/reference.py"
+        )
+    return "-"
+
+
+def measured() -> list[dict[str, Any]]:
+    """Return what was measured on real devices, the newest first."""
+    found = []
+    for path in (ROOT / "tests/data").glob("*.json"):
+        kept = json.loads(path.read_text())
+        if isinstance(kept, dict) and {"device", "date"} <= set(kept):
+            found.append({**kept, "file": path.name})
+    return sorted(found, key=lambda one: (one["date"], one["file"]), reverse=True)
+
+
+def support(rows: Sequence[tuple[str, str]]) -> str:
+    """Return the page of what is supported; rows: capabilities and levels of the evidence."""
+    lines = [
+        "## Operating systems of hosts",
+        "",
+        f"On {' and '.join(ARCHITECTURES)}; any other system is refused before it is changed.",
+        "Root installs packages and makes users and directories. Without root, the run names the",
+        "packages that are missing.",
+        "",
+        "| system | packages, users | NVIDIA driver managed | Enflame driver managed |",
+        "|---|---|---|---|",
+    ]
+    for system, releases in SUPPORTED.items():
+        for release in releases:
+            cells = [level(rows, pattern) for pattern in SYSTEMS[system, release]]
+            lines.append(f"| {system} {release} | {' | '.join(cells)} |")
+    lines += [
+        *("", "## Accelerators, from nothing to a correct answer", ""),
+        "| accelerator | one device | several devices of one host | several hosts |",
+        "|---|---|---|---|",
+    ]
+    for name, patterns in SERVED.items():
+        lines.append(f"| {name} | {' | '.join(level(rows, *one) for one in patterns)} |")
+    lines += ["", "## Where hosts come from", "", "| hosts | level |", "|---|---|"]
+    lines += [f"| {name} | {level(rows, *patterns)} |" for name, patterns in PLATFORMS.items()]
+    lines += [
+        *("", "## Real devices that figures were measured on", ""),
+        "| date | device | engine | figures |",
+        "|---|---|---|---|",
+    ]
+    for one in measured():
+        cells = [one["date"], one["device"], one.get("engine", "-")]
+        lines.append(f"| {' | '.join(map(cell, cells))} | `tests/data/{one['file']}` |")
+    return SUPPORT + "\n".join(lines) + "\n"
+
+
 def specs() -> dict[str, Any]:
     """Return the main entry point of each role, by the name of the role."""
     return {
@@ -175,7 +288,11 @@ def specs() -> dict[str, Any]:
 
 def pages() -> dict[str, str]:
     """Return what each page of the reference has to be, by its name in docs/."""
-    return {"variables.md": variables(specs()), "symptoms.md": symptoms()}
+    return {
+        "variables.md": variables(specs()),
+        "symptoms.md": symptoms(),
+        "support.md": support(evidence()),
+    }
 
 
 if __name__ == "__main__":

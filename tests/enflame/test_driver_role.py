@@ -27,7 +27,9 @@ def test_a_missing_driver_is_found_installed_once_and_left_alone(machine: Machin
 
     said = machine.play(check=True, **machine.manage)
     assert not said["failed"] and said["changed"], said["failure"].get("msg")
-    assert "modprobe enflame" in said["tasks"]["enflame_driver : Say what would be mended"]["msg"]
+    assert (
+        "modprobe enflame" in said["tasks"]["enflame_driver : Report what would be repaired"]["msg"]
+    )
     assert machine.missed() == ["driver-missing"]
 
     done = machine.play(**machine.manage)
@@ -112,7 +114,7 @@ def test_silent_devices_are_reset_when_a_person_asks_and_nobody_uses_them(machin
     machine.sh('kill "$(cat /srv/holder)"')
     machine.sh("echo 3 > /sys/module/enflame/refcnt")
     unseen = machine.play(reset, reset_devices_answer="reset")["failure"]
-    assert "reference(s) of nobody who is visible" in unseen["found"]
+    assert "reference(s) held by a process not visible from here" in unseen["found"]
     assert machine.sh("ls /srv/emulated-enflame/resets 2>/dev/null || true") == ""
     machine.sh("echo 0 > /sys/module/enflame/refcnt")
     checked = machine.play(reset, check=True, reset_devices_answer="reset")

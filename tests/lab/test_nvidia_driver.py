@@ -79,7 +79,7 @@ def test_a_missing_driver_is_found_and_nothing_is_touched_unasked(bare: Driven) 
 
     said = bare.play(check=True, **MANAGE)
     assert (said["failed"], said["changed"]) == (False, 1)
-    told = said["tasks"]["nvidia_driver : Say what would be mended"]["msg"]
+    told = said["tasks"]["nvidia_driver : Report what would be repaired"]["msg"]
     assert told[0].startswith("# add the repository http://")
     assert any("nvidia-open" in line for line in told)
 

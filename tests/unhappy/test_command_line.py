@@ -186,3 +186,24 @@ def test_from_another_directory_the_missing_settings_are_named(tmp_path: Path, l
     assert f"export ANSIBLE_CONFIG={checkout}/ansible.cfg" in first
     done = validated(ANSIBLE_CONFIG=str(checkout / "ansible.cfg"))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_repair_alone_repairs_and_measures_nothing_else() -> None:
+    """`--tags repair` was refused, although documented."""
+    listed = subprocess.run(
+        [
+            *(sys.executable, "-m", "ansible.cli.playbook", "site.yml", "--list-tasks"),
+            *("-i", "inventories/local", "--tags", "repair"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    tasks = [line for line in listed.splitlines() if "TAGS" in line and "play #" not in line]
+    assert any("preflight : Repair what is safe to repair" in task for task in tasks)
+    names = ("validate", "always", "repair")
+    assert [task for task in tasks if not any(name in task for name in names)] == []
+    assert not any(
+        role in task for role in ("collectives :", "vllm :", "devices :") for task in tasks
+    )

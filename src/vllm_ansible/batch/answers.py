@@ -96,7 +96,7 @@ class Stream:
                 said = choice.get("delta") or {}
                 text, reasoning = said.get("content") or "", _reasoning(said) or ""
                 if not (isinstance(text, str) and isinstance(reasoning, str)):
-                    raise TypeError("a piece of the answer is no text")
+                    raise TypeError("a piece of the answer is not text")
                 self._text.append(text)
                 self._reasoning.append(reasoning)
                 self._finish = choice.get("finish_reason") or self._finish
@@ -104,7 +104,7 @@ class Stream:
                     self._token(now)
                     self._tell(text, reasoning)
         except (AttributeError, TypeError, ValueError) as error:
-            raise NoAnswer(f"no part of a chat completion: {_shown(data)}") from error
+            raise NoAnswer(f"not part of a chat completion: {_shown(data)}") from error
 
     def _token(self, now: float) -> None:
         if self._first is None:
@@ -131,7 +131,7 @@ def whole(body: bytes, began: float, now: float) -> Answer:
             total_ms=_ms(now - began),
         )
     except (AttributeError, LookupError, TypeError) as error:
-        raise NoAnswer(f"no chat completion: {_shown(body)}") from error
+        raise NoAnswer(f"not a chat completion: {_shown(body)}") from error
 
 
 def words_of(body: bytes) -> str:
@@ -149,9 +149,9 @@ def _object(data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data)
     except ValueError as error:
-        raise NoAnswer(f"no JSON: {_shown(data)}") from error
+        raise NoAnswer(f"not JSON: {_shown(data)}") from error
     if not isinstance(found, dict):
-        raise NoAnswer(f"no object: {_shown(data)}")
+        raise NoAnswer(f"not an object: {_shown(data)}")
     return found
 
 

@@ -92,7 +92,7 @@ def _prompt(options: argparse.Namespace) -> Prompt:
         text = sys.stdin.read() if options.question == "-" else options.question
     except UnicodeDecodeError as error:
         what = f"{error.reason} at byte {error.start}"
-        raise PlanError(Problem("the question is no text", "UTF-8", what, "-")) from error
+        raise PlanError(Problem("the question is not text", "UTF-8", what, "-")) from error
     if not text.strip():
         raise PlanError(Problem("there is no question", "some text", "none"))
     given = parameters(options.parameter)
@@ -111,6 +111,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("question", help="its text, or - to read it from standard input")
     add_arguments(made)
     made.add_argument(
-        "--timeout-seconds", type=seconds, default=600.0, help="for the whole answer (600)"
+        "--timeout-seconds", type=seconds, default=600.0, help="limit for the whole answer (600)"
     )
     return made

@@ -26,7 +26,7 @@ from .told import Told, closing, document
 from .where import add_arguments, known_of, refuse, seconds, target_of
 
 OK, FAILED, REFUSED = 0, 1, 2
-STOPPED, GO_ON = "stopped by a signal", "the same command goes on where it was"
+STOPPED, GO_ON = "stopped by a signal", "run the same command again to resume"
 # Nobody says what the server takes at once: few wait in its queue, and none of its seats is empty
 # for long.
 UNKNOWN_SEATS = 64
@@ -145,7 +145,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="vllm-ansible send",
         description="Send many tagged prompts to a served model and keep each answer by its tag. "
-        "The same command again goes on where it was.",
+        "Run the same command again to resume.",
     )
     made.add_argument("prompts", type=Path, help="JSON, or .jsonl with a prompt on each line")
     add_arguments(made)
@@ -170,17 +170,22 @@ def parser() -> argparse.ArgumentParser:
         help="take tokens as they come, which times the first one",
     )
     made.add_argument(
-        "--timeout-seconds", type=seconds, default=3600.0, help="of one request (3600)"
+        "--timeout-seconds", type=seconds, default=3600.0, help="limit of one request (3600)"
     )
     made.add_argument(
-        "--silence-seconds", type=seconds, default=600.0, help="without a token of a stream (600)"
+        "--silence-seconds",
+        type=seconds,
+        default=600.0,
+        help="limit without a token of a stream (600)",
     )
-    made.add_argument("--retries", type=int, default=5, metavar="N", help="of one prompt (5)")
+    made.add_argument(
+        "--retries", type=int, default=5, metavar="N", help="attempts for one prompt (5)"
+    )
     made.add_argument(
         "--patience-seconds",
         type=seconds,
         default=600.0,
-        help="end the run when the server gave no sign of life for so long (600)",
+        help="end the run after this silence of the server (600)",
     )
     made.add_argument("--json", action="store_true", help="print one JSON document at the end")
     return made

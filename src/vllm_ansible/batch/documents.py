@@ -30,7 +30,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
@@ -39,7 +39,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant
 def lines(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield line number and value of each line of JSON that is not blank.
 
-    Raises Malformed, also where a line is no UTF-8.
+    Raises Malformed, also where a line is not UTF-8.
     """
     with path.open("rb") as file:
         for number, content in enumerate(file, 1):
@@ -47,7 +47,7 @@ def lines(path: Path) -> Iterator[tuple[int, Any]]:
                 # Without its end: what is missing there is not missing on the line below.
                 line = content.decode("utf-8-sig" if number == 1 else "utf-8").rstrip()
             except UnicodeDecodeError as error:
-                raise Malformed(f"byte {error.start + 1} is no UTF-8", number) from error
+                raise Malformed(f"byte {error.start + 1} is not UTF-8", number) from error
             if line:
                 walk = Walk(line, number)
                 yield walk.value()
@@ -113,7 +113,7 @@ class Walk:
         while True:
             line, name = self.value()
             if not isinstance(name, str) or name in seen:
-                raise Malformed(f"{name!r} is no name, or given twice", line)
+                raise Malformed(f"{name!r} is not a name, or given twice", line)
             seen.add(name)
             self.take(":")
             yield line, name

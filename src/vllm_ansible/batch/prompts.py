@@ -101,7 +101,7 @@ class PromptFile:
             return self.path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
-            wrong = documents.Malformed(f"byte {error.start + 1} is no UTF-8", line)
+            wrong = documents.Malformed(f"byte {error.start + 1} is not UTF-8", line)
             raise self._malformed(wrong) from error
         except OSError as error:
             raise PlanError(Problem(f"{self.path} cannot be read: {error.strerror}")) from error
@@ -214,14 +214,12 @@ class PromptFile:
         if isinstance(value, kind):
             return value
         names: dict[type, str] = {str: "a text", dict: "an object", list: "a list"}
-        raise _wrong(
-            f"{name} is no {names[kind].split()[1]}", names[kind], _kind(value), self._place(line)
-        )
+        raise _wrong(f"{name} is not {names[kind]}", names[kind], _kind(value), self._place(line))
 
     def _unknown(self, name: str, known: tuple[str, ...], line: int) -> PlanError:
         hint = close_match(name, known)
         return _wrong(
-            f"nobody knows what {name!r} is{f': {hint}' if hint else ''}",
+            f"unknown field {name!r}{f': {hint}' if hint else ''}",
             ", ".join(known),
             name,
             self._place(line),
@@ -233,16 +231,14 @@ class PromptFile:
 
     def _malformed(self, error: documents.Malformed) -> PlanError:
         what = "JSON, one prompt a line" if self._by_lines else "JSON"
-        return _wrong(
-            "the file is not what it should be", what, str(error), self._place(error.line)
-        )
+        return _wrong("the file cannot be parsed", what, str(error), self._place(error.line))
 
 
 def check_parameters(parameters: Mapping[str, Any], where: str) -> None:
     """Refuse what is not a parameter's to say."""
     for name, instead in OURS.items():
         if name in parameters:
-            raise _wrong(f"{name} is no parameter here", instead, f"{name} in parameters", where)
+            raise _wrong(f"{name} is not a parameter here", instead, f"{name} in parameters", where)
 
 
 def _kind(value: Any) -> str:

@@ -243,7 +243,7 @@ def _line(record: Mapping[str, Any]) -> bytes:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no tag")
+        raise TypeError(f"{value!r} is not a tag")
     return value
 
 

@@ -48,11 +48,13 @@ def api(url: str) -> str:
         _ = parts.port
     except ValueError as error:
         raise PlanError(
-            Problem("--url is no address of a server", "https://host:port/v1", str(error), "--url")
+            Problem(
+                "--url is not the address of a server", "https://host:port/v1", str(error), "--url"
+            )
         ) from error
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise PlanError(
-            Problem("--url is no address of a server", "https://host:port/v1", url, "--url")
+            Problem("--url is not the address of a server", "https://host:port/v1", url, "--url")
         )
     if parts.username or parts.password:
         # Not shown again: it may hold a secret.
@@ -70,7 +72,7 @@ def read_key(path: str) -> str:
     try:
         key = Path(path).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
+        why = getattr(error, "strerror", None) or "it is not text"
         raise PlanError(Problem(f"the key file {path} cannot be read: {why}")) from error
     if not key or not key.isprintable() or any(letter.isspace() for letter in key):
         raise PlanError(Problem("the key file holds no key", "one line", "none, or several", path))
@@ -125,7 +127,7 @@ def parameters(given: list[str]) -> dict[str, Any]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise PlanError(Problem("--parameter is no name=value", "temperature=0", text))
+            raise PlanError(Problem("--parameter is not name=value", "temperature=0", text))
         try:
             found[name] = json.loads(value)
         except ValueError:

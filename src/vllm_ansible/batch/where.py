@@ -19,8 +19,10 @@ def add_arguments(made: argparse.ArgumentParser) -> None:
     """Add the options that say which server is meant, and what each request carries."""
     made.add_argument("-i", "--inventory", help="the inventory that serves the model")
     made.add_argument("--engine", metavar="NAME", help="which of its engines, if there are several")
-    made.add_argument("--checkout", help="where the playbooks are, if not around here")
-    made.add_argument("--url", help="the server, where no inventory says it")
+    made.add_argument(
+        "--checkout", help="where the playbooks are, if not found from this directory"
+    )
+    made.add_argument("--url", help="the server, if no inventory names it")
     made.add_argument("--model", help="the name it serves the model by")
     made.add_argument("--key-file", metavar="FILE", help="holds the server's key")
     made.add_argument("--ca", metavar="FILE", help="certificates the server's is signed by")
@@ -40,7 +42,7 @@ def known_of(options: argparse.Namespace) -> Known:
         if not (options.url and options.model):
             raise PlanError(
                 Problem(
-                    "where do the prompts go?",
+                    "no server was named",
                     expected="an inventory that was served (-i), or --url and --model",
                     found="neither",
                 )
@@ -66,7 +68,7 @@ def target_of(options: argparse.Namespace, known: Known) -> Target:
         except OSError as error:
             raise PlanError(
                 Problem(
-                    "--ca names no certificates",
+                    "--ca does not name certificates",
                     expected="a file of certificates, in PEM",
                     found=error.strerror or str(error),
                     where=options.ca,

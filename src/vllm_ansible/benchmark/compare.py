@@ -219,7 +219,7 @@ def _sentence(found: Mapping[str, Any]) -> str:
     each += [f"{word}: {', '.join(those)}" for word, those in named.items() if those]
     said = {
         WORSE: "B is worse than A",
-        UNKNOWN: f"it cannot be told whether B is worse by more than {margin}: "
+        UNKNOWN: f"unknown whether B is worse by more than {margin}: "
         "the noise is larger. Measure more rounds on a quiet machine",
         BETTER: "B is better than A",
         SAME: f"B is as A, within {margin}",

@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="vllm-ansible compare",
         description="Compare two kept ramps. Exit status: 0 not worse, 1 worse, 2 refused, "
-        "3 the noise is too large to tell.",
+        "3 unknown, because the noise is too large.",
     )
     for name in ("a", "b"):
         made.add_argument(

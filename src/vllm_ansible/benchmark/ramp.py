@@ -227,7 +227,7 @@ def _cost_words(result: Mapping[str, Any]) -> str:
         return f"no cost: {result['price'].get('why', 'no price is known')}"
     told = found.get("usd_per_million_input_tokens")
     if told is None:
-        return f"{dollars(found['usd_per_million_tokens'])} for a million tokens, in and out alike"
+        return f"{dollars(found['usd_per_million_tokens'])} for a million tokens, in or out"
     return (
         f"{dollars(told)} for a million tokens in and "
         f"{dollars(found['usd_per_million_output_tokens'])} out at "

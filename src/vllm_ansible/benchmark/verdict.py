@@ -99,7 +99,7 @@ def unmeasured(engine: Mapping[str, Any], look: Mapping[str, Any]) -> dict[str, 
         "failed": True,
         "msg": f"{name} cannot be measured: {server.name} does not run on {host}",
         "expected": f"{server.name} running on {host}",
-        "found": look.get("why") or look.get("reason") or "nobody looked",
+        "found": look.get("why") or look.get("reason") or "not checked",
         "where": f"{host}, port {server.port}",
         "fix": "run the stage serve first: it says why an engine does not come up",
     }

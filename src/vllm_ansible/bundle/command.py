@@ -121,7 +121,7 @@ def wish_of(options: argparse.Namespace, repository: Path) -> Wish:
     if not inventory.is_dir() or inventory.resolve().parent != repository / "inventories":
         raise PlanError(
             Problem(
-                f"{options.inventory} is no inventory of this project",
+                f"{options.inventory} is not an inventory of this project",
                 expected=f"a directory in {repository / 'inventories'}",
                 fix="put the inventory there: it goes along with the project",
             )
@@ -229,7 +229,7 @@ def part_bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+)([KMG]?)", text)
     if match is None:
         raise PlanError(
-            Problem(f"{text!r} is no size", expected="such as 500M", where="--part-size")
+            Problem(f"{text!r} is not a size", expected="such as 500M", where="--part-size")
         )
     return int(match[1]) * UNITS[match[2]]
 
@@ -237,7 +237,7 @@ def part_bytes(text: str) -> int:
 def _release(python: str) -> tuple[int, int]:
     match = re.fullmatch(r"3\.(\d+)", python)
     if match is None:
-        raise PlanError(Problem(f"{python!r} is no release", expected="3.11", where="--python"))
+        raise PlanError(Problem(f"{python!r} is not a release", expected="3.11", where="--python"))
     return 3, int(match[1])
 
 

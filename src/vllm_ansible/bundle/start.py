@@ -38,8 +38,8 @@ def listed(bundle: pathlib.Path) -> dict[str, str]:
         lines = (bundle / SUMS).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise BundleError(
-            f"{bundle} is no bundle: {SUMS} cannot be read ({error.strerror}); name the directory "
-            "that the bundle was unpacked to"
+            f"{bundle} is not a bundle: {SUMS} cannot be read ({error.strerror}); name the "
+            "directory that the bundle was unpacked to"
         ) from error
     found = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     if MANIFEST not in found or any(len(digest) != 64 for digest in found.values()):

@@ -77,7 +77,7 @@ def _finish(
     if options.bundle:
         names = bundle.write(options.bundle, logs, answer, evidence, beside)
         told = f"{options.bundle}: {len(names)} files, redacted, for its owner alone"
-        sys.stderr.write(f"{told}; read it before it is handed on\n")
+        sys.stderr.write(f"{told}; review it before you share it\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -98,7 +98,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="VARS",
         help="name=value, JSON or @file",
     )
-    parser.add_argument("--checkout", help="where the playbooks are, if not around here")
+    parser.add_argument(
+        "--checkout", help="where the playbooks are, if not found from this directory"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument(
         "--bundle", type=Path, metavar="FILE", help="write logs and evidence, redacted, to hand on"

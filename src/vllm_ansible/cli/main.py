@@ -246,7 +246,7 @@ def _mapping(text: str) -> dict[str, Any]:
         raise RefusedInput(f"-e {text}: {error.strerror}") from error
     except yaml.YAMLError as error:
         why = " ".join(str(error).split())
-        raise RefusedInput(f"-e {text}: no YAML that can be read here: {why}") from error
+        raise RefusedInput(f"-e {text}: not YAML that can be read here: {why}") from error
     if not isinstance(loaded, dict):
         raise RefusedInput(f"-e {text}: a mapping of names to values was expected")
     return loaded
@@ -274,28 +274,22 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         metavar="plan|prices|up|status|logs|down|ask|send|key|compare|sbatch|bundle|diagnose",
     )
-    verbs.add_parser("plan", help="say how to run a model on machines; plan --help tells more")
+    verbs.add_parser("plan", help="say how to run a model on machines, see plan --help")
     verbs.add_parser(
         "prices", help="write what a provider asks for its machines; prices --help tells more"
     )
     verbs.add_parser(
         "diagnose", help="name what is wrong, and why, of a cluster or of logs; see its --help"
     )
-    verbs.add_parser("ask", help="ask a served model one question; ask --help tells more")
-    verbs.add_parser(
-        "send", help="send many tagged prompts to a served model; send --help tells more"
-    )
-    verbs.add_parser("key", help="make, list and revoke keys of the door; key --help tells more")
-    verbs.add_parser(
-        "compare", help="compare two kept ramps of concurrency; compare --help tells more"
-    )
-    verbs.add_parser(
-        "bundle", help="write one file for hosts without a way out; bundle --help tells more"
-    )
+    verbs.add_parser("ask", help="ask a served model one question, see ask --help")
+    verbs.add_parser("send", help="send many tagged prompts to a served model, see send --help")
+    verbs.add_parser("key", help="make, list and revoke keys of the door, see key --help")
+    verbs.add_parser("compare", help="compare two kept ramps of concurrency, see compare --help")
+    verbs.add_parser("bundle", help="write one file for hosts without a way out, see bundle --help")
     for verb, purpose in (
         ("up", "bring the cluster of an inventory to a served model"),
         ("status", "show what runs where"),
-        ("logs", "print the log of every rank; -e logs_follow=true goes on as they grow"),
+        ("logs", "print the log of every rank; -e logs_follow=true follows them"),
         ("down", "stop the cluster and remove what was made for it"),
         ("sbatch", "write one script for sbatch that serves without this project"),
     ):
@@ -311,7 +305,9 @@ def _parser() -> argparse.ArgumentParser:
             metavar="VARS",
             help="name=value, JSON or @file",
         )
-        one.add_argument("--checkout", help="where the playbooks are, if not around here")
+        one.add_argument(
+            "--checkout", help="where the playbooks are, if not found from this directory"
+        )
         if verb != "logs":
             one.add_argument("--json", action="store_true", help="print one JSON document")
         if verb == "status":

@@ -227,7 +227,7 @@ def _leaves(one: Server, reference: Mapping[str, Any], limits: Limits, verdict: 
         distance(reference["prompts"], one.prompts),
         f"{reference['of']}, kept for the same weights",
         f"{_compare(one)}. Where the change is meant (other kernels, a plugin): -e "
-        "vllm_computation_again=true takes its numbers anew, and leaves those of other models",
+        "vllm_computation_again=true records its numbers again, and keeps those of other models",
         limits,
         verdict,
     )
@@ -291,7 +291,7 @@ def _farthest(one: Server, sound: Iterable[Server], numbers: Mapping[str, Prompt
 def _unmeasured(one: Server, found: str, limits: Limits) -> str:
     return (
         f"{one.name} on {one.host}: {found}; more than {limits.tolerance}, and for "
-        f"{one.unmeasured} nobody has measured what right engines differ by, so it fails beyond "
+        f"{one.unmeasured} the spread of correct engines was never measured, so it fails beyond "
         f"{limits.unmeasured} (vllm_computation_unmeasured_tolerance)"
     )
 

@@ -46,7 +46,7 @@ def _fabric_manager(look: Look) -> list[Difference]:
     return [
         Difference(
             "fabric-manager-version" if installed else "fabric-manager-missing",
-            "the fabric manager having the driver's version",
+            "the fabric manager has the driver's version",
             driver,
             ", ".join(installed.values()) or f"none, with {look['switches']} switches on the bus",
             Mend(
@@ -111,7 +111,7 @@ def _gpudirect(look: Look) -> list[Difference]:
     return [
         Difference(
             "gpudirect",
-            "network cards reaching device memory",
+            "network cards reach device memory",
             "open kernel modules on kernel 5.12 or newer (DMA-BUF), or nvidia-peermem",
             f"{module['flavour']} modules on kernel {look['kernel']}, no peer memory module; "
             f"cards {', '.join(look['rdma'])}",
@@ -128,7 +128,7 @@ def _holds(look: Look, wanted: Wanted) -> list[Difference]:
     return [
         Difference(
             "unheld",
-            "the driver being held against upgrades",
+            "the driver is held against upgrades",
             "every package of it held",
             "free to change: " + ", ".join(loose),
             Mend(hold=tuple(loose)),

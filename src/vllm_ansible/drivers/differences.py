@@ -47,8 +47,8 @@ def _broken(look: Look) -> list[Difference]:
     return [
         Difference(
             "half-installed",
-            "packages being whole",
-            "no installation that died half way",
+            "packages complete",
+            "no interrupted installation",
             "half installed: " + ", ".join(look["broken"]),
             Mend(repair=True),
         )
@@ -99,7 +99,7 @@ def _one_version(look: Look, manager: str) -> list[Difference]:
     return [
         Difference(
             "packages-differ",
-            "the driver's packages having one version",
+            "one version of the driver's packages",
             packaged,
             ", ".join(f"{name} {ours[name]}" for name in odd),
             Mend(install=tuple(names.at_version(manager, name, packaged) for name in odd)),
@@ -122,7 +122,7 @@ def _loaded(look: Look) -> list[Difference]:
         found.append(
             Difference(
                 "library-replaced",
-                "the library that programs load being the package's",
+                "the library that programs load is the package's",
                 packaged,
                 f"{library} at {look['library']['path']}",
                 Mend(reinstall=tuple(sorted(names.core(look["packages"])))),
@@ -134,7 +134,7 @@ def _loaded(look: Look) -> list[Difference]:
         found.append(
             Difference(
                 "nvml-mismatch",
-                "library and loaded kernel module having one version",
+                "library and loaded kernel module of one version",
                 f"{library}, the library's",
                 f"{module['loaded']} is loaded",
                 # A module does not change under those who use it; the next boot loads the new one.
@@ -145,7 +145,7 @@ def _loaded(look: Look) -> list[Difference]:
         found.append(
             Difference(
                 "reboot-pending",
-                "the loaded kernel module being the installed one",
+                "the loaded kernel module is the installed one",
                 packaged,
                 f"{module['loaded']} is loaded",
                 Mend(reboot=True),
@@ -159,7 +159,7 @@ def _not_loaded(look: Look) -> list[Difference]:
         return [
             Difference(
                 "module-not-loaded",
-                "the kernel module being loaded",
+                "the kernel module is loaded",
                 version(look),
                 "installed, not loaded",
                 Mend(reboot=True),

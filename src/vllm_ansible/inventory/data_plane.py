@@ -79,8 +79,8 @@ def _only_network(looks: Sequence[HostLook], local: bool) -> str:
         )
     raise PlanError(
         Problem(
-            f"{names} share {len(common)} networks, {', '.join(common)}, and the one for the ranks "
-            "is not to be guessed (the default route says nothing about it)",
+            f"{names} share {len(common)} networks, {', '.join(common)}, and the one "
+            "for the ranks cannot be guessed (the default route does not decide it)",
             expected="data_plane_network names one of them",
             found=", ".join(common),
             where="data_plane_network",

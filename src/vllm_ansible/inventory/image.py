@@ -114,7 +114,7 @@ def _secrets(sources: Any, where: Where) -> list[Problem]:
     return [
         Problem(
             f"{name} of sources_environment holds a password, which the history of the image with "
-            "engine_image_packages would tell",
+            "engine_image_packages would show",
             expected="an address without a name or a password",
             found="a name or a password before the @ of an address",
             where=where("sources_environment"),
@@ -128,7 +128,7 @@ def _mounts(mounts: Any, where: Where) -> list[Problem]:
     listed = mounts if isinstance(mounts, list) else []
     return [
         Problem(
-            f"engine_image_mounts holds {one!r}, which is no absolute path of its own",
+            f"engine_image_mounts holds {one!r}, which is not an absolute path of its own",
             expected="an absolute path without colons and commas",
             found=str(one),
             where=where("engine_image_mounts"),

@@ -219,7 +219,7 @@ def _rights(look: HostLook, wish: Wishes) -> Problem | None:
     if wish.privileges != "root" or look.uid == 0 or look.sudo:
         return None
     return Problem(
-        f"{look.name} has no root: {look.user} is no root and has no sudo without a password",
+        f"{look.name} has no root: {look.user} is not root and has no sudo without a password",
         expected="privileges: root holds on the host",
         found=f"user {look.user}, uid {look.uid}, no sudo",
         where=f"{look.name} privileges",
@@ -267,7 +267,7 @@ def _accelerators(look: HostLook, wish: Wishes, driver_follows: bool) -> Problem
             fix += f", or set {role}_mode: manage"
     elif silent:
         fix = (
-            "read `dmesg` of the host and bring the silent device back, or go on without it: "
+            "read `dmesg` of the host and bring the silent device back, or run without it: "
             f"set accelerator_count: {found} for {look.name}"
         )
     return Problem(

@@ -144,7 +144,7 @@ def main() -> int:
         print(f"lab: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("lab: interrupted; `up` goes on from here, `down` removes it", file=sys.stderr)
+        print("lab: interrupted; `up` resumes, `down` removes it", file=sys.stderr)
         return 130
     return 0
 

@@ -109,7 +109,7 @@ def port_measurements(
         {
             "what": f"port {port} free for the load-test page",
             "ok": not strangers,
-            "expected": "nobody else listens there",
+            "expected": "no other process listens there",
             "found": f"{strangers[0]} listens there" if strangers else "free, or the page's own",
             "where": f"{host}:{port}",
             "fix": "stop that process, or set load_page_port to another one",

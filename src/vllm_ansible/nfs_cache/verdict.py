@@ -86,13 +86,13 @@ def _place(place: Facts, plan: Facts, where: str, want: Given) -> list[Measureme
         _measured(
             "the path",
             straight,
-            "a path without symbolic links, as the kernel tells mounts by it",
+            "a path without symbolic links, because the kernel names mounts by it",
             f"{want.path} is {place['real']}",
             where,
-            f"let nfs_cache_path be {place['real']}",
+            f"set nfs_cache_path to {place['real']}",
         ),
         _measured(
-            "what a mount would hide",
+            "files that a mount would hide",
             not hidden,
             f"{want.path} is empty, or not there yet",
             ", ".join(entries[:5]) + (", ..." if len(entries) > 5 else ""),
@@ -174,7 +174,7 @@ def _users(look: Facts, where: str, want: Given) -> Measurement:
     return _measured(
         "who uses the mount",
         not (other and users),
-        f"nobody, as it gets {other[0]} and has to be mounted anew" if other else "",
+        f"no process, because it gets {other[0]} and must be mounted again" if other else "",
         "; ".join(users[:10]) + ("; ..." if len(users) > 10 else ""),
         where,
         "end them (engines: ansible-playbook playbooks/stop.yml) and run this again, or leave "
@@ -198,7 +198,7 @@ def after(look: Facts, plan: Facts, proof: Facts, host: Facts) -> list[Measureme
             where,
             f"see `journalctl -u cachefilesd` and /proc/fs/fscache/caches{held}"
             if plan["manages"]
-            else "as an administrator let cachefilesd run and mount it anew with fsc, or let this "
+            else "as an administrator start cachefilesd and mount it again with fsc, or let this "
             "run use root",
         ),
         _measured(

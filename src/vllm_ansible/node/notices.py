@@ -156,7 +156,7 @@ class Watch:
                 try:
                     answer(self._settings["address"], server["port"], line)
                 except OSError as error:
-                    say(f"{engine['name']}: {server['host']} is not told: {error}")
+                    say(f"{engine['name']}: {server['host']} cannot be asked to finish: {error}")
 
     def _drain(self, engine: str) -> None:
         """Ask the servers of an engine to finish, each once, as node.slurm.drain does."""

@@ -206,7 +206,7 @@ def keep_directory(
             try:
                 parent.enter(name)
             except NotADirectoryError:
-                raise UnsafeError(f"{path} is no directory") from None
+                raise UnsafeError(f"{path} is not a directory") from None
             found = parent.status()
             if found.st_uid not in (uid, service.uid, 0, ours):
                 raise UnsafeError(f"{path} belongs to {named(found.st_uid)}, not to {named(uid)}")
@@ -257,10 +257,10 @@ def open_in(directory: Directory, name: str) -> int:
     try:
         found = os.fstat(opened)
         if not stat.S_ISREG(found.st_mode):
-            raise UnsafeError(f"{directory.at(name)} is no regular file")
+            raise UnsafeError(f"{directory.at(name)} is not a regular file")
         others = found.st_uid != directory.status().st_uid
         if os.geteuid() == 0 and directory.exposed and others and found.st_nlink > 1:
-            raise UnsafeError(f"{directory.at(name)} is another name of a file of somebody else")
+            raise UnsafeError(f"{directory.at(name)} is a hard link to a file of another user")
     except OSError:
         os.close(opened)
         raise

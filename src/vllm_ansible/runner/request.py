@@ -83,7 +83,7 @@ def find_checkout(given: str | Path | None = None) -> Path:
     if given is not None:
         root = Path(given).resolve()
         if not _is_checkout(root):
-            raise RefusedInput(f"{given} is no checkout of vllm-ansible: it lacks {_MARKER}")
+            raise RefusedInput(f"{given} is not a checkout of vllm-ansible: it lacks {_MARKER}")
         return root
     here = Path.cwd()
     for root in [here, *here.parents, *Path(__file__).resolve().parents]:

@@ -243,7 +243,7 @@ def _other_shape(job: Job, wanted: Settings) -> Problem:
         expected=f"{wanted.nodes} nodes",
         found=f"{job.nodes}: {job.node_list}",
         where="slurm_nodes",
-        fix="set it back, or run playbooks/teardown.yml and ask anew",
+        fix="set it back, or run playbooks/teardown.yml, then site.yml",
     )
 
 

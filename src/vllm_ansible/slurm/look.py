@@ -32,7 +32,7 @@ def foreseen(slurm: Queue, wanted: Settings) -> tuple[bool, str]:
     if job and job.state in WAITING and job.digest not in ("", wanted.digest):
         back.append(job.id)
         job = None
-    words += [f"would take back job {', '.join(back)}"] if back else []
+    words += [f"would cancel job {', '.join(back)}"] if back else []
     asks = job is None or job.state in ENDING
     words += [f"would ask: {slurm.try_out()}"] if asks else []
     return asks or bool(back), "; ".join(words)

@@ -123,14 +123,16 @@ LOST = ("socket timed out", "unable to contact slurm controller", "zero bytes we
 OVER = ("already completing or completed", "invalid job id")
 # Reasons of a job that waits and will never start, as long as nobody changes anything.
 HOPELESS: dict[str, Meaning] = {
-    "PartitionNodeLimit": Meaning("the partition gives nobody so many nodes", "lower slurm_nodes"),
-    "PartitionTimeLimit": Meaning("the partition gives nobody so much time", "lower slurm_time"),
+    "PartitionNodeLimit": Meaning(
+        "the partition allows fewer nodes for a job", "lower slurm_nodes"
+    ),
+    "PartitionTimeLimit": Meaning("the partition allows less time for a job", "lower slurm_time"),
     "BadConstraints": Meaning("no nodes can meet what is asked for", "correct slurm_constraint"),
     "InvalidAccount": Meaning("the account is not valid", "correct slurm_account"),
     "InvalidQOS": Meaning("the quality of service is not valid", "correct --qos"),
     "DependencyNeverSatisfied": Meaning("what it depends on has failed", "correct --dependency"),
     "ReservationDeleted": Meaning("the reservation is gone", "correct slurm_reservation"),
-    "JobHeldUser": Meaning("it is held", "`scontrol release` lets it go"),
+    "JobHeldUser": Meaning("it is held", "`scontrol release` releases it"),
     "JobHeldAdmin": Meaning("the site's administrators hold it", "ask them"),
     "AccountNotAllowed": Meaning("the account may not use it", "correct slurm_account"),
     "QOSNotAllowed": Meaning("the quality of service may not be used here", "correct --qos"),
@@ -197,7 +199,7 @@ def hopeless(job: Job, wanted: Settings) -> Problem | None:
         expected=_asked(wanted),
         found=f"{job.reason}: {meaning.cause}",
         where=f"job {job.id}",
-        fix=f"{meaning.fix}; teardown.yml takes the job back",
+        fix=f"{meaning.fix}; teardown.yml cancels the job",
     )
 
 

@@ -67,7 +67,7 @@ def measured(figures: Mapping[str, Any], estimate: Mapping[str, Any]) -> dict[st
 
 def failed(failures: Mapping[str, Mapping[str, Any]], now: str) -> dict[str, Any]:
     """Return what is kept of a point that failed: the first host's words, with their cause."""
-    silent: dict[str, Any] = {"msg": "another host failed and did not say why"}
+    silent: dict[str, Any] = {"msg": "another host failed without a message"}
     host, whole = next(((host, one) for host, one in failures.items() if one), ("", silent))
     # Of a task in a loop, such as that which names the first failing line of each engine.
     items: Sequence[Mapping[str, Any]] = whole.get("results") or ()
@@ -77,7 +77,7 @@ def failed(failures: Mapping[str, Mapping[str, Any]], now: str) -> dict[str, Any
         for name in ("msg", "found", "cause", "fix")
         if told.get(name)
     }
-    words.setdefault("msg", "it failed without a word")
+    words.setdefault("msg", "it failed without a message")
     return {"ok": False, "failure": {**words, "host": host}, "at": now}
 
 

@@ -64,12 +64,12 @@ def control_groups(found: Mapping[str, Any]) -> tuple[Difference, File | None, s
     difference = Difference(
         what="Docker's driver of control groups",
         expected="cgroupfs",
-        found=found["docker_control_groups"] or "not told",
+        found=found["docker_control_groups"] or "unknown",
         fix=f'set "exec-opts": ["{DRIVER}=cgroupfs"] in {SETTINGS} and restart docker',
     )
     settings = found["docker_settings"]
     if settings is None:
-        return difference, None, f"{SETTINGS} is no JSON and is left alone"
+        return difference, None, f"{SETTINGS} is not JSON and is left unchanged"
     if found["docker_running"]:
         running = f"{found['docker_running']} containers run; docker is not restarted under them"
         return difference, None, running

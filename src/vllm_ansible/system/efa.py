@@ -43,7 +43,7 @@ class Installer:
                 "(aws-efa-installer-<version>.tar.gz)"
             )
         if not SUM.fullmatch(self.sha256):
-            return "system_efa_installer_sha256 is no SHA-256 in hexadecimal"
+            return "system_efa_installer_sha256 is not a SHA-256 in hexadecimal"
         return ""
 
     def script(self) -> tuple[str, ...]:
@@ -130,6 +130,6 @@ def _software(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             ("NCCL's plugin for EFA", "libnccl-net-ofi.so below /opt/amazon/ofi-nccl", "none")
         )
     if found["libfabric"] and found["cards"] and not found["domains"]:
-        told = "there is no fi_info" if found["domains"] is None else "it lists none"
+        told = "fi_info was not found" if found["domains"] is None else "it lists none"
         missing.append(("what `fi_info -p efa` lists", "a domain for each card", told))
     return missing

@@ -49,7 +49,7 @@ def judge(look: Mapping[str, Any], want: Wants) -> Judged:
     notes = []
     if differences and own["rewritten_at_boot"]:
         notes.append(
-            f"cloud-init writes {PATH} anew at boot (manage_etc_hosts); set it to false there, or "
+            f"cloud-init rewrites {PATH} at boot (manage_etc_hosts); set it to false there, or "
             "play prepare after a boot"
         )
     repair = Repair(files=(File(PATH, mended),), script=script(own["name"], names, want.cluster))

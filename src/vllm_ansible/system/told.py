@@ -60,7 +60,7 @@ def summary(judged: Mapping[str, Judgement], name: str) -> str:
         parts.append(f"{', '.join(names)} not judged: {why}")
     wishes = sum(len(it["differences"]) for it in judged.values())
     if wishes:
-        parts.append(f"{wishes} could be better")
+        parts.append(f"{wishes} recommended change(s)")
     return f"{name}: " + "; ".join(parts)
 
 

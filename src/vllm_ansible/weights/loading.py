@@ -124,7 +124,7 @@ def _of_stages(engine: Planned, host: str, contents: Mapping[str, Any]) -> int:
 def host_load(engine: Planned, host: str, look: Look) -> HostLoad:
     """Return what a host reads when an engine starts, and for how long."""
     if "storage" not in look:
-        why = str(look.get("why") or "it was not looked at")
+        why = str(look.get("why") or "it was not checked")
         return HostLoad(host, "", "", 0, 0.0, 0, None, why)
     way, cached = str(look["way"]), float(look.get("cached") or 0.0)
     size = host_bytes(engine, host, look["contents"], way)

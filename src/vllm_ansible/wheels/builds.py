@@ -49,7 +49,7 @@ class Build:
 def parse_builds(wanted: object) -> tuple[Build, ...]:
     """Return the builds of an inventory, or refuse with everything that is wrong with them."""
     if not isinstance(wanted, (list, tuple)):
-        raise PlanError(_problem("engine_build is no list", "a list", repr(wanted)))
+        raise PlanError(_problem("engine_build is not a list", "a list", repr(wanted)))
     problems: list[Problem] = []
     builds: list[Build] = []
     for number, one in enumerate(wanted, 1):
@@ -110,7 +110,9 @@ def _build(one: Mapping[str, Any]) -> Build:
 def _problems(number: int, one: object) -> list[Problem]:
     """Return what is wrong with one entry."""
     if not isinstance(one, Mapping):
-        return [_problem(f"entry {number} of engine_build is no mapping", "name, source, revision")]
+        return [
+            _problem(f"entry {number} of engine_build is not a mapping", "name, source, revision")
+        ]
     label = f"engine_build {one.get('name') or number}"
     found = [
         _problem(f"{label} has no {key}", f"one of {', '.join(KEYS)}", key, close_match(key, KEYS))
@@ -138,7 +140,7 @@ def _problems(number: int, one: object) -> list[Problem]:
         found.append(_problem(f"{label}: directory", "a folder of the repository", directory))
     for key in ("settings", "environment"):
         if not isinstance(one.get(key) or {}, Mapping):
-            found.append(_problem(f"{label}: {key} is no mapping", "a mapping", repr(one[key])))
+            found.append(_problem(f"{label}: {key} is not a mapping", "a mapping", repr(one[key])))
     environment = one.get("environment") or {}
     for name in environment if isinstance(environment, Mapping) else ():
         if not VARIABLE.fullmatch(str(name)):

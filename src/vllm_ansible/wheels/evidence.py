@@ -61,7 +61,7 @@ def told(looks: Looks, shares: Mapping[str, Any]) -> dict[str, Any]:
         values.append({**{name: record[name] for name in TOLD}, "origin": origin})
     summary = "; ".join(parts) + f", on {len(looks)} host(s)"
     if shares["damaged"]:
-        summary += f"; made anew: {'; '.join(shares['damaged'])}"
+        summary += f"; built again: {'; '.join(shares['damaged'])}"
     return {"summary": summary, "values": {"wheels": values, "damaged": shares["damaged"]}}
 
 

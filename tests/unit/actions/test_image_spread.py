@@ -52,7 +52,7 @@ def test_a_tar_that_is_the_promised_one_is_copied_to_one_host(played: Any) -> No
 
 def test_one_that_is_not_is_refused_with_both_checksums_and_what_to_do(played: Any) -> None:
     told = played["lacks"]["wrong"]
-    assert told["failed"] and "is not the image that was promised" in told["msg"]
+    assert told["failed"] and "is not the expected image" in told["msg"]
     assert told["expected"] == f"SHA-256 {'0' * 64}"
     assert sha256(CONTENT).hexdigest() in told["found"]
     assert told["where"].endswith("engine.tar on the controller")

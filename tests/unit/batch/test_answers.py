@@ -80,7 +80,7 @@ def test_an_error_in_the_middle_of_a_stream_is_none() -> None:
     ],
 )
 def test_a_part_of_something_else_is_no_answer(data: bytes) -> None:
-    with pytest.raises(NoAnswer, match="no part of a chat completion"):
+    with pytest.raises(NoAnswer, match="not part of a chat completion"):
         Stream(0.0).feed(b"data: " + data + b"\n", 1.0)
 
 

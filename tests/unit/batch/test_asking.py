@@ -117,6 +117,6 @@ def test_what_is_no_text_or_no_time_is_refused(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff"), encoding="utf-8"))
     options = where(tmp_path, "http://localhost:1")
     assert main(["-", *options]) == 2
-    assert "the question is no text" in capsys.readouterr().err
+    assert "the question is not text" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["hello", *options, "--timeout-seconds", "0"])

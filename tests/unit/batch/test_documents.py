@@ -32,7 +32,7 @@ def test_members_of_an_object_are_taken_one_by_one() -> None:
         ("[1\n2]", 2, "found 2"),
         ('[1,\n{"a": 1,\n"a": 2}]', 2, "'a' is given twice"),
         ('["a",\n\n"b]', 3, "Invalid control character|Unterminated string"),
-        ("[NaN]", 1, "NaN is no JSON"),
+        ("[NaN]", 1, "NaN is not JSON"),
         ("[1]\n\n2", 3, "expected the end, found 2"),
         ("[" * 100_000, 1, "recursion"),
     ],
@@ -56,7 +56,7 @@ def test_each_line_that_is_not_blank_is_a_document(tmp_path: Path) -> None:
     [
         (b'{"a": 2} 3', "expected the end"),
         (b'{"a": 2', "delimiter"),
-        (b'{"a": "x\xff"}', "byte 9 is no UTF-8"),
+        (b'{"a": "x\xff"}', "byte 9 is not UTF-8"),
     ],
 )
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])

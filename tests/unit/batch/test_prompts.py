@@ -90,19 +90,19 @@ def test_the_digest_is_that_of_what_is_asked_of_which_model(tmp_path: Path) -> N
         ([{"tag": "a"}], "a prompt needs prompt or content or messages", 2),
         ([{"tag": "a", "prompt": "x", "content": "y"}], "one of them only", 2),
         ([{"prompt": "x"}], "a prompt needs tag or question_tag", 2),
-        ([{"tag": 7, "prompt": "x"}], "tag is no text", 2),
+        ([{"tag": 7, "prompt": "x"}], "tag is not a text", 2),
         ([{"tag": " ", "prompt": "x"}], "a tag is empty", 2),
-        ([{"tag": "a", "prompt": ["x"]}], "prompt is no text", 2),
+        ([{"tag": "a", "prompt": ["x"]}], "prompt is not a text", 2),
         ([{"tag": "a", "promt": "x"}], "did you mean prompt", 2),
         ([{"tag": "a", "messages": []}], "a message is an object with a role", 2),
         ([{"tag": "a", "messages": [{"content": "x"}]}], "a message is an object with a role", 2),
-        ([{"tag": "a", "prompt": "x", "parameters": {"n": 2}}], "n is no parameter here", 2),
-        ([{"tag": "a", "prompt": "x", "parameters": {"tools": []}}], "tools is no parameter", 2),
-        ([{"tag": "a", "prompt": "x", "parameters": [1]}], "parameters is no object", 2),
+        ([{"tag": "a", "prompt": "x", "parameters": {"n": 2}}], "n is not a parameter here", 2),
+        ([{"tag": "a", "prompt": "x", "parameters": {"tools": []}}], "tools is not a parameter", 2),
+        ([{"tag": "a", "prompt": "x", "parameters": [1]}], "parameters is not an object", 2),
         (["x"], "a prompt is an object", 2),
-        ({"prompt": [], "prompts": []}, "nobody knows what 'prompt' is", 2),
-        ({"system": 5, "prompts": []}, "system is no text", 2),
-        ('[{"tag": "a",\n "prompt": "x"},\n {]', "the file is not what it should be", 3),
+        ({"prompt": [], "prompts": []}, "unknown field 'prompt'", 2),
+        ({"system": 5, "prompts": []}, "system is not a text", 2),
+        ('[{"tag": "a",\n "prompt": "x"},\n {]', "the file cannot be parsed", 3),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_error_with_its_line(
@@ -123,7 +123,7 @@ def test_bad_input_is_one_error_with_its_line(
     [
         ([], "there is no prompt"),
         ({"system": "x"}, "no list of prompts"),
-        ("", "not what it should"),
+        ("", "cannot be parsed"),
     ],
 )
 def test_a_file_without_prompts_is_refused(tmp_path: Path, content: Any, words: str) -> None:
@@ -146,5 +146,5 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, name: str) -> None:
     with pytest.raises(PlanError) as caught:
         list(PromptFile(path))
     (problem,) = caught.value.problems
-    assert "is no UTF-8" in problem.found
+    assert "is not UTF-8" in problem.found
     assert problem.where == f"{path}, line 2"

@@ -247,7 +247,7 @@ def test_certificates_that_are_none_are_refused_before_anything_goes(batch: Batc
         for name in (str(key), str(batch.directory / "absent")):
             assert main([*batch.arguments(server), "--ca", name]) == 2
             told = batch.capsys.readouterr().err
-            assert "--ca names no certificates" in told
+            assert "--ca does not name certificates" in told
             assert name in told
         assert not server.asked
 

@@ -103,7 +103,7 @@ def test_the_key_is_one_line_of_a_file(tmp_path: Path) -> None:
 def test_parameters_are_json_or_else_a_text() -> None:
     given = ["max_tokens=5", 'stop=["a"]', "user=me", "seed="]
     assert parameters(given) == {"max_tokens": 5, "stop": ["a"], "user": "me", "seed": ""}
-    with pytest.raises(PlanError, match="no name=value"):
+    with pytest.raises(PlanError, match="not name=value"):
         parameters(["temperature"])
 
 
@@ -124,7 +124,7 @@ def test_nobody_to_send_to_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     prompts = tmp_path / "p.json"
     prompts.write_text('[{"tag": "a", "prompt": "x"}]')
     assert command.main([str(prompts), "--url", "http://a"]) == 2
-    assert "where do the prompts go?" in capsys.readouterr().err
+    assert "no server was named" in capsys.readouterr().err
 
 
 def test_more_connections_than_the_system_allows_are_refused() -> None:

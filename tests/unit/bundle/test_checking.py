@@ -101,7 +101,7 @@ def test_a_bundle_whose_last_part_never_came(project: Project) -> None:
 
 def test_no_bundle_at_all(project: Project, tmp_path: Path) -> None:
     (sentence,) = sentences(project, tmp_path / "nowhere")
-    assert "is no bundle" in sentence
+    assert "is not a bundle" in sentence
 
 
 def test_a_bundle_of_another_lock_is_outdated(project: Project, bundle: Path) -> None:

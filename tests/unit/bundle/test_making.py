@@ -85,7 +85,7 @@ def test_the_verb_refuses_an_inventory_that_is_elsewhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.main(["-i", str(tmp_path), "--to", str(tmp_path / "a.tar")]) == command.REFUSED
-    assert "is no inventory of this project" in capsys.readouterr().err
+    assert "is not an inventory of this project" in capsys.readouterr().err
 
 
 def test_a_host_gets_the_wheel_that_fits_it_best(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_peer_memory_that_the_file_does_not_bring_is_not_installed_again_and_aga
     [
         ({"users": ["python3 (812)", "gcu-exporter (77)"]}, "python3 (812), gcu-exporter (77)"),
         ({"holders": ["enflame_peer_mem", "enflame_virt"]}, "module enflame_virt"),
-        ({"references": 4}, "3 reference(s) of nobody who is visible"),
+        ({"references": 4}, "3 reference(s) held by a process not visible from here"),
         ({"headers": False}, f"linux-headers-{KERNEL}"),
         ({"may_load": False}, "may not load kernel modules"),
     ],

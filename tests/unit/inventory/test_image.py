@@ -38,8 +38,8 @@ def test_what_is_whole_is_accepted(right: dict[str, Any]) -> None:
         ({**TAR, "engine_build": [{}]}, "engine_build and engine_source: image exclude"),
         ({**TAR, "engine_image_packages": ["a>=1"]}, "holds 'a>=1', which is not pinned"),
         ({**TAR, "engine_image_packages": ["--index-url=x==1"]}, "which is not pinned"),
-        ({**TAR, "engine_image_mounts": ["t.jinja"]}, "which is no absolute path"),
-        ({**TAR, "engine_image_mounts": ["/a:/b"]}, "which is no absolute path"),
+        ({**TAR, "engine_image_mounts": ["t.jinja"]}, "which is not an absolute path"),
+        ({**TAR, "engine_image_mounts": ["/a:/b"]}, "which is not an absolute path"),
     ],
 )
 def test_what_does_not_go_together_is_one_sentence(variables: dict[str, Any], told: str) -> None:

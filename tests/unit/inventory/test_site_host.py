@@ -88,7 +88,7 @@ def test_this_machine_alone_needs_no_network() -> None:
         ((ONE,), {"data_plane_interface": "ib0"}, "no addresses on interface ib0"),
         ((look("n1", address("10.0.0.1"), distribution="arch"),), {}, "supported are ubuntu"),
         ((look("n1", address("10.0.0.1"), architecture="riscv64"),), {}, "on riscv64"),
-        ((ONE,), {"privileges": "root"}, "ada is no root"),
+        ((ONE,), {"privileges": "root"}, "ada is not root"),
         ((ONE,), {"supervisor": "systemd"}, "privileges are none"),
         ((ONE,), {"accelerator": "nvidia"}, "0 usable nvidia"),
         (

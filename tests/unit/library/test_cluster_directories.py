@@ -55,7 +55,7 @@ def test_what_is_no_directory_is_refused(run_module: Module, tmp_path: Path, kin
         path.write_text("mine")
     result = run_module("cluster_directories", {"directories": [str(path)], "owner": ME}, [])
     assert result["failed"] and result["where"] == str(path)
-    assert result["found"] == f"{path} is no directory"
+    assert result["found"] == f"{path} is not a directory"
     if kind == "link":
         assert mode(tmp_path / "elsewhere") == 0o711
 

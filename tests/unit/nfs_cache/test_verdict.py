@@ -114,7 +114,7 @@ def test_a_disk_without_room_is_refused_with_its_numbers() -> None:
         ),
         (
             {"place": {**PLACE, "entries": list("abcdef")}},
-            "what a mount would hide",
+            "files that a mount would hide",
             "a, b, c, d, e, ...",
         ),
         ({"place": {**PLACE, "away": "no answer"}}, "the server", "no answer"),
@@ -138,7 +138,7 @@ def test_a_server_hides_nothing_of_its_own() -> None:
     look = {"place": {**PLACE, "entries": ["weights"]}}
     assert missed(look, {"serves": True, "caches": False}) == {}
     found = missed(look, {"manages": False})
-    assert "what a mount would hide" not in found
+    assert "files that a mount would hide" not in found
 
 
 def test_a_cache_within_what_it_caches_is_refused() -> None:

@@ -51,7 +51,7 @@ def test_down_that_fails_exits_1_with_cause_and_fix(capsys: pytest.CaptureFixtur
         ([], "name an inventory with -i; there are: inventories/two"),
         (["-i", "two", "-e", "change"], "-e 'change' is neither name=value, nor JSON, nor @file"),
         (["-i", "two", "-e", "@no.yml"], "-e @no.yml: No such file or directory"),
-        (["-i", "two", "-e", "{a"], "-e {a: no YAML that can be read here"),
+        (["-i", "two", "-e", "{a"], "-e {a: not YAML that can be read here"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(

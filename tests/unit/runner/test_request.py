@@ -25,7 +25,7 @@ def test_a_stream_refuses_before_it_is_read(checkout: Path) -> None:
 
 
 def test_a_directory_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RefusedInput, match="no checkout"):
+    with pytest.raises(RefusedInput, match="not a checkout"):
         check_request("two", "site.yml", checkout=tmp_path)
 
 

@@ -48,12 +48,12 @@ def test_a_job_that_is_missing_would_be_asked_for() -> None:
 def test_a_job_that_waits_for_something_else_would_be_taken_back() -> None:
     changed, words = foreseen(Queue(replace(WAITS, comment=comment("other"))), WANTED)
     assert changed
-    assert "would take back job 1; would ask: " in words
+    assert "would cancel job 1; would ask: " in words
 
 
 def test_one_of_two_that_wait_would_be_taken_back() -> None:
     told = foreseen(Queue(WAITS, replace(WAITS, id="2")), WANTED)
-    assert told == (True, "job 1 is pending; would take back job 2")
+    assert told == (True, "job 1 is pending; would cancel job 2")
 
 
 def test_nodes_that_cannot_be_reached_are_named() -> None:

@@ -79,7 +79,7 @@ def test_a_fix_promises_only_what_this_play_can_do(judged: Judged, look: dict[st
         ({"libfabric": ""}, "libfabric with EFA", "none"),
         ({"plugin": ""}, "NCCL's plugin for EFA", "none"),
         ({"domains": []}, "what `fi_info -p efa` lists", "it lists none"),
-        ({"domains": None}, "what `fi_info -p efa` lists", "there is no fi_info"),
+        ({"domains": None}, "what `fi_info -p efa` lists", "fi_info was not found"),
     ],
 )
 def test_each_part_that_is_missing_stops_a_run(
@@ -95,8 +95,8 @@ def test_nothing_is_installed_that_is_not_pinned(
     for installer, why in (
         (Installer(), "are not set"),
         (Installer(URL.replace("1.51.0", "latest"), SUM), "names no version"),
-        (Installer(URL, "1.51.0"), "no SHA-256"),
-        (Installer(URL), "no SHA-256"),
+        (Installer(URL, "1.51.0"), "not a SHA-256"),
+        (Installer(URL), "not a SHA-256"),
     ):
         found = of(judged, look, replace(want, efa_installer=installer), **BARE)
         assert why in found["notes"][0]

@@ -104,7 +104,7 @@ def test_the_gate_names_what_is_left_and_how_to_mend_it(
     assert missed[0]["where"] == "one (system_hosts_file: check)"
     assert "ssh one sudo sh < /runs/1/it.sh" in missed[0]["fix"]
     assert "system_hosts_file: manage" in missed[0]["fix"]
-    assert told.summary(found, "one").endswith("2 could be better")
+    assert told.summary(found, "one").endswith("2 recommended change(s)")
 
 
 def test_check_mode_does_not_miss_what_a_real_run_would_mend(

@@ -81,7 +81,7 @@ def test_what_nobody_recorded_is_read_once_and_for_all(
     )
     assert ran.result["read"] == TOTAL
     last = ran.said("progress")[-1]
-    assert last[:2] == [TOTAL, TOTAL] and "nobody recorded" in last[3]
+    assert last[:2] == [TOTAL, TOTAL] and "no digests were recorded" in last[3]
     assert all(storage.sent[key(name)] == (tree / name).stat().st_size for name in WANTED)
     storage.sent.clear()
     again = asks(program).result

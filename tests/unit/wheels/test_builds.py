@@ -66,7 +66,7 @@ def test_a_toolkit_without_an_accelerator_of_its_kind_makes_none() -> None:
         ({"directory": "/x"}, "directory"),
         ({"name": "-x"}, "name is not the name of a distribution"),
         ({"environment": {"A B": "x"}}, "environment"),
-        ({"settings": ["x"]}, "settings is no mapping"),
+        ({"settings": ["x"]}, "settings is not a mapping"),
         ({"revison": "x"}, "has no revison"),
     ],
 )
@@ -94,6 +94,10 @@ def test_addresses_of_all_kinds_are_taken() -> None:
 
 
 def test_one_name_is_built_once_and_a_list_is_a_list() -> None:
-    for wanted, said in (([ONE, ONE], "names vllm twice"), ({}, "no list"), ([3], "no mapping")):
+    for wanted, said in (
+        ([ONE, ONE], "names vllm twice"),
+        ({}, "not a list"),
+        ([3], "not a mapping"),
+    ):
         with pytest.raises(PlanError, match=said):
             parse_builds(wanted)

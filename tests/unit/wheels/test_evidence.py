@@ -39,7 +39,7 @@ def test_equal_wheels_pass_and_are_told_with_their_origin() -> None:
 
 def test_what_was_damaged_is_told() -> None:
     found = told({"h1": look()}, {**shares(h1={}), "damaged": ["/c/k is cut"]})
-    assert found["summary"].endswith("; made anew: /c/k is cut")
+    assert found["summary"].endswith("; built again: /c/k is cut")
 
 
 def test_a_host_without_or_with_another_wheel_is_named() -> None:

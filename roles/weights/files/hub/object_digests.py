@@ -147,7 +147,7 @@ class Digests:
         unread = [one for one in wanted if not found[one.name]]
         if unread and self.reads:
             total = sum(one.bytes for one in unread)
-            words = f"reading {gib(total)} once more to hash it: nobody recorded its digests"
+            words = f"reading {gib(total)} once more to hash it: no digests were recorded"
             self.said = Said(0, total, "bytes", words)
             found.update(self._all(self._hashed, unread))
         return {name: digest for name, digest in found.items() if digest}

@@ -54,7 +54,7 @@ def _half_installed(look: Look, wanted: Wanted) -> Difference | None:
             "half-installed",
             "the driver came with its tools",
             "efsmi beside the module",
-            f"driver {look['loaded']} is loaded, and there is no efsmi",
+            f"driver {look['loaded']} is loaded, and efsmi was not found",
             INSTALL,
         )
     return None
@@ -134,7 +134,7 @@ def _silent(look: Look, wanted: Wanted) -> Difference | None:
         "playbooks/reset_devices.yml --limit HOST"
     )
     if answering:
-        fix += f"; or go on without what is silent: set accelerator_count: {answering} for HOST"
+        fix += f"; or run without the silent devices: set accelerator_count: {answering} for HOST"
     listed = f"{answering} that efsmi lists, {on_bus - answering} silent"
     return Difference(
         "silent",

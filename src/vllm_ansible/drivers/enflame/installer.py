@@ -28,7 +28,7 @@ def arguments(name: str, peer_memory: bool) -> list[str]:
         return ["-y"]
     raise PlanError(
         Problem(
-            f"{name} is no installer of Enflame's whose options are known",
+            f"{name} is not an installer of Enflame's whose options are known",
             expected="TopsPlatform_*.run, TopsRider_*.run or enflame-x86_64*.run",
             found=name,
             where="enflame_driver_file",
@@ -43,7 +43,7 @@ def known(version: str) -> str:
         return version
     raise PlanError(
         Problem(
-            f"{version} is no version of Enflame's driver",
+            f"{version} is not a version of Enflame's driver",
             expected="numbers between dots, as 1.7.2.14",
             found=version,
             where="enflame_driver_version",

@@ -101,7 +101,7 @@ def _in_use(name: str, look: Look) -> Problem | None:
     elif strange:
         who, fix = f"module {', '.join(strange)}", f"rmmod {' '.join(strange)}, if nothing needs it"
     elif unseen > 0:
-        who = f"{unseen} reference(s) of nobody who is visible"
+        who = f"{unseen} reference(s) held by a process not visible from here"
         fix = "look for containers and virtual machines that were given a device: lsof /dev/gcu*"
     else:
         return None

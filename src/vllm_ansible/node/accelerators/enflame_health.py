@@ -25,7 +25,7 @@ def broken(device: Device) -> Iterator[str]:
     if device.get("replace"):
         yield "asks to be replaced (RMA)"
     if device.get("told_healthy") is False:
-        yield "efsmi tells it as not healthy"
+        yield "efsmi reports it as not healthy"
 
 
 def narrow(device: Device) -> str:

@@ -83,9 +83,9 @@ def message_of(line: bytes) -> dict[str, Any]:
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ChannelError("a line that is no JSON") from error
+        raise ChannelError("a line that is not JSON") from error
     if not isinstance(message, dict):
-        raise ChannelError("JSON that is no mapping")
+        raise ChannelError("JSON that is not a mapping")
     return message
 
 

@@ -114,9 +114,11 @@ class Coordinator:
         most = [f"{why} ({count} times)" for why, count in refused.most_common(REFUSED_TOLD)]
         also = f"; refused: {'; '.join(most)}" if most else ""
         raise CollectiveError(
-            f"{len(absent)} of {len(self.places)} ranks did not come",
+            f"{len(absent)} of {len(self.places)} ranks did not connect",
             expected=f"all ranks within {seconds:g} s",
-            found=f"none of {', '.join(f'rank {local} of {host}' for host, local in absent)}{also}",
+            found="no connection from "
+            + ", ".join(f"rank {local} of {host}" for host, local in absent)
+            + also,
             where=", ".join(hosts),
             fix="read the task log of the ranks on these hosts (logs/, task collective-ranks): "
             "they reach this host on the data plane and import the engine's PyTorch",
@@ -181,7 +183,7 @@ class Coordinator:
             expected="every rank lives to the end",
             found="its connection closed",
             where=host,
-            fix="read the log of its task, collective-ranks; dmesg tells what the kernel killed",
+            fix="read the log of its task, collective-ranks; dmesg shows what the kernel killed",
         )
 
     def _silent(self, ranks: Sequence[int], doing: str) -> NoReturn:

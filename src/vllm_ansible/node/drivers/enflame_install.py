@@ -49,7 +49,7 @@ def prove(file: str, expected: str) -> None:
             expected=expected,
             found=found,
             where=file,
-            fix="remove it and run again; it is copied anew",
+            fix="remove it and run again; the file is then copied again",
         )
 
 
@@ -106,7 +106,7 @@ def _install(wanted: Mapping[str, Any], run: Run, kernel: str) -> None:
             expected=f"driver {wanted['version']} installed for kernel {kernel}",
             found=last(output, error),
             where=wanted["file"],
-            fix="mend what it names, and run again: it is started anew",
+            fix="fix what it reports and run again: the installer starts from the beginning",
             command=command,
         )
     found = version(run, kernel)

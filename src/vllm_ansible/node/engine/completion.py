@@ -141,7 +141,7 @@ def judge(
         if not reply.get("reasoning", "").strip():
             return (
                 "the answer comes without reasoning: reasoning_parser is another model's, or this "
-                "model does not reason unless asked to, which probe: {reasoning: false} tells"
+                "model does not reason unless asked to; then set probe: {reasoning: false}"
             )
         if not reply["answer"].strip():
             if reply["finish_reason"] != "length":

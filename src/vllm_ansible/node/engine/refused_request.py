@@ -27,7 +27,7 @@ def explain(error: str, asked: str, cluster_dir: str) -> tuple[str, str]:
         key = os.path.join(cluster_dir, "secrets/api_key")
         return (
             f"the server was started with another key than the one in {key}",
-            "run the stages cluster and serve with allow_disruption=true: the server starts anew",
+            "run the stages cluster and serve with allow_disruption=true: the server restarts",
         )
     if "Connect" in error or "Disconnected" in error:
         return f"{asked} ended or stopped listening", f"read {files.log}, run the stage serve"

@@ -42,7 +42,7 @@ def take(path: str) -> Optional[dict[str, Any]]:
             finally:
                 os.unlink(name, dir_fd=directory.descriptor)
         if not isinstance(raw, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

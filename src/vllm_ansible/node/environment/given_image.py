@@ -82,21 +82,21 @@ def expect(given: str, user: Optional[str] = None) -> None:
             ) from error
         if not any(head[at : at + len(word)] == word for at, word in MAGIC):
             raise BuildError(
-                "what environment_path names is no image",
+                "environment_path does not name an image",
                 expected="a file of Apptainer (SIF) or squashfs, or a sandbox directory",
                 found=f"a file that begins with {head[:16]!r}",
                 **told,
             )
     elif not os.path.isdir(os.path.join(given, METADATA)):
         raise BuildError(
-            "what environment_path names is no image",
+            "environment_path does not name an image",
             expected=f"a directory with {METADATA}, as `apptainer build --sandbox` makes it",
             found="a directory without",
             **told,
         )
     if not any(shutil.which(name) for name in RUNTIMES):
         raise BuildError(
-            "there is nothing that runs an image",
+            "no program that runs an image was found",
             expected=f"{' or '.join(RUNTIMES)} on PATH",
             found=f"neither in {os.environ.get('PATH', '')}",
             where=given,

@@ -135,7 +135,7 @@ def take(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
             expected=f"fingerprint {record.get('fingerprint', 'of a record')}",
             found=_fingerprint(place) or "no manifest",
             where=wanted["record"],
-            fix="remove that record: the next run packs anew",
+            fix="remove that record: the next run packs again",
         )
     return shared_environment.prove(wanted, report)
 

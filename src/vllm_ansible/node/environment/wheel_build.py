@@ -26,7 +26,7 @@ FIRST_ERROR = re.compile(
     r"\b(?i:error)(\[\w+\])?\s*:|^CMake Error|undefined reference|^ld: |\b[A-Z]\w*Error: "
 )
 FIX = (
-    "mend the source, or settings and environment of its entry in engine_build; system packages "
+    "fix the source, or settings and environment of its entry in engine_build; system packages "
     "that a build needs go into wheels_packages"
 )
 

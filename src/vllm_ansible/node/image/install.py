@@ -118,7 +118,7 @@ def expect_checksum(path: str, sha256: str, report: Report) -> None:
             report(done, total, "bytes", "checking the image's checksum")
     if digest.hexdigest() != sha256:
         raise BuildError(
-            f"{path} is not the image that was promised: its checksum differs",
+            f"{path} is not the expected image: its checksum differs",
             expected=f"SHA-256 {sha256}",
             found=f"SHA-256 {digest.hexdigest()} of {total} bytes",
             where=path,

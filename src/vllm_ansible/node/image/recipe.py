@@ -53,7 +53,7 @@ def expect_no_secrets(variables: Mapping[str, Any]) -> None:
     if names:
         raise Failure(
             f"packages cannot be layered into the image with a password in {', '.join(names)}: "
-            "its history would tell it to whoever has the image",
+            "its history shows it to anyone who has the image",
             expected="addresses without a name or a password",
             found="a name or a password before the @ of an address",
             where="sources_environment",

@@ -64,7 +64,7 @@ class Tool:
                 where=self.path,
                 fix="start the daemon of docker and let this user use it"
                 if self.kind == "docker"
-                else "mend what it says, or name the other tool in container_tool",
+                else "fix what it reports, or name the other tool in container_tool",
             )
         return text.strip()
 

@@ -1,4 +1,4 @@
-"""Mend what is safe to mend on a host: what to do, as data, from the checks that failed."""
+"""Repair what is safe to repair on a host: what to do, as data, from the checks that failed."""
 
 from __future__ import annotations
 

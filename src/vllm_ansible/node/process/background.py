@@ -96,7 +96,7 @@ def decide(found: Mapping[str, Any], digest: str, again: bool = False) -> tuple[
     """Choose whether a task is started, and say why."""
     state, same = found["state"], found.get("digest") == digest
     if state == "running":
-        return not same, "it runs" if same else "it runs for something that is no longer wanted"
+        return not same, "it runs" if same else "it runs with an outdated request"
     if state == "done" and same:
         return again, "what it made is gone" if again else "it is done"
     if state == "done":

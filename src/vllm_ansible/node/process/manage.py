@@ -35,7 +35,7 @@ def refusal(files: Files, decision: Decision, record: Mapping[str, Any]) -> Proc
         found=list(decision.changes),
         where=files.record,
         command=shlex.join(record["argv"]),
-        fix="Allow the restart (allow_restart: true), or take the change back.",
+        fix="Allow the restart (allow_restart: true), or undo the change.",
     )
 
 

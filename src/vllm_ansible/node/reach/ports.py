@@ -109,7 +109,10 @@ def sort_out(
     taken = sorted({port for ports in planned for port in ports} - available)
     known = ours(cluster_dir) if taken else set()
     holders = {one["port"]: one for one in port_holders.holders(taken)}
-    nobody = {"pid": None, "who": "a connection of this host or a process that nobody may look at"}
+    nobody = {
+        "pid": None,
+        "who": "a connection of this host, or a process that this user may not inspect",
+    }
     own, strangers = set(), []
     for port in taken:
         holder = {"port": port, **nobody, **holders.get(port, {})}

@@ -77,7 +77,7 @@ def _refuse_unproven(manifest: Mapping[str, Any]) -> None:
             expected="the objects that were there then, each with a digest",
             found=f"{len(names)} others: {', '.join(names[:8])}",
             where=model,
-            fix="once nobody writes there, run the same command again: only they are read",
+            fix="once nothing writes there, run the same command again, which reads only these",
         )
 
 
@@ -102,7 +102,7 @@ def _asked(request: Mapping[str, Any], wanted: Mapping[str, Any], report: Report
             said.update({key: message for message in program.news() for key in message})
             if "progress" in said:
                 report(*said["progress"]["progress"])
-    what = f"nobody says what {request['model']} consists of"
+    what = f"no list of the files of {request['model']}"
     program.judge(what, str(request["model"]), said.get("failed"))
     return dict(said["result"]["result"])
 

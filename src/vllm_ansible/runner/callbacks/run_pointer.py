@@ -15,7 +15,7 @@ short_description: Write the path of the run's directory into a file
 description:
   - Writes E(VLLM_ANSIBLE_RUN_DIR), which the callback C(run_record) sets, into the file that
     E(VLLM_ANSIBLE_RUN_POINTER) names. Several runs may begin in one checkout at the same moment,
-    so whoever starts one cannot tell its record by looking for a new one.
+    so the newest record may be that of another run.
 requirements: [the callback run_record]
 """
 

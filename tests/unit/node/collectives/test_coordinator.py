@@ -161,7 +161,7 @@ def test_missing_ranks_are_named(listener: socket.socket) -> None:
     Rank(listener, "gh-02", 1).come()
     with pytest.raises(CollectiveError) as caught:
         lead.gather(listener, KEY, 0.5)
-    assert caught.value.details["found"] == "none of rank 0 of gh-02"
+    assert caught.value.details["found"] == "no connection from rank 0 of gh-02"
     assert caught.value.details["where"] == "gh-02"
     lead.close()
 

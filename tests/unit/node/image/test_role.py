@@ -133,7 +133,7 @@ def test_a_tar_of_the_controller_is_proven_before_it_is_copied(
     for flags in (["--check"], []):
         played = site.run(*flags)
         assert set(failures(played)) == {SPREAD}
-        assert f"{tar} is not the image that was promised" in failures(played)[SPREAD]
+        assert f"{tar} is not the expected image" in failures(played)[SPREAD]
         (refused,) = played.tasks[SPREAD].values()
         assert refused["where"] == f"{tar} on the controller"
         assert changes(played) == []

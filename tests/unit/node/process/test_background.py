@@ -130,7 +130,7 @@ def test_a_task_for_something_else_gives_way(node: Node, tasks: str) -> None:
     sleep = {"tasks_dir": tasks, "name": "work", "argv": ["/bin/sleep", "600"]}
     first = node("start", **sleep, digest="a")["status"]
     second = node("start", **sleep, digest="b")
-    assert second["reason"] == "it runs for something that is no longer wanted"
+    assert second["reason"] == "it runs with an outdated request"
     assert not alive(first["pid"])
     assert alive(second["status"]["pid"])
     node("stop", tasks_dir=tasks, name="work")

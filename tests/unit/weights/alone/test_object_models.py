@@ -69,7 +69,7 @@ def test_an_object_that_is_not_what_was_recorded_is_refused(
     storage.put(BUCKET, f"{PREFIX}/SHA256SUMS", text.encode())
     with pytest.raises(Failure) as error:
         brought(stored)
-    assert str(error.value) == f"{SHARDS[0]} of {STORED.name} is not what its bucket says it is"
+    assert str(error.value) == (f"checksum mismatch: {SHARDS[0]} of {STORED.name} from its bucket")
     assert error.value.details["expected"] == f"sha256 {digests[SHARDS[0]]}"
     assert "SHA256SUMS" in error.value.details["fix"]
     assert models.look(STORED, stored["models_dir"]) is None
@@ -95,7 +95,7 @@ def test_how_far_reading_is_is_told(stored: dict[str, Any], storage: ObjectStora
 
     read = hub_manifest.ask(STORED, stored, report=tell, reads=True)["read"]
     assert told[-1][:3] == (read, read, "bytes")
-    assert told[-1][3].endswith("once more to hash it: nobody recorded its digests")
+    assert told[-1][3].endswith("once more to hash it: no digests were recorded")
 
 
 def test_no_secret_is_an_argument_or_lies_beside_the_models(

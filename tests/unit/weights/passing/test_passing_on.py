@@ -205,7 +205,7 @@ def test_what_the_hub_always_spoils_is_refused_by_name(
     nodes.gather()
     error = nodes.all["a"].error
     assert isinstance(error, Failure)
-    assert f"{bad} of {MODEL} is not what the hub says it is" in str(error)
+    assert f"checksum mismatch: {bad} of {MODEL} from the hub" in str(error)
     assert not os.path.exists(nodes.all["a"].shelf.final)
 
 

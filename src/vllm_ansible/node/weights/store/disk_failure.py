@@ -76,7 +76,7 @@ def _refused(error: OSError, place: str, where: str, kept: Kept) -> Failure:
         return Failure(
             f"root may not write {kept.name} to {where}",
             expected="a directory that root of this host may write to",
-            found=f"{error}: a shared disk that makes nobody of root (root_squash)?",
+            found=f"{error}: the export may use root_squash",
             where=place,
             fix=f"export it to this host with no_root_squash, or set {kept.variable} elsewhere",
         )

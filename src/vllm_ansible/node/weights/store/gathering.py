@@ -166,7 +166,7 @@ class Gathering:
             raise Failure(
                 f"no peer could send {files[0].name} of {part.manifest.model}",
                 expected="a peer that has it, since this host is not one of weights_outside_hosts",
-                found="; ".join(self.line.troubles[-3:]) or "nobody has it",
+                found="; ".join(self.line.troubles[-3:]) or "no peer has it",
                 where=part.shelf.final,
                 fix="run the stage weights again; if it stays, see the log of the task weights "
                 "on the host that fetches from the hub",

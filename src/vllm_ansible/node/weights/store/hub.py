@@ -56,9 +56,9 @@ def fetch(
         if not left:
             return
     raise Failure(
-        f"{left[0].name} of {manifest.model} is not what {manifest.keeper} says it is",
+        f"checksum mismatch: {left[0].name} of {manifest.model} from {manifest.keeper}",
         expected=f"sha256 {left[0].sha256}" if left[0].sha256 else f"git blob {left[0].git}",
-        found=f"other content, {TRIES} times",
+        found=f"another checksum after {TRIES} attempts",
         where=manifest.model,
         fix=BUCKET_FIX if left[0].etag else HUB_FIX,
     )

@@ -147,9 +147,9 @@ class Frames:
         if tag == sender.WAIT:
             return b""
         if tag == sender.AGAIN:
-            raise Withdrawn("it begins anew")
+            raise Withdrawn("it starts again from the beginning")
         if tag != sender.PIECE:
-            raise PeerError("sends what nobody knows")
+            raise PeerError("sends an unknown frame")
         digest = self._read(memoryview(bytearray(DIGEST_BYTES)))
         self._read(piece)
         return bytes(digest)

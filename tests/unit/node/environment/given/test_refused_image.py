@@ -31,7 +31,7 @@ def test_one_that_is_not_there_or_no_image_is_told(tmp_path: Path) -> None:
     assert gone["found"] == f"no file {tmp_path / 'gone.sif'}"
     text = tmp_path / "notes.sif"
     text.write_text("no image\n")
-    assert refusal(tmp_path, text)["msg"] == "what environment_path names is no image"
+    assert refusal(tmp_path, text)["msg"] == "environment_path does not name an image"
     (tmp_path / "plain.sif").mkdir()
     assert "apptainer build --sandbox" in refusal(tmp_path, tmp_path / "plain.sif")["expected"]
 
