@@ -84,7 +84,7 @@ def money(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with rented_runpod(directory) as made:
         (engine,) = made.variables["engines"]
         made.variables["accelerator_count"] = 2
-        engine = {**engine, "nodes": 1, "executor": "mp"}
+        engine = {**engine, "nodes": 1}
         engine["vllm_args"] = {**engine["vllm_args"], "kv_cache_memory_bytes": 1 << 28}
         # As an image with the official wheel has it.
         made.pods.files[FRONT_END] = programs(directory).front_end
@@ -102,7 +102,7 @@ def answered(ran: Ran) -> str:
 
 def test_one_pod_proves_the_engine_and_leaves_the_volume(money: Money) -> None:
     site = money.rented
-    money.rent("r1-one", 1, layout={"tensor": 1})
+    money.rent("r1-one", 1, layout={"tensor": 1}, executor="mp")
     url = answered(site.start().result(25 * MINUTE))
     (pod,) = site.cloud.account.pods.values()
     (volume,) = site.cloud.account.volumes.values()
