@@ -71,15 +71,24 @@ HOSTS = {
         ("check failed: Dynamo can be installed", "no such index", "or remove front: dynamo"),
         ("haproxy", "etcd", "nats"),
     ),
+    "fine": Host(there=("haproxy", "etcd", "nats", "index")),
 }
-UV = "#!/bin/sh\necho resolving >&2\necho no such index >&2\nexit 2\n"
+# Of `uv venv ... DIRECTORY` and `uv pip sync`: where there is no index, no package comes.
+UV = """#!/bin/sh
+for last; do :; done
+[ "$1" = venv ] && exec mkdir -p "$last"
+[ -e {index} ] && exit 0
+echo resolving >&2
+echo no such index >&2
+exit 2
+"""
 
 
 def variables(name: str, host: Host, place: Path) -> dict[str, Any]:
     """Make what a host has, and return what the role is told of it."""
     uv = place / "cluster/tools/bin/uv"
     uv.parent.mkdir(parents=True)
-    uv.write_text(UV)
+    uv.write_text(UV.format(index=place / "index"))
     uv.chmod(0o755)
     for one in host.there:
         (place / one).touch()
@@ -137,6 +146,9 @@ def test_what_is_lacking_is_said_before_engines_load(tmp_path: Path) -> None:
     assert set(failures) == {name for name, one in HOSTS.items() if one.said}
     for name, failure in failures.items():
         assert [one for one in HOSTS[name].said if one not in failure] == [], failure
+    # What could not be installed is not marked as complete, or it would never be.
+    made = [*tmp_path.glob("*/cluster/routers/*/environment/complete")]
+    assert [path.relative_to(tmp_path).parts[0] for path in made] == ["fine"]
 
 
 def test_a_check_installs_nothing(tmp_path: Path) -> None:
