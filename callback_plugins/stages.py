@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from io import TextIOWrapper
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,6 +41,8 @@ from vllm_ansible.record.redact import (
 )
 
 STATE = Path(__file__).resolve().parents[1] / "state"
+# Lets go of the cluster, and costs nothing worth a word.
+RELEASE = "release"
 _COLOURS = {"cause": "COLOR_WARN", "fix": "COLOR_CHANGED", "command": "COLOR_HIGHLIGHT"}
 
 
@@ -73,6 +76,15 @@ class CallbackModule(DefaultCallback):
         self._running = False
         # Hosts that failures were about.
         self._named: list[str] = []
+        # The stages of the playbook, in order.
+        self._stages: list[str] = []
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        """Keep which stage follows which, whatever tags leave out."""
+        written = (plays.stage(play) for play in playbook.get_plays())
+        self._stages = [name for name in dict.fromkeys(written) if name != RELEASE]
+        if self._verbose:
+            super().v2_playbook_on_start(playbook)
 
     # What a stage is: the record's rule, a stage begins with its first task.
 
@@ -253,13 +265,18 @@ class CallbackModule(DefaultCallback):
         if not self._failed:
             first, *rest = findings or ["ok"]
             self._show(console.stage_line(self._stage, first, seconds))
-            for line in rest:
+            for line in [*rest, *self._so_far()]:
                 self._show(console.stage_line("", line))
         elif findings:
             for line in findings:
                 self._show(console.stage_line("", line))
         self._stage, self._failed = None, False
         self._evidence, self._would_change = {}, {}
+
+    def _so_far(self) -> list[str]:
+        """Return what rented machines have cost by now, where a stage is still to come."""
+        following = dict(pairwise(self._stages)).get(self._stage or "")
+        return rented.so_far(plays.cluster_name(self._play), following) if following else []
 
     def _findings(self) -> list[str]:
         """Return the evidence, once where hosts agree, and what check mode would change."""

@@ -47,10 +47,18 @@ class LabPods:
         self.machines = LabMachines(lab)
         self._doors: dict[str, _Door] = {}
         self._inside: dict[str, str] = {}
+        # Hosts that were a pod before: the next one finds nothing of it.
+        self._used: set[str] = set()
+        # What an image of pods has beside the lab's: paths here, by the path inside.
+        self.files: dict[str, str] = {}
 
     def start(self, pod: str, rank: int) -> tuple[str, int, str]:
         """Rent the next free host."""
         self._inside[pod], overlay = self.machines.start(pod)
+        if (name := self.machines.rented[pod]) in self._used:
+            self._renew(name)
+        for inside, here in self.files.items():
+            podman("cp", here, f"{self.lab.record.host(name).container}:{inside}")
         return HERE, self.publish(pod, 0), overlay
 
     def publish(self, pod: str, port: int) -> int:
@@ -61,7 +69,10 @@ class LabPods:
 
     def restart(self, pod: str) -> None:
         """Make its container anew: disk, processes and host keys are gone."""
-        lab, name = self.lab, self.machines.rented[pod]
+        self._renew(self.machines.rented[pod])
+
+    def _renew(self, name: str) -> None:
+        lab = self.lab
         host = lab.record.host(name)
         podman("rm", "--force", "--time", "0", "--volumes", host.container)
         # The lab keeps this outside of the container, so that packages are linked, not copied.
@@ -73,6 +84,8 @@ class LabPods:
     def stop(self, pod: str) -> None:
         """Give its host back."""
         self._close(pod)
+        if pod in self.machines.rented:
+            self._used.add(self.machines.rented[pod])
         self.machines.stop(pod)
 
     def close(self) -> None:

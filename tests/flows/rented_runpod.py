@@ -30,9 +30,9 @@ class RentedRunpod(RentedHosts):
     cloud: Cloud
     pods: LabPods
 
-    def inside(self, *words: str) -> list[str]:
-        """Return what a command prints on each pod, by its rank."""
-        ranked = sorted(self.cloud.account.pods.values(), key=lambda one: one.rank)
+    def inside(self, *words: str, ranks: int | None = None) -> list[str]:
+        """Return what a command prints on each pod, or the first ones, by its rank."""
+        ranked = sorted(self.cloud.account.pods.values(), key=lambda one: one.rank)[:ranks]
         names = [self.machines.rented[one.id] for one in ranked]
         return [self.lab.run(name, words).stdout for name in names]
 

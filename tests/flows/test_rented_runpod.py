@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -81,6 +82,7 @@ def test_all_of_it_serves_a_true_answer_over_the_overlay_network(site: RentedRun
     (planned,) = ran.evidence("plan")
     assert "TP1 PP2 on r1-0, r1-1" in planned["summary"]
     assert "EXEC" in ran.output and KEY not in ran.output
+    assert re.search(r"\$\d+\.\d\d so far at \$7\.00/h; next: prepare", ran.output)
     kept = [path for path in site.clone.directory.rglob("*") if path.is_file()]
     assert [path for path in kept if KEY.encode() in path.read_bytes()] == []
     assert site.inside("cat", "/proc/1/comm") == ["init\n", "init\n"]

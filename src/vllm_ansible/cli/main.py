@@ -72,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.inventory or "",
             _PLAYBOOKS[options.verb],
             tags=getattr(options, "tags", ""),
+            until=getattr(options, "until", ""),
             limit=options.limit,
             extra_vars={**_script(options), **_variables(options.variables)},
             check=getattr(options, "check", False),
@@ -320,6 +321,9 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("--force", action="store_true", help="replace a file that differs")
         if verb == "up":
             one.add_argument("--tags", default="", help="only these stages")
+            one.add_argument(
+                "--until", default="", metavar="STAGE", help="stop after this stage of site.yml"
+            )
     return parser
 
 

@@ -11,6 +11,8 @@ import yaml
 from vllm_ansible.inventory.sources import LOADER
 from vllm_ansible.problem import Problem, close_match
 
+# The stage that lets go of the cluster, at the end of every run.
+RELEASE = "release"
 # What Ansible itself reads as a tag.
 SPECIAL = ("all", "always", "never", "tagged", "untagged")
 
@@ -35,6 +37,22 @@ def unknown_tags(
         for tag in dict.fromkeys(_split(words))
         if tag not in there and tag not in SPECIAL
     ]
+
+
+def stages_of(playbook: Path) -> list[str]:
+    """Return the stages of a playbook in their order: the first tag of each of its plays.
+
+    Without the last one, which lets go of the cluster at the end of every run.
+    """
+    pages = yaml.load(playbook.read_text(encoding="utf-8"), Loader=LOADER)  # noqa: S506 it is safe
+    found: list[str] = []
+    for page in pages or ():
+        imported = str(page.get("import_playbook") or "")
+        if not imported:
+            found += list(_tags({"tags": page.get("tags") or []}))[:1]
+        elif "{{" not in imported:
+            found += stages_of(playbook.parent / imported)
+    return [one for one in dict.fromkeys(found) if one not in (*SPECIAL, RELEASE)]
 
 
 def tags_of(playbook: Path) -> set[str]:

@@ -48,14 +48,7 @@ def ways_out(
     `named` are hosts that failures were about, whose machines may be given back alone. Nothing
     where no machine is paid for.
     """
-    try:
-        (file,) = (state / (cluster or "-")).glob(f"*{FILE}")
-        ledger = Ledger(file)
-        machines = sum(one.until is None for one in ledger.entries().values())
-        price, cents = ledger.cents_per_hour(), ledger.cents(time.time())
-    except (OSError, ValueError, TypeError):
-        # The failure itself is what has to be told.
-        return []
+    machines, price, cents = _counted(cluster, state)
     if not machines:
         return []
     given = "".join(
@@ -73,6 +66,29 @@ def ways_out(
             "or end" if failed else "end", f"ansible-playbook playbooks/teardown.yml{given}"
         ),
     ]
+
+
+def so_far(cluster: str | None, following: str, state: Path = STATE) -> list[str]:
+    """Return what rented machines have cost at the end of a stage, and which stage comes next.
+
+    Nothing where no machine is paid for.
+    """
+    machines, price, cents = _counted(cluster, state)
+    if not machines:
+        return []
+    return [f"${cents / 100:.2f} so far at ${price / 100:.2f}/h; next: {following}"]
+
+
+def _counted(cluster: str | None, state: Path) -> tuple[int, float, float]:
+    """Return how many machines are paid for, US cents an hour, and US cents so far."""
+    try:
+        (file,) = (state / (cluster or "-")).glob(f"*{FILE}")
+        ledger = Ledger(file)
+        machines = sum(one.until is None for one in ledger.entries().values())
+        return machines, ledger.cents_per_hour(), ledger.cents(time.time())
+    except (OSError, ValueError, TypeError):
+        # What the stage itself has to say matters more.
+        return 0, 0, 0
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vllm_ansible.inventory.command_line import tags_of, unknown_tags
+from vllm_ansible.inventory.command_line import stages_of, tags_of, unknown_tags
+from vllm_ansible.problem import close_match
 
 from .outcome import RefusedInput
 
@@ -51,12 +52,16 @@ def check_request(
     playbook: str,
     *,
     tags: str | Sequence[str] = (),
+    until: str = "",
     limit: str | None = None,
     extra_vars: Mapping[str, Any] | None = None,
     check: bool = False,
     checkout: str | Path | None = None,
 ) -> Request:
-    """Return the request, or refuse it in one line that says what there is instead."""
+    """Return the request, or refuse it in one line that says what there is instead.
+
+    until: the last stage that is played; the run is that of all tags up to it.
+    """
     root = find_checkout(checkout)
     if not (root / playbook).is_file():
         there = sorted(path.name for path in (root / "playbooks").glob("*.yml"))
@@ -64,6 +69,8 @@ def check_request(
             f"playbook {playbook} does not exist in {root}; there are: "
             + (", ".join(["site.yml", *(f"playbooks/{name}" for name in there)]))
         )
+    if until:
+        tags = _stages_until(root / playbook, until, tags)
     chosen = tuple(filter(None, tags.split(","))) if isinstance(tags, str) else tuple(tags)
     if wrong := unknown_tags({"tags": chosen}, sorted(tags_of(root / playbook)), playbook):
         raise RefusedInput(" ".join(problem.sentence() for problem in wrong))
@@ -76,6 +83,20 @@ def check_request(
         extra_vars=dict(extra_vars or {}),
         check=check,
     )
+
+
+def _stages_until(playbook: Path, until: str, tags: str | Sequence[str]) -> list[str]:
+    """Return the stages of a playbook up to one of them."""
+    stages = stages_of(playbook)
+    if tags:
+        raise RefusedInput("--until plays all stages up to one: leave out --tags")
+    if until not in stages:
+        guess = close_match(until, stages)
+        raise RefusedInput(
+            f"--until {until}: no stage of {playbook.name} is called so; "
+            + (guess or f"there are {', '.join(stages)}")
+        )
+    return stages[: stages.index(until) + 1]
 
 
 def find_checkout(given: str | Path | None = None) -> Path:

@@ -155,6 +155,33 @@ def test_a_head_that_does_not_answer_yet_ends_no_run_without_a_word(site: Site) 
     assert "showed no SSH key within 1 s" in told
 
 
+def test_a_head_that_is_gone_when_its_lock_is_released_ends_no_run_without_a_word(
+    site: Site,
+) -> None:
+    """As where its pod ended meanwhile: what the run has left to do is done, on every host."""
+    site.cloud.account.machines = NoMachines("127.0.0.1")
+    site.rent()
+    release = {"name": "provision", "tasks_from": "release", "rolespec_validate": False}
+    play = {
+        "hosts": "gpu",
+        "gather_facts": False,
+        "vars": {"__provision_lock": {"lock": {"run": "this"}}},
+        "tasks": [
+            {"name": "Release", "ansible.builtin.import_role": release},
+            {
+                "name": "Go on",
+                "ansible.builtin.debug": {"msg": "went on at {{ inventory_hostname }}"},
+            },
+        ],
+    }
+    (site.directory / "book.yml").write_text(yaml.safe_dump([play]))
+    done = site.run("ansible-playbook", "book.yml", "-e", "ansible_ssh_timeout=1", "-v")
+    told = " ".join(done.stdout.split())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "went on at r1-0" in told and "went on at r1-1" in told
+    assert "r1-0 did not answer: its lock of this run remains" in told
+
+
 def test_keys_that_cannot_be_written_keep_nobody_from_the_machines(site: Site) -> None:
     """As on a full disk: a pod has moved, and what ssh reads cannot be written anew."""
     cluster = site.rent()

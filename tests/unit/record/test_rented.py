@@ -10,7 +10,7 @@ import pytest
 
 from vllm_ansible.provision.fleet import Machine
 from vllm_ansible.provision.ledger import FILE, Ledger
-from vllm_ansible.record.rented import doors, named, tunnel, ways_out
+from vllm_ansible.record.rented import doors, named, so_far, tunnel, ways_out
 from vllm_ansible.slurm.endpoint import login
 
 ONE = Machine("a", 0, "active", "gpu_1x_gh200", "us-east-3", 149, "l", 0.0)
@@ -55,7 +55,13 @@ def test_hosts_are_read_from_where_a_failure_is() -> None:
     assert named("serve", ["r1-1"], known) == []
 
 
+def test_a_stage_says_what_was_paid_so_far_and_what_comes_next(tmp_path: Path) -> None:
+    Ledger(tmp_path / "r1" / FILE).see([ONE], time.time() - 7200)
+    assert so_far("r1", "prepare", tmp_path) == ["$2.98 so far at $1.49/h; next: prepare"]
+
+
 def test_without_machines_that_are_paid_for_nothing_is_said(tmp_path: Path) -> None:
+    assert so_far("r1", "prepare", tmp_path) == []
     assert ways_out("r1", [], failed=True, state=tmp_path) == []
     assert ways_out(None, [], failed=True, state=tmp_path) == []
     ledger = Ledger(tmp_path / "r1" / FILE)

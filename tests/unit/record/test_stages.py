@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shutil
 import subprocess
+import time
 from typing import Any, ClassVar
 
+import pytest
+
+from vllm_ansible.provision.ledger import FILE, Ledger
 from vllm_ansible.record import plays
 
-from .conftest import Project, Ran
+from .conftest import REPOSITORY, Project, Ran
+from .test_rented import ONE
 from .test_run_record import CHANGE, DEBUG, FAIL, gate
 
 QUIET = {"name": "Look closely", "gate_of_test": {}}
@@ -25,6 +31,28 @@ def test_a_stage_is_announced_and_ends_with_its_evidence_and_seconds(project: Pr
     assert re.fullmatch(r" done       2 hosts, changed=0, failed=0", lines[2])
     assert re.fullmatch(r" report     runs/\S+/report\.html", lines[3])
     assert len(lines) == 4, ran.output
+
+
+def test_a_stage_of_rented_machines_ends_with_their_cost_and_the_next_stage(
+    project: Project, request: pytest.FixtureRequest
+) -> None:
+    """Also where tags leave the next stage out; not after the last one, where the run says it."""
+    # The callback reads the state/ that it lies beside.
+    cluster = f"so-far-{os.getpid()}"
+    state = REPOSITORY / "state" / cluster
+    request.addfinalizer(lambda: shutil.rmtree(state))
+    Ledger(state / f"lambda-{FILE}").see([ONE], time.time() - 7200)
+    project.hosts({"a": {}}, cluster)
+    project.play(
+        {"tags": ["provision"], "tasks": [gate("2 machines")]},
+        {"tags": ["prepare"], "tasks": [gate("fit")]},
+        {"tags": ["release", "always"], "tasks": [QUIET]},
+    )
+    told = "$2.98 so far at $1.49/h; next: prepare"
+    lines = project.run("--tags", "provision").output.splitlines()
+    assert [line.strip() for line in lines if "so far at" in line] == [told]
+    assert lines.index(f"            {told}") == 2, lines
+    assert project.run().output.count("so far at") == 1
 
 
 def test_hosts_that_found_different_things_are_named(project: Project) -> None:

@@ -1,69 +1,158 @@
-"""A host that reaches no packages is told so before its engines load, with what to do."""
+"""What routers and Dynamo lack on a host is said before its engines load, with what to do."""
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).parents[3]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 BOOK = [
     {
-        "hosts": "localhost",
+        "hosts": "all",
         "gather_facts": False,
-        "tasks": [{"ansible.builtin.include_role": {"name": "router", "tasks_from": "ready"}}],
+        "tasks": [
+            {
+                "ansible.builtin.include_role": {"name": "router", "tasks_from": "ready"},
+                # What the role finds out of a plan.
+                "vars": {
+                    name: f"{{{{ given.{name} }}}}" for name in ("router_wanted", "router_fronted")
+                },
+            }
+        ],
     }
 ]
+ROUTED = [{"engine": "chat", "dynamo": {}}]
+DYNAMO = {
+    "router_wanted": [{"engine": "chat", "dynamo": {"url": "http://127.0.0.1:1"}}],
+    "router_fronted": ["chat"],
+}
 
 
-def ready(place: Path, *words: str, **variables: object) -> subprocess.CompletedProcess[str]:
-    book = place / "book.yml"
-    book.write_text(yaml.safe_dump(BOOK))
-    # Debian's own module would install python3-apt here: that of another family fails alike.
-    given = {
-        "router_wanted": [{"engine": "chat"}],
-        "router_package_names": ["vllm-ansible-is-no-package"],
+@dataclass(frozen=True)
+class Host:
+    """What one host has, what is wanted on it, and what is said of it; nothing where it is fine."""
+
+    said: tuple[str, ...] = ()
+    there: tuple[str, ...] = ()
+    root: bool = False
+    given: dict[str, Any] = field(default_factory=lambda: DYNAMO)
+
+
+HOSTS = {
+    "unwanted": Host(root=True, given={"router_wanted": []}),
+    "has-haproxy": Host(there=("haproxy",), root=True, given={"router_wanted": ROUTED}),
+    "unprivileged": Host(given={"router_wanted": ROUTED}),
+    "no-package": Host(
+        ("a repository of the distribution that no-package reaches", "router_mode: never"),
+        root=True,
+        given={"router_wanted": ROUTED},
+    ),
+    "required": Host(
+        ("check failed: an HAProxy for the router", "or set router_mode: auto"),
+        given={"router_wanted": ROUTED, "router_mode": "required"},
+    ),
+    "no-router": Host(("check failed: a router before Dynamo", "no /"), ("etcd", "nats")),
+    "never": Host(
+        ("check failed: a router before Dynamo", "router_mode: never"),
+        given={**DYNAMO, "router_wanted": [], "router_mode": "never"},
+    ),
+    "no-store": Host(("/etcd and ", "/nats for Dynamo", "install etcd-server"), ("haproxy",)),
+    "no-nats": Host(("/nats for Dynamo",), ("haproxy", "etcd")),
+    "no-index": Host(
+        ("check failed: Dynamo can be installed", "no such index", "or remove front: dynamo"),
+        ("haproxy", "etcd", "nats"),
+    ),
+    "fine": Host(there=("haproxy", "etcd", "nats", "index")),
+}
+# Of `uv venv ... DIRECTORY` and `uv pip sync`: where there is no index, no package comes.
+UV = """#!/bin/sh
+for last; do :; done
+[ "$1" = venv ] && exec mkdir -p "$last"
+[ -e {index} ] && exit 0
+echo resolving >&2
+echo no such index >&2
+exit 2
+"""
+
+
+def variables(name: str, host: Host, place: Path) -> dict[str, Any]:
+    """Make what a host has, and return what the role is told of it."""
+    uv = place / "cluster/tools/bin/uv"
+    uv.parent.mkdir(parents=True)
+    uv.write_text(UV.format(index=place / "index"))
+    uv.chmod(0o755)
+    for one in host.there:
+        (place / one).touch()
+    return {
         "router_haproxy": str(place / "haproxy"),
-        "sources_environment": {},
-        "ansible_python_interpreter": sys.executable,
-        "site_host": {"distribution": "rocky", "privileges": "root", "pid1": "", "cluster_dir": ""},
+        "router_etcd": str(place / "etcd"),
+        "router_nats": str(place / "nats"),
+        # Debian's own module would install python3-apt here: that of another family fails alike.
+        "site_host": {
+            "distribution": "rocky",
+            "privileges": "root" if host.root else "none",
+            "pid1": "",
+            "cluster_dir": str(place / "cluster"),
+            "service_user": getpass.getuser(),
+        },
+        "router_mode": host.given.get("router_mode", "auto"),
+        "given": {"router_fronted": [], **host.given},
     }
-    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
-    command = [str(PLAYBOOK), str(book), "-i", "localhost,", "-c", "local", *words]
-    return subprocess.run(
-        [*command, "-e", json.dumps({**given, **variables})],
+
+
+def play(directory: Path, *words: str) -> tuple[int, dict[str, str]]:
+    """Play it on all hosts at once; return its exit status and the failure of each host."""
+    hosts = {name: variables(name, one, directory / name) for name, one in HOSTS.items()}
+    (directory / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
+    (directory / "book.yml").write_text(yaml.safe_dump(BOOK))
+    given = {
+        "router_package_names": ["vllm-ansible-is-no-package"],
+        "sources_environment": {},
+        "environment_installed": {"python": "3.11", "versions": {}},
+        "ansible_python_interpreter": sys.executable,
+    }
+    environment = {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "VLLM_ANSIBLE_RUNS_DIR": str(directory / "runs"),
+    }
+    ran = subprocess.run(
+        [PLAYBOOK, "book.yml", "-i", "hosts.yml", "-c", "local", *words, "-e", json.dumps(given)],
         env=environment,
-        cwd=place,
+        cwd=directory,
         capture_output=True,
         text=True,
+        check=False,
     )
+    events = directory / "runs/latest/events.jsonl"
+    lines = [json.loads(line) for line in events.read_text().splitlines()]
+    return ran.returncode, {
+        one["host"]: json.dumps(one) for one in lines if one["event"] == "failure"
+    }
 
 
-def test_packages_that_cannot_be_had_are_one_error_with_its_way_out(tmp_path: Path) -> None:
-    ran = ready(tmp_path)
-    said = " ".join((ran.stdout + ran.stderr).split())
-    assert ran.returncode == 2
-    assert "a repository of the distribution that localhost reaches" in said
-    assert "router_mode: never" in said
+def test_what_is_lacking_is_said_before_engines_load(tmp_path: Path) -> None:
+    status, failures = play(tmp_path)
+    assert status == 2
+    assert set(failures) == {name for name, one in HOSTS.items() if one.said}
+    for name, failure in failures.items():
+        assert [one for one in HOSTS[name].said if one not in failure] == [], failure
+    # What could not be installed is not marked as complete, or it would never be.
+    made = [*tmp_path.glob("*/cluster/routers/*/environment/complete")]
+    assert [path.relative_to(tmp_path).parts[0] for path in made] == ["fine"]
 
 
-@pytest.mark.parametrize("case", ["there", "not wanted", "without root", "check"])
-def test_nothing_is_installed_where_nothing_is_to_be(tmp_path: Path, case: str) -> None:
-    if case == "there":
-        (tmp_path / "haproxy").touch()
-    host = {"distribution": "rocky", "privileges": "none", "pid1": "", "cluster_dir": ""}
-    variables: dict[str, object] = {
-        "not wanted": {"router_wanted": []},
-        "without root": {"site_host": host},
-    }.get(case, {})
-    ran = ready(tmp_path, *(["--check"] if case == "check" else []), **variables)
-    assert ran.returncode == 0, ran.stdout
+def test_a_check_installs_nothing(tmp_path: Path) -> None:
+    assert play(tmp_path, "--check", "--limit", "no-package,no-index") == (0, {})
 
 
 def test_the_stage_installs_before_it_starts_engines() -> None:

@@ -5,6 +5,8 @@ import pytest
 from vllm_ansible.runner import RefusedInput, run, stream
 from vllm_ansible.runner.request import check_request
 
+from .conftest import REPOSITORY
+
 
 def test_an_inventory_is_found_by_its_bare_name(checkout: Path) -> None:
     request = check_request("two", "site.yml", checkout=checkout)
@@ -48,3 +50,21 @@ def test_the_command_that_is_shown_keeps_values_to_itself(checkout: Path) -> Non
         "ansible-playbook site.yml -i inventories/two --tags prepare,serve --limit gh-01 --check "
         "-e hf_token=..."
     )
+
+
+def test_until_plays_every_stage_up_to_one(checkout: Path) -> None:
+    request = check_request("two", "site.yml", until="prepare", checkout=checkout)
+    assert request.tags == ("prepare",)
+    ours = check_request("local", "site.yml", until="weights", checkout=REPOSITORY)
+    assert ours.tags == ("validate", "provision", "prepare", "install", "verify", "weights")
+
+
+def test_a_stage_that_is_none_is_refused_with_those_there_are(checkout: Path) -> None:
+    for until, words in (
+        ("prepar", "did you mean prepare"),
+        ("release", "there are prepare, serve"),
+    ):
+        with pytest.raises(RefusedInput, match=words):
+            check_request("two", "site.yml", until=until, checkout=checkout)
+    with pytest.raises(RefusedInput, match="leave out --tags"):
+        check_request("two", "site.yml", until="serve", tags="serve", checkout=checkout)
