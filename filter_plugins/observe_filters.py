@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -52,12 +51,6 @@ def observe_door(processes: Any, hosts: Any, port: Any) -> str:
     return f"{addresses[found[0]]}:{port}" if found else ""
 
 
-def observe_target_file(job: Any) -> dict[str, str]:
-    """Return name and content of the file of one job's targets."""
-    content = json.dumps(plain(job["value"]), indent=1, sort_keys=True)
-    return {"name": f"targets-{job['key']}.json", "content": f"{content}\n"}
-
-
 def observe_removal(names: Any) -> list[dict[str, str]]:
     """Return the steps that stop and remove these processes."""
     return [{"name": name, "engine": "", "state": "absent"} for name in names]
@@ -99,7 +92,6 @@ class FilterModule:
             "observe_scraped": seen.scraped,
             "observe_setting_measurements": seen.settings,
             "observe_spend_facts": observe_spend_facts,
-            "observe_target_file": observe_target_file,
             "observe_targets": observe_targets,
             "observe_unasked": observe_unasked,
             "observe_unscraped": seen.unscraped,

@@ -51,20 +51,20 @@ def port_measurements(
     ]
 
 
-def doors(asked: Iterable[Mapping[str, Any]], host: str, logs: str) -> list[dict[str, Any]]:
-    """Return that each program answers with the key, and refuses without."""
+def doors(
+    asked: Iterable[Mapping[str, Any]], wanted: int, host: str, logs: str
+) -> list[dict[str, Any]]:
+    """Return that each program answers with this status: 200 to the key, 401 without."""
     return [
         {
-            "what": f"status {one['item']['status']} for {one['url']}"
-            f"{'' if one['item']['key'] else ' without the key'}",
-            "ok": one["status"] == one["item"]["status"],
-            "expected": f"status {one['item']['status']}",
+            "what": f"status {wanted} for {one['url']} {'without' if wanted == 401 else 'with'} the key",
+            "ok": one["status"] == wanted,
+            "expected": f"status {wanted}",
             "found": one["msg"] if one["status"] < 0 else f"status {one['status']}",
             "where": host,
             "fix": f"read {logs}/{one['item']['process']}.log",
         }
         for one in asked
-        if "status" in one
     ]
 
 

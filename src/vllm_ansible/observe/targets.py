@@ -1,4 +1,4 @@
-"""What Prometheus scrapes of a cluster, as its file_sd reads it: one list for each job."""
+"""What Prometheus scrapes of a cluster, as its file_sd reads it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 from vllm_ansible.plan.routers import router_of
 from vllm_ansible.plan.servers import listed
 
-JOBS = ("clients", "door", "node", "ray", "router", "vllm")
 Target = dict[str, Any]
 
 
@@ -19,8 +18,8 @@ def targets(
     processes: Mapping[str, Mapping[str, Any]],
     node_port: int,
     door: str,
-) -> dict[str, list[Target]]:
-    """Return the targets of each job, every one with its labels.
+) -> list[Target]:
+    """Return every target with its labels, `job` among them.
 
     hosts: site_host of every host of this run; what is elsewhere is not watched. processes: by
     host, what is recorded there; a router is watched where it is. door: its address and port,
@@ -28,13 +27,12 @@ def targets(
     """
     engines, hosts = list(engines), list(hosts)
     addresses = {str(one["name"]): str(one["address"]) for one in hosts}
-    found: dict[str, list[Target]] = {job: [] for job in JOBS}
+    found: list[Target] = []
 
     def add(job: str, address: str, port: int, **labels: Any) -> None:
         texts = {name: str(value) for name, value in labels.items()}
-        found[job].append(
-            {"targets": [f"{address}:{port}"], "labels": {"cluster": cluster, **texts}}
-        )
+        labelled = {"job": job, "cluster": cluster, **texts}
+        found.append({"targets": [f"{address}:{port}"], "labels": labelled})
 
     for one in listed(engines, hosts):
         if one["host"] in addresses and one["guarded"]:
