@@ -24,7 +24,9 @@ def observe_key(api_key: str) -> str:
     return hashlib.sha256(f"observe {api_key.strip()}".encode()).hexdigest()
 
 
-def observe_targets(plan: Any, cluster: str, hosts: Any, processes: Any, port: int, door: str) -> Any:
+def observe_targets(
+    plan: Any, cluster: str, hosts: Any, processes: Any, port: int, door: str
+) -> Any:
     """Return the targets of each job."""
     return targets(cluster, plain(plan)["engines"], plain(hosts), plain(processes), port, door)
 

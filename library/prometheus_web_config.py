@@ -7,8 +7,9 @@ DOCUMENTATION = r"""
 module: prometheus_web_config
 short_description: Write the file by which Prometheus' programs ask for a password
 description:
-  - Prometheus, Alertmanager and node exporter read it with C(--web.config.file), anew for each request. It holds a
-    bcrypt hash of O(password). A file that lets in this user with this password is left as it is.
+  - Prometheus, Alertmanager and node exporter read it with C(--web.config.file), anew for each
+    request. It holds a bcrypt hash of O(password). A file that lets in this user with this password
+    is left as it is.
 author: The vllm-ansible authors
 options:
   path:
@@ -61,8 +62,9 @@ def kept(path: str) -> str:
     above, name = os.path.split(path)
     try:
         with safely.walked(above) as place:
-            with os.fdopen(safely.open_in(place, name), encoding="utf-8") as file:
-                return file.read(MOST_BYTES)
+            descriptor = safely.open_in(place, name)
+        with os.fdopen(descriptor, encoding="utf-8") as file:
+            return file.read(MOST_BYTES)
     except (FileNotFoundError, UnicodeDecodeError):
         return ""
 

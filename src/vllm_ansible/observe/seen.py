@@ -1,4 +1,4 @@
-"""What must be true before and after a cluster is observed: each target scraped, rules loaded, alerts sent."""
+"""What must be true of a cluster that is observed: each target scraped, alerts that arrive."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def doors(
     """Return that each program answers with this status: 200 to the key, 401 without."""
     return [
         {
-            "what": f"status {wanted} for {one['url']} {'without' if wanted == 401 else 'with'} the key",
+            "what": f"status {wanted} for {one['url']} {'without' if wanted == 401 else 'with'} key",
             "ok": one["status"] == wanted,
             "expected": f"status {wanted}",
             "found": one["msg"] if one["status"] < 0 else f"status {one['status']}",
@@ -69,7 +69,9 @@ def doors(
 
 
 def _active(answer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return (answer.get("json") or {}).get("data", {}).get("activeTargets", ())
+    data: Mapping[str, Any] = (answer.get("json") or {}).get("data", {})
+    found: Sequence[Mapping[str, Any]] = data.get("activeTargets", ())
+    return found
 
 
 def unscraped(answer: Mapping[str, Any]) -> int:

@@ -104,7 +104,7 @@ def test_each_alert_fires_by_the_series_that_its_cause_makes(tmp_path: Path) -> 
 def test_a_rule_with_another_limit_fails_its_test(tmp_path: Path) -> None:
     """What promtool is asked can fail: the cause at half its strength."""
     cause = causes()["CacheFull"]
-    weak = {**cause, "series": {name: "0.5x40" for name in cause["series"]}}
+    weak = {**cause, "series": dict.fromkeys(cause["series"], "0.5x40")}
     passed, said = promtool(tmp_path, [fires("CacheFull", weak)])
     assert not passed and "CacheFull" in said
 
@@ -139,5 +139,7 @@ def test_the_dashboard_asks_for_what_rules_record_and_programs_publish() -> None
     panels = json.loads(DASHBOARD.read_text())["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     recorded = {rule["record"] for rule in rules() if "record" in rule}
-    asked = {name for query in queries() for name in re.findall(r"\b(?:engine|cluster):\w+:?\w*", query)}
+    asked = {
+        name for query in queries() for name in re.findall(r"\b(?:engine|cluster):\w+:?\w*", query)
+    }
     assert asked <= recorded and asked

@@ -125,9 +125,11 @@ class Nvml:
             address = getattr(self.library, function, None)
             if address is None or address(self.device, ctypes.byref(into)) != 0:
                 continue
-            found.update((name, getattr(into, name)) for name, _ in into._fields_)
+            found.update((field[0], getattr(into, field[0])) for field in into._fields_)
         return {
-            "memory": {"total": found["total"], "used": found["used"]} if "total" in found else None,
+            "memory": {"total": found["total"], "used": found["used"]}
+            if "total" in found
+            else None,
             "utilization": found["gpu"] / 100 if "gpu" in found else None,
         }
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
-from . import nvml, xid
 from ..forked import run_each
+from . import nvml, xid
 
 # A driver that hangs does not come back: asked in a process that may be left behind.
 SECONDS = 20.0
@@ -48,7 +48,14 @@ def look() -> Optional[list[dict[str, Any]]]:
     for index, pci in enumerate(found):
         one = nvml.Nvml(pci)
         devices.append(
-            {"index": index, "pci": pci, **one.identity(), **one.use(), **one.load(), **one.health()}
+            {
+                "index": index,
+                "pci": pci,
+                **one.identity(),
+                **one.use(),
+                **one.load(),
+                **one.health(),
+            }
         )
     return devices
 
@@ -102,7 +109,9 @@ def samples(told: Mapping[str, Any], log: Mapping[str, Any], now: float) -> Samp
         for reason, unwell in reasons.items():
             add("vllm_device_unwell", {**labels, "reason": reason}, unwell)
         for reason in nvml.THROTTLES.values() if "throttled_by" in one else ():
-            add("vllm_device_throttled", {**labels, "reason": reason}, reason in one["throttled_by"])
+            add(
+                "vllm_device_throttled", {**labels, "reason": reason}, reason in one["throttled_by"]
+            )
         add("vllm_device_temperature_celsius", labels, one.get("temperature"))
         add("vllm_device_power_watts", labels, one.get("power_watts"))
         add("vllm_device_power_limit_watts", labels, one.get("power_limit_watts"))
@@ -132,5 +141,3 @@ def samples(told: Mapping[str, Any], log: Mapping[str, Any], now: float) -> Samp
 def current(now: Optional[float] = None) -> Samples:
     """Ask the driver and read the kernel log."""
     return samples(asked(), xid.log_errors(), time.time() if now is None else now)
-
-
