@@ -40,6 +40,7 @@ SCENARIOS = (
         "enflame_driver",
         "router",
         "door",
+        "observe",
         "reach",
         "devices",
     ),

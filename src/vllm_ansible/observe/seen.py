@@ -57,7 +57,7 @@ def doors(
     """Return that each program answers with this status: 200 to the key, 401 without."""
     return [
         {
-            "what": f"status {wanted} for {one['url']} {'without' if wanted == 401 else 'with'} key",
+            "what": f"status {wanted} with{'out' if wanted == 401 else ''} the key at {one['url']}",
             "ok": one["status"] == wanted,
             "expected": f"status {wanted}",
             "found": one["msg"] if one["status"] < 0 else f"status {one['status']}",
