@@ -1,4 +1,4 @@
-"""On each host the node exporter runs as the service, and answers to whoever knows the key alone."""
+"""On each host the node exporter runs as the service, and answers to its key alone."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 
 from testinfra.host import Host
 
-PORT = 9702
+PORT = 29702
 FILES = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "observed"
 # Standard library only: it runs with the Python of the host.
 ASK = """
 import base64, json, sys, urllib.error, urllib.request
 url, key = sys.argv[1:]
 request = urllib.request.Request(url)
-request.add_header("Authorization", "Basic " + base64.b64encode(("observe:" + key).encode()).decode())
+word = base64.b64encode(("observe:" + key).encode()).decode()
+request.add_header("Authorization", "Basic " + word)
 try:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(request, timeout=60) as answer:
