@@ -11,7 +11,7 @@ from typing import Any
 # Filters run inside ansible-playbook, where the module_utils setting does not reach.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from vllm_ansible.inventory.play_variables import plain
+from vllm_ansible.inventory.play_variables import plain, seen_processes
 from vllm_ansible.observe import facts, seen
 from vllm_ansible.observe.targets import targets
 
@@ -59,22 +59,13 @@ def observe_removal(names: Any) -> list[dict[str, str]]:
 
 
 def observe_unasked(hosts: Any) -> bool:
-    """Tell whether no host asks to be observed, and a stage of this run saw that none is.
+    """Tell whether no host asks to be observed, and a stage of this run has seen that none is.
 
-    hosts: the variables of every host. A stage that runs alone has not looked yet; a machine that
-    is still to be rented has nothing to be seen.
+    hosts: the variables of every host.
     """
-    if any(variables.get("observe_mode", "off") != "off" for variables in hosts):
-        return False
-    looks = [
-        {**variables.get("__ray_processes", {}), **variables.get("__vllm_processes", {})}
-        for variables in hosts
-        if not variables.get("provision_provider") or variables.get("provision_machine")
-    ]
-    return all(
-        "processes" in look and not any(name.startswith("observe-") for name in look["processes"])
-        for look in looks
-    )
+    seen = seen_processes(hosts)
+    asked = any(variables.get("observe_mode", "off") != "off" for variables in hosts)
+    return not asked and seen is not None and not any(one.startswith("observe-") for one in seen)
 
 
 class FilterModule:
