@@ -31,7 +31,7 @@ from .processes import end_all
 pytestmark = [pytest.mark.engine, pytest.mark.soak]
 ROOT = Path(__file__).parents[2]
 RULES, DASHBOARD = (ROOT / f"roles/observe/files/{one}" for one in ("rules.yml", "dashboard.json"))
-HEALTHY = ROOT / "tests/unit/observe/data/healthy.yml"
+HEALTHY = ROOT / "tests/unit/observe/data/healthy.json"
 PLAY = "playbooks/observe.yml"
 DOOR, PROMETHEUS, NODE, HOOK = 9643, 9770, 9772, 9775
 KEYS = {"alice": "observed-alice-4711", "bob": "observed-bob-4712"}
@@ -275,8 +275,7 @@ def recorded(observed: Observed, seconds: int) -> str:
             words = (f"{values[when] - back:.12g}" if when in values else "_" for when in times)
             series.append({"series": f"{name}{{{told}}}", "values": " ".join(words)})
     document = {"interval": f"{step}s", "eval_times": ["3m", "5m"], "input_series": series}
-    head = "# By tests/flows/test_observe.py with VLLM_ANSIBLE_KEEP_HEALTHY=1.\n"
-    return "---\n" + head + yaml.safe_dump(document, width=10**6)
+    return json.dumps(document, indent=1) + "\n"
 
 
 def test_a_load_that_grows_wrong_keys_and_a_greedy_client_are_named(observed: Observed) -> None:

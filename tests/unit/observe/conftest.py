@@ -28,7 +28,7 @@ PROGRAMS = {
         ("node_exporter", "prometheus-node-exporter"),
     )
 }
-# As a real engine's page begins (tests/unit/observe/data/healthy.yml has more of one).
+# As a real engine's page begins (tests/unit/observe/data/healthy.json has more of one).
 PAGE = """# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="m"} 0.0
 """

@@ -1,7 +1,7 @@
 """Each rule fires by the series that its cause makes, and none on those of a healthy engine.
 
 promtool of the distribution's Prometheus evaluates them. `causes.yml` has for each alert the series
-of its cause, and the labels it is to carry; `healthy.yml` has what Prometheus had scraped in a run
+of its cause, and the labels it is to carry; `healthy.json` has what Prometheus had scraped in a run
 of a real engine behind a real door under load, where nothing was wrong.
 """
 
@@ -125,7 +125,7 @@ def quiet(healthy: dict[str, Any]) -> dict[str, Any]:
 
 @lacking
 def test_no_alert_fires_on_what_a_healthy_engine_made(tmp_path: Path) -> None:
-    healthy = yaml.safe_load((DATA / "healthy.yml").read_text())
+    healthy = json.loads((DATA / "healthy.json").read_text())
     names = {series["series"].partition("{")[0] for series in healthy["input_series"]}
     # Every rule that a machine without accelerators can be healthy for has something to look at.
     looked_at = {"up", "vllm:num_requests_running", "vllm:inter_token_latency_seconds_bucket"}
