@@ -101,7 +101,7 @@ def scraped(
             "expected": "an answer with metrics",
             "found": "metrics" if one["health"] == "up" else one["lastError"] or one["health"],
             "where": one["labels"].get("host", host),
-            "fix": "play playbooks/route.yml with observe_mode set: the door shows figures since then"
+            "fix": "play playbooks/route.yml, with observe_mode set: figures are shown from then on"
             if one["labels"]["job"] in ("door", "clients")
             else f"see that it runs (playbooks/status.yml), and that {host} reaches this address",
         }
