@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.errors import AnsibleFilterError
 
 from vllm_ansible.door import clients, served
-from vllm_ansible.inventory.play_variables import plain
+from vllm_ansible.inventory.play_variables import plain, seen_processes
 from vllm_ansible.problem import PlanError
 
 
@@ -37,17 +37,11 @@ def door_clients(text: str) -> dict[str, Any]:
 def door_unasked(hosts: Any) -> bool:
     """Tell whether no host asks for a door, and a stage of this run has seen that none has one.
 
-    hosts: the variables of every host. A stage that runs alone has not looked yet; a machine that
-    is still to be rented has nothing to be seen.
+    hosts: the variables of every host.
     """
-    if any(variables.get("door_clients_file") for variables in hosts):
-        return False
-    looks = [
-        variables.get("__vllm_processes", {}).get("processes", variables.get("plan_processes"))
-        for variables in hosts
-        if not variables.get("provision_provider") or variables.get("provision_machine")
-    ]
-    return all(look is not None and "door" not in look for look in looks)
+    seen = seen_processes(hosts)
+    asked = any(variables.get("door_clients_file") for variables in hosts)
+    return not asked and seen is not None and "door" not in seen
 
 
 class FilterModule:

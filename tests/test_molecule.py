@@ -40,6 +40,7 @@ SCENARIOS = (
         "enflame_driver",
         "router",
         "door",
+        "observe",
         "reach",
         "devices",
     ),
@@ -175,4 +176,5 @@ def test_the_order_of_stages_is_that_of_the_site() -> None:
     plays = yaml.safe_load((ROOT / "site.yml").read_text())
     stages = [Path(play["import_playbook"]).stem for play in plays]
     assert [stage for stage in stages if stage in NEEDED] == list(NEEDED)
-    assert set(stages) - set(NEEDED) == {"validate", "provision", "verify", "route", "release"}
+    others = {"validate", "provision", "verify", "route", "observe", "release"}
+    assert set(stages) - set(NEEDED) == others

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vllm_ansible.gate import unknown
@@ -56,3 +56,19 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return value
+
+
+def seen_processes(hosts: Iterable[Mapping[str, Any]]) -> set[str] | None:
+    """Return the names of all processes that stages of this run have seen recorded.
+
+    hosts: the variables of every host. None where a host was not looked at, as in a stage that
+    runs alone; a machine that is still to be rented has nothing to be seen.
+    """
+    looks = [
+        variables.get("__vllm_processes", {}).get("processes", variables.get("plan_processes"))
+        for variables in hosts
+        if not variables.get("provision_provider") or variables.get("provision_machine")
+    ]
+    if any(look is None for look in looks):
+        return None
+    return {str(name) for look in looks for name in look}

@@ -145,6 +145,7 @@ class Running:
             "door_key_place": self.directory / "api_key",
             "door_journals": self.journals,
             "door_keep_days": 35,
+            "door_observer_sha256": "",
             **self.settings,
         }
         (self.directory / "api_key").write_text(f"{KEY}\n")

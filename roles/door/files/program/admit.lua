@@ -16,6 +16,7 @@ end
 local function refuse(txn, status, code, message, seconds)
   local kind = code == "rate_limit_exceeded" and "rate_limit_error" or "invalid_request_error"
   txn:set_var("txn.refusal", code)
+  counts.refused(txn:get_var("txn.client") or "-", status, code)
   answer(
     txn,
     status,

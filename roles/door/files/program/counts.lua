@@ -3,6 +3,9 @@
 
 local counts = { requests = {}, tokens = {}, day = "", directory = "", keep_days = 35 }
 
+-- What this worker has seen since its start, for Prometheus: by client, and by client and refusal.
+counts.totals, counts.refusals = {}, {}
+
 local WINDOW = 60
 -- Of this worker alone: an address differs from one process to the next.
 local tag = ("%x"):format(os.time()) .. tostring({}):match("(%x+)$")
@@ -11,6 +14,17 @@ local pending, offset = {}, 0
 local function day_of(seconds) return os.date("!%Y-%m-%d", seconds) end
 
 local function journal(day) return counts.directory .. "/" .. day .. ".journal" end
+
+local function add(client, place, number)
+  local totals = counts.totals[client] or { 0, 0, 0 }
+  counts.totals[client] = totals
+  totals[place] = totals[place] + number
+end
+
+function counts.refused(client, status, code)
+  local key = ('client="%s",status="%d",code="%s"'):format(client, status, code)
+  counts.refusals[key] = (counts.refusals[key] or 0) + 1
+end
 
 function counts.clock()
   local now = core.now()
@@ -95,6 +109,7 @@ function counts.request(client, limit)
   local seen, oldest = window(client, now)
   if limit and seen >= limit then return math.max(1, math.ceil(oldest + WINDOW - now)) end
   note_request(client, now)
+  add(client, 1, 1)
   local used = pending[client] or { 0, 0, 0 }
   pending[client] = used
   used[1] = used[1] + 1
@@ -105,6 +120,8 @@ end
 function counts.charge(client, read, made)
   if read == 0 and made == 0 then return end
   turn_page()
+  add(client, 2, read)
+  add(client, 3, made)
   counts.tokens[client] = (counts.tokens[client] or 0) + read + made
   local used = pending[client] or { 0, 0, 0 }
   pending[client] = used

@@ -7,5 +7,6 @@ return function(where)
   settings.read(where.models_file, where.key_file)
   core.register_action("admit", { "http-req" }, require("admit"))
   core.register_filter("usage", require("usage"), function(usage) return usage end)
+  core.register_service("metrics", "http", require("metrics"))
   require("counts").start(where.journals, where.keep_days)
 end

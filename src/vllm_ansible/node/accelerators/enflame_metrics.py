@@ -7,10 +7,8 @@ python3 -m vllm_ansible.node.enflame_metrics FILE [SECONDS]
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -96,22 +94,6 @@ def text(found: Samples) -> str:
     return prometheus.text(written, HELP, COUNTERS)
 
 
-def write(path: Path, content: str) -> None:
-    """Replace a file at once: whoever reads it never finds half of it.
-
-    Root writes where others may write, too: what has a name there already is never followed.
-    """
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            os.fchmod(stream.fileno(), 0o644)
-            stream.write(content)
-        os.replace(beside, path)
-    except OSError:
-        os.unlink(beside)
-        raise
-
-
 def main(arguments: Sequence[str]) -> int:
     """Write the file again and again until asked to end; then take it away, for it would be old.
 
@@ -123,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(number, lambda *_: ended.set())
     watch = Watch()
     while not ended.is_set():
-        write(path, text(samples(look(), watch, time.time())))
+        prometheus.write(path, text(samples(look(), watch, time.time())))
         ended.wait(seconds)
     path.unlink(missing_ok=True)
     return 0

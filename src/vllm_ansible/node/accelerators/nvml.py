@@ -35,6 +35,47 @@ class _FabricInfo(ctypes.Structure):
     ]
 
 
+class _PciInfo(ctypes.Structure):
+    _fields_ = [
+        ("legacy", ctypes.c_char * 16),
+        ("numbers", ctypes.c_uint * 5),
+        ("address", ctypes.c_char * 32),
+    ]
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+
+
+class _Utilization(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint) for name in ("gpu", "memory")]
+
+
+class NvmlError(Exception):
+    """The library is there, and does not list its devices."""
+
+
+def addresses() -> list[str] | None:
+    """Return the PCI addresses of all devices in NVML's order; None where there is no NVML."""
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError:
+        return None
+    count = ctypes.c_uint()
+    status = library.nvmlInit_v2() or library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    if status:
+        raise NvmlError(f"NVML does not list its devices: status {status}")
+    found = []
+    for index in range(count.value):
+        device, info = ctypes.c_void_p(), _PciInfo()
+        # A device that was lost has no handle: it is missed by its number.
+        if not library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) and not (
+            library.nvmlDeviceGetPciInfo_v3(device, ctypes.byref(info))
+        ):
+            found.append(info.address.decode())
+    return found
+
+
 class Nvml:
     """One device as NVML shows it, found by its PCI address."""
 
@@ -62,6 +103,35 @@ class Nvml:
         if address(self.device, *arguments, *[ctypes.byref(one) for one in found]) != 0:
             return None
         return found[0].value if many == 1 else [one.value for one in found]
+
+    def identity(self) -> dict[str, Any]:
+        """Return by what people know a device: its name and its UUID."""
+        found = {}
+        for name, function in (("name", "nvmlDeviceGetName"), ("uuid", "nvmlDeviceGetUUID")):
+            address = getattr(self.library, function, None)
+            text = ctypes.create_string_buffer(96)
+            if address is not None and address(self.device, text, 96) == 0:
+                found[name] = text.value.decode(errors="replace")
+        return found
+
+    def use(self) -> dict[str, Any]:
+        """Return how much of its memory is used, and in how much of the time it computed."""
+        memory, busy = _Memory(), _Utilization()
+        found: dict[str, Any] = {}
+        for function, into in (
+            ("nvmlDeviceGetMemoryInfo", memory),
+            ("nvmlDeviceGetUtilizationRates", busy),
+        ):
+            address = getattr(self.library, function, None)
+            if address is None or address(self.device, ctypes.byref(into)) != 0:
+                continue
+            found.update((field[0], getattr(into, field[0])) for field in into._fields_)
+        return {
+            "memory": {"total": found["total"], "used": found["used"]}
+            if "total" in found
+            else None,
+            "utilization": found["gpu"] / 100 if "gpu" in found else None,
+        }
 
     def load(self) -> dict[str, Any]:
         """Return what changes with the load: clocks, power, temperature, what holds it back."""

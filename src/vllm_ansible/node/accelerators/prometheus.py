@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 # Labels, and the value as it is written.
 Sample = tuple[Mapping[str, str], str]
@@ -34,3 +37,19 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 def _quoted(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def write(path: Path, content: str) -> None:
+    """Replace a file at once: whoever reads it never finds half of it.
+
+    Root writes where others may write, too: what has a name there already is never followed.
+    """
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            os.fchmod(stream.fileno(), 0o644)
+            stream.write(content)
+        os.replace(beside, path)
+    except OSError:
+        os.unlink(beside)
+        raise

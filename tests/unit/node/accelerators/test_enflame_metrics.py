@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.flows.clone import wait_until
-from vllm_ansible.node.accelerators import enflame_metrics
+from vllm_ansible.node.accelerators import enflame_metrics, prometheus
 from vllm_ansible.node.accelerators.enflame_metrics import Watch, samples, text
 
 ROOT = Path(__file__).parents[4]
@@ -160,7 +160,7 @@ def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
     file = tmp_path / "devices.prom"
     for name in (file.name, f".{file.name}.new"):
         (tmp_path / name).symlink_to(precious)
-    enflame_metrics.write(file, "told\n")
+    prometheus.write(file, "told\n")
     assert (precious.read_text(), precious.stat().st_mode & 0o777) == ("kept", 0o600)
     assert not file.is_symlink() and file.read_text() == "told\n"
 

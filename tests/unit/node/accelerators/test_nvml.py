@@ -83,3 +83,55 @@ def test_nothing_is_said_of_a_device_that_it_does_not_show(seen: Any, pci: str) 
     library = None if pci.startswith("0000:3b") else Library()
     found = seen(library, pci)
     assert (found.load(), found.health()) == ({}, {})
+
+
+class Three(Library):
+    """Three devices, of which one was lost."""
+
+    count_status = 0
+
+    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
+        count._obj.value = 3
+        return self.count_status
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: int, device: Any) -> int:
+        device._obj.value = index + 1
+        return 15 if index == 1 else 0
+
+    def nvmlDeviceGetPciInfo_v3(self, device: Any, info: Any) -> int:
+        info._obj.address = f"0000:{device.value - 1}b:00.0".encode()
+        return 0
+
+    def nvmlDeviceGetName(self, device: Any, text: Any, length: int) -> int:
+        text.value = b"NVIDIA H100 80GB HBM3"
+        return 0
+
+    def nvmlDeviceGetMemoryInfo(self, device: Any, memory: Any) -> int:
+        memory._obj.total, memory._obj.used = 80, 60
+        return 0
+
+
+def test_devices_are_listed_by_address_and_a_lost_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library = Three()
+    monkeypatch.setattr(nvml.ctypes, "CDLL", lambda _: library)
+    assert nvml.addresses() == ["0000:0b:00.0", "0000:2b:00.0"]
+    library.count_status = 999
+    with pytest.raises(nvml.NvmlError, match="status 999"):
+        nvml.addresses()
+
+
+def test_without_nvml_no_device_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(nvml.ctypes, "CDLL", missing)
+    assert nvml.addresses() is None
+
+
+def test_name_and_use_are_read_as_far_as_the_driver_has_them(seen: Any) -> None:
+    device = seen(Three())
+    assert device.identity() == {"name": "NVIDIA H100 80GB HBM3"}
+    assert device.use() == {"memory": {"total": 80, "used": 60}, "utilization": None}
+    assert seen(None).identity() == {}

@@ -1,0 +1,91 @@
+"""Jinja filters of the stage observe."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# Filters run inside ansible-playbook, where the module_utils setting does not reach.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from vllm_ansible.inventory.play_variables import plain, seen_processes
+from vllm_ansible.observe import facts, seen
+from vllm_ansible.observe.targets import targets
+
+
+def observe_key(api_key: str) -> str:
+    """Return the key with which figures are read, made of the engines' key.
+
+    Who knows it cannot compute the engines' key, and a fresh clone makes the same one.
+    """
+    return hashlib.sha256(f"observe {api_key.strip()}".encode()).hexdigest()
+
+
+def observe_targets(
+    plan: Any, cluster: str, hosts: Any, processes: Any, port: int, door: str
+) -> Any:
+    """Return the targets of each job."""
+    return targets(cluster, plain(plan)["engines"], plain(hosts), plain(processes), port, door)
+
+
+def observe_engine_facts(plan: Any, first: float, inter: float, default: float) -> Any:
+    """Return the limits of all engines."""
+    return facts.of_engines(plain(plan)["engines"], float(first), float(inter), float(default))
+
+
+def observe_host_facts(plan: Any, host: Any, machine: Any) -> Any:
+    """Return what is known of one host."""
+    return facts.of_host(plain(plan)["engines"], plain(host), plain(machine))
+
+
+def observe_spend_facts(state: str, limit: float) -> Any:
+    """Return what the cluster's machines cost."""
+    return facts.of_spend(Path(state), float(limit))
+
+
+def observe_door(processes: Any, hosts: Any, port: Any) -> str:
+    """Return address and port of the door, where one is recorded."""
+    addresses = {host["name"]: host["address"] for host in plain(hosts)}
+    found = [name for name, one in plain(processes).items() if "door" in one and name in addresses]
+    return f"{addresses[found[0]]}:{port}" if found else ""
+
+
+def observe_removal(names: Any) -> list[dict[str, str]]:
+    """Return the steps that stop and remove these processes."""
+    return [{"name": name, "engine": "", "state": "absent"} for name in names]
+
+
+def observe_unasked(hosts: Any) -> bool:
+    """Tell whether no host asks to be observed, and a stage of this run has seen that none is.
+
+    hosts: the variables of every host.
+    """
+    seen = seen_processes(hosts)
+    asked = any(variables.get("observe_mode", "off") != "off" for variables in hosts)
+    return not asked and seen is not None and not any(one.startswith("observe-") for one in seen)
+
+
+class FilterModule:
+    """What Ansible looks for in this file."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters by name."""
+        return {
+            "observe_door": observe_door,
+            "observe_doors": seen.doors,
+            "observe_engine_facts": observe_engine_facts,
+            "observe_firing": seen.firing,
+            "observe_host_facts": observe_host_facts,
+            "observe_key": observe_key,
+            "observe_port_measurements": seen.port_measurements,
+            "observe_removal": observe_removal,
+            "observe_scraped": seen.scraped,
+            "observe_setting_measurements": seen.settings,
+            "observe_spend_facts": observe_spend_facts,
+            "observe_targets": observe_targets,
+            "observe_unasked": observe_unasked,
+            "observe_unscraped": seen.unscraped,
+        }

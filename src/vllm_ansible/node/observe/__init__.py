@@ -1,0 +1,1 @@
+"""What a host tells Prometheus beside what its node exporter knows."""

@@ -1,0 +1,90 @@
+"""Write what the node exporter of this host cannot know, as a textfile for it, until asked to end.
+
+The devices of a platform whose health no other process publishes, the ends of certificates, and
+what the role knows of the plan: limits, prices, ends. Standard library only, Python 3.9.
+"""
+
+from __future__ import annotations
+
+import calendar
+import glob
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+from ..accelerators import nvml_metrics, prometheus
+
+SECONDS = 15.0
+ANSWER_SECONDS = 20.0
+END = "vllm_certificate_end_timestamp_seconds"
+HELP = {
+    END: "When a certificate ends.",
+    "vllm_written_timestamp_seconds": "When this was written.",
+}
+
+
+def certificate_end(pattern: str, openssl: str) -> Optional[float]:
+    """Return when the newest certificate of these names ends; None where there is none.
+
+    In seconds since the epoch.
+    """
+    try:
+        path = max(glob.glob(pattern), key=os.path.getmtime, default="")
+        if not path:
+            return None
+        done = subprocess.run(  # noqa: S603 - openssl, with the path of a file of ours
+            [openssl, "x509", "-noout", "-enddate", "-in", path],
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_SECONDS,
+            env={**os.environ, "LC_ALL": "C"},
+            check=True,
+        )
+        said = done.stdout.strip().partition("=")[2]
+        return float(calendar.timegm(time.strptime(said, "%b %d %H:%M:%S %Y GMT")))
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def text(settings: Mapping[str, Any], now: float) -> str:
+    """Return all that this host tells.
+
+    settings: `facts`, each with name, labels, value and words; `certificates`, by name the pattern
+    of their paths; `openssl`.
+    """
+    helps = {**nvml_metrics.HELP, **HELP}
+    samples: dict[str, list[tuple[Mapping[str, str], float]]] = {
+        name: list(rows) for name, rows in nvml_metrics.current(now).items()
+    }
+    for fact in settings["facts"]:
+        helps[fact["name"]] = fact["help"]
+        samples.setdefault(fact["name"], []).append((fact["labels"], float(fact["value"])))
+    for name, path in settings["certificates"].items():
+        end = certificate_end(path, settings["openssl"])
+        if end is not None:
+            samples.setdefault(END, []).append(({"certificate": name}, end))
+    samples["vllm_written_timestamp_seconds"] = [({}, now)]
+    written = {
+        name: [(labels, f"{value:.15g}") for labels, value in rows]
+        for name, rows in samples.items()
+    }
+    return prometheus.text(written, helps, nvml_metrics.COUNTERS)
+
+
+def main(file: str) -> None:
+    """Write again and again until asked to end; then remove the file, which would be old."""
+    with open(file, encoding="utf-8") as stream:
+        settings = json.load(stream)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    while not ended.is_set():
+        prometheus.write(Path(settings["file"]), text(settings, time.time()))
+        ended.wait(SECONDS)
+    os.unlink(settings["file"])

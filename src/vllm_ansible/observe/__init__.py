@@ -1,0 +1,1 @@
+"""What Prometheus watches of a cluster, and from which values on it calls."""

@@ -1,0 +1,157 @@
+"""Each rule fires by the series that its cause makes, and none on those of a healthy engine.
+
+promtool of the distribution's Prometheus evaluates them. `causes.yml` has for each alert the series
+of its cause, and the labels it is to carry; `healthy.json` has what Prometheus had scraped in a run
+of a real engine behind a real door under load, where nothing was wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+DATA = Path(__file__).parent / "data"
+RULES = ROOT / "roles/observe/files/rules.yml"
+DASHBOARD = ROOT / "roles/observe/files/dashboard.json"
+PROMTOOL = shutil.which("promtool")
+ALWAYS = "AlertsArrive"
+
+lacking = pytest.mark.skipif(PROMTOOL is None, reason="no promtool (Debian's package prometheus)")
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def alerts() -> dict[str, dict[str, Any]]:
+    return {rule["alert"]: rule for rule in rules() if "alert" in rule}
+
+
+def causes() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DATA / "causes.yml").read_text())
+    return found
+
+
+def promtool(directory: Path, tests: list[dict[str, Any]]) -> tuple[bool, str]:
+    """Evaluate tests of the rules."""
+    assert PROMTOOL is not None
+    shutil.copy(RULES, directory / "rules.yml")
+    document = {"rule_files": ["rules.yml"], "evaluation_interval": "15s", "tests": tests}
+    (directory / "test.yml").write_text(yaml.safe_dump(document))
+    command = [PROMTOOL, "test", "rules", "test.yml"]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def fires(name: str, cause: dict[str, Any]) -> dict[str, Any]:
+    """Return the test that an alert fires by its cause, with all its words."""
+    rule = alerts()[name]
+    return {
+        "interval": "15s",
+        "input_series": [
+            {"series": series, "values": str(values)} for series, values in cause["series"].items()
+        ],
+        "alert_rule_test": [
+            {
+                "eval_time": cause["at"],
+                "alertname": name,
+                "exp_alerts": [
+                    {
+                        "exp_labels": {**cause["labels"], **rule["labels"]},
+                        "exp_annotations": cause["says"],
+                    }
+                ],
+            },
+            # Not before its time: what lasts a moment calls nobody.
+            *(
+                {"eval_time": cause["quiet"], "alertname": name, "exp_alerts": []}
+                for _ in range(1)
+                if "quiet" in cause
+            ),
+        ],
+    }
+
+
+def test_each_alert_has_a_cause_to_be_tested_by_and_words_for_people() -> None:
+    assert set(causes()) == set(alerts()) - {ALWAYS}
+    for name, rule in alerts().items():
+        assert set(rule["annotations"]) == {"summary", "fix"}, name
+        assert rule["labels"]["severity"] in {"critical", "warning", "none"}, name
+
+
+def test_playbooks_that_alerts_name_exist() -> None:
+    named = set(re.findall(r"playbooks/[a-z_]+\.yml", RULES.read_text()))
+    assert len(named) > 5
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+@lacking
+def test_each_alert_fires_by_the_series_that_its_cause_makes(tmp_path: Path) -> None:
+    passed, said = promtool(tmp_path, [fires(name, one) for name, one in causes().items()])
+    assert passed, said
+
+
+@lacking
+def test_a_rule_with_another_limit_fails_its_test(tmp_path: Path) -> None:
+    """What promtool is asked can fail: the cause at half its strength."""
+    cause = causes()["CacheFull"]
+    weak = {**cause, "series": dict.fromkeys(cause["series"], "0.5x40")}
+    passed, said = promtool(tmp_path, [fires("CacheFull", weak)])
+    assert not passed and "CacheFull" in said
+
+
+def quiet(healthy: dict[str, Any]) -> dict[str, Any]:
+    """Return the test that none of the alerts fires on these series."""
+    return {
+        "interval": healthy["interval"],
+        "input_series": healthy["input_series"],
+        "alert_rule_test": [
+            {"eval_time": time, "alertname": name, "exp_alerts": []}
+            for time in healthy["eval_times"]
+            for name in alerts()
+            if name != ALWAYS
+        ],
+    }
+
+
+@lacking
+def test_no_alert_fires_on_what_a_healthy_engine_made(tmp_path: Path) -> None:
+    healthy = json.loads((DATA / "healthy.json").read_text())
+    names = {series["series"].partition("{")[0] for series in healthy["input_series"]}
+    # Every rule that a machine without accelerators can be healthy for has something to look at.
+    looked_at = {"up", "vllm:num_requests_running", "vllm:inter_token_latency_seconds_bucket"}
+    assert looked_at | {"vllm_written_timestamp_seconds", "node_network_speed_bytes"} <= names
+    passed, said = promtool(tmp_path, [quiet(healthy)])
+    assert passed, said
+
+    # Beside a lower limit the same engine is too slow, so its series are looked at.
+    for series in healthy["input_series"]:
+        if series["series"].startswith("vllm_limit_inter_token_seconds"):
+            series["values"] = "0.01x20"
+    passed, said = promtool(tmp_path, [quiet(healthy)])
+    assert not passed and "InterTokenSlow" in said
+
+
+def queries() -> list[str]:
+    """Return every query of the dashboard."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel.get("targets", ())]
+
+
+def test_the_dashboard_asks_for_what_rules_record_and_programs_publish() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    asked = {
+        name for query in queries() for name in re.findall(r"\b(?:engine|cluster):\w+:?\w*", query)
+    }
+    assert asked <= recorded and asked
