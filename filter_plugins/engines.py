@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from vllm_ansible.computation import reference, verdict
 from vllm_ansible.computation.conditions import conditions
 from vllm_ansible.inventory.site_host import supervisor_dir
-from vllm_ansible.plan import restarted, servers, verbs, views, watched
+from vllm_ansible.plan import ladder, restarted, servers, verbs, views, watched
 from vllm_ansible.weights import loading
 
 
@@ -58,6 +58,7 @@ class FilterModule:
             "died_engines": verbs.died_engines,
             "watchdog_engines": watched.told,
             "watchdog_restarts": restarted.wanted,
+            "ladder_rows": ladder.rows,
             "watchdog_restart_rows": restarted.rows,
             "watchdog_restart_measurements": restarted.measurements,
             "watchdog_supervisor_dir": supervisor_dir,
