@@ -74,7 +74,13 @@ class Head:
             **{"python": sys.executable, "run_dir": str(self.findings.parents[1])},
             **{"state_dir": str(self.cluster_dir / "restarts"), "ray_token_file": "none"},
             **{"key_file": str(self.cluster_dir / "key"), "most": 2, "within_seconds": 600},
-            **{"start_seconds": 60, "silence_seconds": 60, "ends_at": 0, "engines": [engine], **changes},
+            **{
+                "start_seconds": 60,
+                "silence_seconds": 60,
+                "ends_at": 0,
+                "engines": [engine],
+                **changes,
+            },
         }
         (self.cluster_dir / "restarts").mkdir(exist_ok=True)
         path = self.cluster_dir / "settings.json"
