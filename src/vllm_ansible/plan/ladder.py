@@ -17,7 +17,6 @@ from vllm_ansible.node.watchdog import ladder
 from vllm_ansible.node.watchdog.ladder import AGAIN, Point, Rung
 from vllm_ansible.plan.planned_engine import PlannedEngine
 from vllm_ansible.plan.process_spec import SERVE, ProcessSpec
-from vllm_ansible.record.diagnosis.match import signatures
 
 Engine = Mapping[str, Any]
 GIB = 1 << 30
@@ -31,21 +30,26 @@ UTILIZATION, LESS = 0.9, 0.05
 EAGER_WORDS = "--enforce-eager"
 
 
-def rungs(engine: Engine) -> list[dict[str, Any]]:
+def rungs(engine: Engine, known: Mapping[str, Point]) -> list[dict[str, Any]]:
     """Return the rungs of one engine of a plan, in their order, as its head reads them.
 
-    What the engine's own arguments say already is left out.
+    known: lines of the known failures, by their names. What the engine's own arguments say already
+    is left out.
     """
+
+    def points(*names: str) -> tuple[Point, ...]:
+        return tuple(known[name] for name in names)
+
     words = [str(word) for word in engine.get("arguments", ())]
     spread = len(engine["hosts"]) > 1
     found = [
-        _less_memory(words, engine.get("estimate") or {}),
+        _less_memory(words, engine.get("estimate") or {}, points(*MEMORY)),
         Rung(
             "nvls",
             "NCCL_NVLS_ENABLE=0",
             "all-reduces without the NVSwitch's own sums",
             environment={"NCCL_NVLS_ENABLE": "0"},
-            points=_points("nvls", "nvls-illegal-state"),
+            points=points("nvls", "nvls-illegal-state"),
         ),
         Rung(
             "peer-access",
@@ -53,21 +57,21 @@ def rungs(engine: Engine) -> list[dict[str, Any]]:
             "collectives within a host pass through its memory",
             ("--disable-custom-all-reduce",),
             {"NCCL_P2P_DISABLE": "1"},
-            points=_points("peer-access"),
+            points=points("peer-access"),
         ),
         Rung(
             "all-reduce",
             "--disable-custom-all-reduce",
             "small all-reduces take as long as NCCL's",
             ("--disable-custom-all-reduce",),
-            points=_points("custom-all-reduce-expandable"),
+            points=points("custom-all-reduce-expandable"),
         ),
         Rung(
             "sampler",
             "VLLM_USE_FLASHINFER_SAMPLER=0",
             "sampling by PyTorch, some milliseconds of a large batch",
             environment={"VLLM_USE_FLASHINFER_SAMPLER": "0"},
-            points=_points("flashinfer-cannot-compile"),
+            points=points("flashinfer-cannot-compile"),
         ),
         _compiled(
             "graphs",
@@ -75,7 +79,7 @@ def rungs(engine: Engine) -> list[dict[str, Any]]:
             {"cudagraph_mode": "NONE"},
             f"at most that of eager: {_eager(engine)}",
             SILENT,
-            _points("graph-capture"),
+            points("graph-capture"),
         ),
         _compiled(
             "compilation",
@@ -83,21 +87,21 @@ def rungs(engine: Engine) -> list[dict[str, Any]]:
             {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"},
             "kernels that are not fused, and prompts without graphs",
             (),
-            _points(*COMPILERS),
+            points(*COMPILERS),
         ),
         Rung(
             "attention",
             f"--attention-backend {_backend(words)}",
             "not known: the backend that vLLM chooses is the faster one in most cases",
             ("--attention-backend", _backend(words)),
-            points=_points("attention-backend", *KERNELS),
+            points=points("attention-backend", *KERNELS),
         ),
         Rung(
             "sockets" if spread else "",
             "NCCL_IB_DISABLE=1",
             "data between hosts passes through TCP, which is several times slower than RDMA",
             environment={"NCCL_IB_DISABLE": "1"},
-            points=_points(*CARDS),
+            points=points(*CARDS),
         ),
         Rung(
             "" if EAGER_WORDS in words else "eager",
@@ -105,24 +109,10 @@ def rungs(engine: Engine) -> list[dict[str, Any]]:
             _eager(engine),
             (EAGER_WORDS,),
             kinds=SILENT,
-            points=_points("graph-capture", *KERNELS, *COMPILERS),
+            points=points("graph-capture", *KERNELS, *COMPILERS),
         ),
     ]
     return [asdict(one) for one in found if one.name and not _has(words, engine, one)]
-
-
-def _points(*names: str) -> tuple[Point, ...]:
-    """Return the known lines of these failures."""
-    known = {one.id: one for one in signatures()}
-    return tuple(
-        Point(
-            name,
-            known[name].pattern.pattern,  # type: ignore[union-attr]
-            known[name].beside.pattern if known[name].beside else "",  # type: ignore[union-attr]
-            known[name].unless.pattern if known[name].unless else "",  # type: ignore[union-attr]
-        )
-        for name in names
-    )
 
 
 def _has(words: Sequence[str], engine: Engine, rung: Rung) -> bool:
@@ -140,7 +130,9 @@ def _value(words: Sequence[str], *flags: str) -> str:
     return given[-1] if given else ""
 
 
-def _less_memory(words: Sequence[str], estimate: Mapping[str, Any]) -> Rung:
+def _less_memory(
+    words: Sequence[str], estimate: Mapping[str, Any], points: tuple[Point, ...]
+) -> Rung:
     """Return the rung that leaves more of each device's memory unused."""
     try:
         share = float(_value(words, "--gpu-memory-utilization") or UTILIZATION) - LESS
@@ -154,7 +146,7 @@ def _less_memory(words: Sequence[str], estimate: Mapping[str, Any]) -> Rung:
         f"--gpu-memory-utilization {share:.2f}",
         f"{taken[0] if taken else 'a part'} of the KV cache",
         ("--gpu-memory-utilization", f"{share:.2f}"),
-        points=_points(*MEMORY),
+        points=points,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vllm_ansible.node.process.process import STOPPED
+from vllm_ansible.node.watchdog.ladder import Point
 from vllm_ansible.plan import ladder
 from vllm_ansible.plan.dynamo import has_dynamo
 from vllm_ansible.plan.servers import servers
@@ -22,19 +23,19 @@ def wanted(
     hosts: Iterable[Mapping[str, Any]],
     host: str,
     provider: str,
-    climbs: bool = True,
+    known: Mapping[str, Point] | None = None,
 ) -> list[dict[str, Any]]:
     """Return what the process on a cluster's head needs to know of each engine.
 
     hosts: site_host of every host of this run. host: the head. provider: who rents the machines.
-    climbs: restarts may change what an engine is started with.
+    known: lines of the known failures, None where restarts are to change nothing.
     """
     known = {str(one["name"]): one for one in hosts}
     found = [_engine(engine, known, host, provider) for engine in engines]
     return [
         {
             **one,
-            "rungs": ladder.rungs(engine) if climbs and not one["why"] else [],
+            "rungs": ladder.rungs(engine, known) if known and not one["why"] else [],
             "hardware": ladder.hardware(engine, known),
         }
         for one, engine in zip(found, engines, strict=True)

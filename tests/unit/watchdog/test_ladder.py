@@ -14,6 +14,7 @@ from vllm_ansible.node.process.process import Spec
 from vllm_ansible.node.watchdog import ladder, restart
 from vllm_ansible.node.watchdog.ladder import AGAIN, Point, Rung
 from vllm_ansible.plan import ladder as planned
+from vllm_ansible.record.diagnosis.points import points
 
 from .test_restart import EMULATOR, Head, head, running
 
@@ -25,6 +26,10 @@ ENGINE: dict[str, Any] = {
 }
 HOSTS = {"n1": {"name": "n1", "accelerator": "nvidia", "accelerator_name": "H200"}}
 HANGS = "--hangs-without=--enforce-eager"
+
+
+def rungs_of(engine: dict[str, Any]) -> list[dict[str, Any]]:
+    return planned.rungs(engine, points())
 
 
 def start(head: Head, *more: str) -> bool:
@@ -41,7 +46,7 @@ def test_the_third_start_of_an_engine_that_hangs_until_it_is_eager_serves(
 ) -> None:
     monkeypatch.setattr(restart, "ANSWER_SECONDS", 0.5)
     start(head)
-    rungs = planned.rungs(ENGINE)
+    rungs = rungs_of(ENGINE)
     engine = {"rungs": rungs, "hardware": planned.hardware(ENGINE, HOSTS)}
     restarts = head.restarts(engine=engine, start_seconds=1, most=3)
     head.find("hung")
@@ -152,7 +157,7 @@ def test_what_helped_holds_for_this_command_and_these_packages(
 
 def test_each_point_is_a_known_line_and_each_rung_says_what_it_costs() -> None:
     spread = {**ENGINE, "hosts": ["n1", "n2"]}
-    found = [ladder.rung(one) for one in planned.rungs(spread)]
+    found = [ladder.rung(one) for one in rungs_of(spread)]
     assert [one.name for one in found][-1] == "eager" and "sockets" in [one.name for one in found]
     for one in found:
         assert one.cost and (one.kinds or one.points)
@@ -163,21 +168,19 @@ def test_each_point_is_a_known_line_and_each_rung_says_what_it_costs() -> None:
     assert not by_name["sockets"].applies("hung", "all is well")
     # What hosts do not share needs no transport, and what is eager has no graphs.
     eager = {**ENGINE, "arguments": ["--enforce-eager"]}
-    names = {one["name"] for one in planned.rungs(eager)}
+    names = {one["name"] for one in rungs_of(eager)}
     assert not names & {"sockets", "graphs", "compilation", "eager"}
 
 
 def test_the_cost_of_eager_is_the_planners() -> None:
     estimate = {"output_tokens_per_second": [800, 1000, 1300], "concurrency": 64}
     estimate |= {"eager_tokens_per_second": [200, 250, 400]}
-    (rung,) = [
-        one for one in planned.rungs({**ENGINE, "estimate": estimate}) if one["name"] == "eager"
-    ]
+    (rung,) = [one for one in rungs_of({**ENGINE, "estimate": estimate}) if one["name"] == "eager"]
     assert rung["cost"] == "250 in place of 1,000 tokens/s at 64 requests are expected (25%)"
 
 
 def test_a_rung_keeps_what_the_engines_own_compilation_says_besides() -> None:
     own = ["--compilation-config", '{"cudagraph_capture_sizes": [1, 2]}']
-    rungs = planned.rungs({**ENGINE, "arguments": own})
+    rungs = rungs_of({**ENGINE, "arguments": own})
     (graphs,) = [one for one in rungs if one["name"] == "graphs"]
     assert graphs["words"][1] == '{"cudagraph_capture_sizes": [1, 2], "cudagraph_mode": "NONE"}'
