@@ -23,19 +23,19 @@ def wanted(
     hosts: Iterable[Mapping[str, Any]],
     host: str,
     provider: str,
-    known: Mapping[str, Point] | None = None,
+    lines: Mapping[str, Point] | None = None,
 ) -> list[dict[str, Any]]:
     """Return what the process on a cluster's head needs to know of each engine.
 
     hosts: site_host of every host of this run. host: the head. provider: who rents the machines.
-    known: lines of the known failures, None where restarts are to change nothing.
+    lines: those of the known failures, None where restarts are to change nothing.
     """
     known = {str(one["name"]): one for one in hosts}
     found = [_engine(engine, known, host, provider) for engine in engines]
     return [
         {
             **one,
-            "rungs": ladder.rungs(engine, known) if known and not one["why"] else [],
+            "rungs": ladder.rungs(engine, lines) if lines and not one["why"] else [],
             "hardware": ladder.hardware(engine, known),
         }
         for one, engine in zip(found, engines, strict=True)
