@@ -116,6 +116,9 @@ def test_a_rung_is_taken_only_where_something_points_to_it_and_once() -> None:
     assert taken({"rung": "graphs", "tried": ["again", "graphs"]}, "hung") == "eager"
     every = ["again", "graphs", "eager"]
     assert taken({"rung": "eager", "tried": every}, "hung") == "eager"
+    # Without a ladder each restart is as the start before.
+    known = ladder.entry(WAYS[2], "hung", {}, "H", ["eager"], 0.0)
+    assert ladder.choose([], known, "hung", "", contained=False)[0].words == ("-e",)
     # After it has worked for long, what is kept is tried first.
     assert taken({"rung": "eager", "tried": []}, "hung") == "eager"
 

@@ -86,7 +86,10 @@ def choose(
     """
     every = [AGAIN, *(one for one in rungs if not (contained and one.environment))]
     tried = list(kept.get("tried", ()))
-    now = next((one for one in every if one.name == kept.get("rung")), AGAIN)
+    now = next((one for one in every if one.name == kept.get("rung")), None)
+    if now is None:
+        # Also one of an earlier release, or from before the ladder was switched off.
+        now = of_kept(kept) if kept.get("rung") else AGAIN
     if now.name not in tried:
         return now, ""
     for one in every[1:]:
