@@ -261,6 +261,7 @@ def rows(look: Mapping[str, Any]) -> list[str]:
         state = "helped" if kept["helped"] else "has not helped"
         found.append(
             f"ladder: {name}: starts with {kept['says']} since {at}, for {kept['why']}, which "
-            f"{state}; cost: {kept['cost']}; site.yml -e forget_rungs=true -e allow_disruption=true ends it"
+            f"{state}; cost: {kept['cost']}; site.yml with -e forget_rungs=true and "
+            "-e allow_disruption=true ends it"
         )
     return found

@@ -73,6 +73,7 @@ def test_status_says_what_an_engine_starts_with_why_and_how_to_end_it() -> None:
     (row,) = ladder.rows(kept())
     assert row == (
         "ladder: a: starts with --enforce-eager since 1970-01-01 00:00:00 UTC, for hung, which "
-        "helped; cost: half the speed; site.yml -e forget_rungs=true -e allow_disruption=true ends it"
+        "helped; cost: half the speed; site.yml with -e forget_rungs=true and "
+        "-e allow_disruption=true ends it"
     )
     assert ladder.rows(kept(rung="again")) == ladder.rows(kept(current=False)) == []
