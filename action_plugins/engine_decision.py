@@ -15,6 +15,7 @@ from ansible.plugins.action import ActionBase
 
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
 from vllm_ansible.plan.decision import STARTS, decide, refuse_ray_steps, waiting_for_ray
+from vllm_ansible.plan.ladder import begun
 from vllm_ansible.plan.plan import Plan
 from vllm_ansible.plan.process_spec import SERVE
 from vllm_ansible.plan.processes import wanted_processes
@@ -60,7 +61,10 @@ class ActionModule(ActionBase):
                 models,
                 _fingerprints(arguments.get("api_key_file"), plan),
             )
-            looks = {host: look.get("processes", look) for host, look in each("looks").items()}
+            found = each("looks")
+            if not boolean(arguments.get("forget_rungs", False)):
+                wanted = begun(wanted, found, plan.engines, each("hosts"))
+            looks = {host: look.get("processes", look) for host, look in found.items()}
             names = [engine.name for engine in plan.engines]
             allow = boolean(arguments.get("allow_disruption", False))
             decision = decide(wanted, looks, names, allow)

@@ -41,6 +41,12 @@ options:
       - Directory of its weights on this host. What processes that map them read counts as news
         while they load, however long the log says nothing.
     type: str
+  hosts:
+    description:
+      - Names of the engine's hosts by their addresses, the server's own first. The wait names the
+        ranks that have not come as far as others, and processes of this host that are stopped.
+    type: dict
+    default: {}
   elsewhere_seconds:
     description:
       - How long hosts that are not looked at are expected to load. So much longer the log may say
@@ -101,6 +107,7 @@ class ActionModule(ActionBase):
                 "silence_seconds": {"type": "float", "default": 180},
                 "compile_seconds": {"type": "float", "default": 1800},
                 "model_path": {"type": "str"},
+                "hosts": {"type": "dict", "default": {}},
                 "elsewhere_seconds": {"type": "float", "default": 0},
             }
         )
@@ -116,7 +123,8 @@ class ActionModule(ActionBase):
 
     def _follow(self, wanted: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         progress = Progress(Display(), "serve", f"start of {wanted['engine']}")
-        start = Start(wanted["silence_seconds"], wanted["compile_seconds"], time.monotonic())
+        limits = wanted["silence_seconds"], wanted["compile_seconds"]
+        start = Start(*limits, time.monotonic(), wanted["hosts"])
         offset, since, last_line = -1, -1.0, ""
         read = Growth()
         figures: dict[str, float] = {}

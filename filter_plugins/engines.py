@@ -13,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from vllm_ansible.computation import reference, verdict
 from vllm_ansible.computation.conditions import conditions
 from vllm_ansible.inventory.site_host import supervisor_dir
-from vllm_ansible.plan import restarted, servers, verbs, views, watched
+from vllm_ansible.plan import ladder, restarted, servers, verbs, views, watched
+from vllm_ansible.record.diagnosis.points import points
 from vllm_ansible.weights import loading
 
 
@@ -29,6 +30,17 @@ def known_start(
     engine = next(one for one in engines if one["name"] == server["engine"])
     same = conditions(engine, version, accelerator, models.get(server["engine"]))
     return verdict.known_start(kept, server["name"], same)[0]
+
+
+def watchdog_restarts(
+    engines: list[dict[str, Any]],
+    hosts: list[dict[str, Any]],
+    host: str,
+    provider: str,
+    ladder: bool,
+) -> list[dict[str, Any]]:
+    """Return what the head needs to know of each engine; `ladder`: restarts may change it."""
+    return restarted.wanted(engines, hosts, host, provider, points() if ladder else None)
 
 
 class FilterModule:
@@ -57,7 +69,8 @@ class FilterModule:
             "status_rows": verbs.status_rows,
             "died_engines": verbs.died_engines,
             "watchdog_engines": watched.told,
-            "watchdog_restarts": restarted.wanted,
+            "watchdog_restarts": watchdog_restarts,
+            "ladder_rows": ladder.rows,
             "watchdog_restart_rows": restarted.rows,
             "watchdog_restart_measurements": restarted.measurements,
             "watchdog_supervisor_dir": supervisor_dir,

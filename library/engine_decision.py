@@ -51,6 +51,13 @@ options:
     description: Let engines that are serving be restarted or removed.
     type: bool
     default: false
+  forget_rungs:
+    description:
+      - Start each engine as planned. Without it, one that answered only after the watchdog had
+        started it otherwise starts so again, while its command, packages, weights and hardware are
+        the same.
+    type: bool
+    default: false
   stage:
     description: V(serve) refuses when a Ray cluster still has to change.
     type: str

@@ -122,6 +122,18 @@ ended:
   description: Other servers of the engine on this host that do not run, each with the reason.
   type: dict
   returned: success
+ranks:
+  description:
+    - By the address of a host, empty for this one, the ranks that wrote lines of the text, each
+      with the phase of its last one.
+  type: dict
+  returned: success
+stopped:
+  description:
+    - Processes of the engine on this host that a signal or a debugger has stopped, in words.
+  type: list
+  elements: str
+  returned: success
 read_steps:
   description: Steps of 16 MiB that were read, where O(model_path) is given and a process maps it.
   type: int
@@ -137,6 +149,7 @@ from ansible.module_utils.vllm_ansible.node.engine.log import (
     figures,
     last_phase,
     news,
+    ranks,
     spans,
     tail,
 )
@@ -144,6 +157,7 @@ from ansible.module_utils.vllm_ansible.node.log_file import end_of
 from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
 from ansible.module_utils.vllm_ansible.node.process.processes import looks, others_ended
 from ansible.module_utils.vllm_ansible.node.watchdog.compiling import compilers
+from ansible.module_utils.vllm_ansible.node.watchdog.processes import stopped
 from ansible.module_utils.vllm_ansible.node.watchdog.snapshot import Snapshots
 from ansible.module_utils.vllm_ansible.node.weights.loading import moved
 
@@ -189,6 +203,8 @@ def main() -> None:
             healthy=False,
             ended={},
             read_steps=None,
+            ranks={},
+            stopped=[],
         )
     start = seen["log_offset"] if wanted["offset"] < 0 else wanted["offset"]
     data, first = end_of(seen["log"], start, wanted["max_bytes"])
@@ -217,6 +233,8 @@ def main() -> None:
         figures=figures(text),
         attention=attention(text),
         healthy=bool(wanted["health_url"]) and status_of(wanted["health_url"]) == 200,
+        ranks=ranks(text),
+        stopped=stopped(marks.take(time.monotonic()), own),
         read_steps=(
             moved.steps(wanted["model_path"], lambda pid: marks.mark(pid) in own)
             if wanted["model_path"]

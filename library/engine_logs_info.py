@@ -48,7 +48,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 tails:
-  description: Text by process name, of all engines asked for.
+  description:
+    - Text by process name, of all engines asked for. C(ENGINE-stopped) names processes that a
+      signal or a debugger has stopped.
   type: dict
   returned: success
 of_engine:
@@ -57,10 +59,14 @@ of_engine:
   returned: success
 """
 
+import time
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.engine import evidence
 from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
 from ansible.module_utils.vllm_ansible.node.process.processes import looks
+from ansible.module_utils.vllm_ansible.node.watchdog.processes import stopped
+from ansible.module_utils.vllm_ansible.node.watchdog.snapshot import Snapshots
 
 
 def main() -> None:
@@ -86,6 +92,9 @@ def main() -> None:
     for engine in wanted["engines"]:
         ray_dir = wanted["ray_dirs"].get(engine, "")
         own = evidence.tails(records, engine, ray_dir, wanted["max_bytes"])
+        mine = [name for name, one in records.items() if one["engine"] == engine]
+        if held := stopped(Snapshots(wanted["cluster_dir"]).take(time.monotonic()), mine):
+            own[f"{engine}-stopped"] = "".join(f"{one}\n" for one in held)
         if wanted["py_spy"]:
             own.update(evidence.stacks(records, engine, wanted["py_spy"]))
         found.update(own)

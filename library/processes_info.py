@@ -37,11 +37,18 @@ processes:
       each process.
   type: dict
   returned: success
+ladder:
+  description:
+    - By engine, what its restarts have changed, and whether it starts so now (C(current)). Empty
+      but on the head.
+  type: dict
+  returned: success
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.process.process import ProcessError, empty_records
 from ansible.module_utils.vllm_ansible.node.process.processes import looks
+from ansible.module_utils.vllm_ansible.node.watchdog import ladder
 
 
 def main() -> None:
@@ -56,11 +63,12 @@ def main() -> None:
     try:
         found = looks(module.params["cluster_dir"], module.params["cluster"], module.run_command)
         empty = empty_records(module.params["cluster_dir"])
+        kept = ladder.shown(module.params["cluster_dir"])
     except ProcessError as error:
         module.fail_json(msg=str(error), **error.details)
     for path in empty:
         module.warn(f"{path} is empty, as a power failure leaves it: it counts as no record")
-    module.exit_json(changed=False, processes=found)
+    module.exit_json(changed=False, processes=found, ladder=kept)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ EXCEPTIONS_OF_ACCELERATORS = {
     "library/engine_image.py": "an image that is given no device is the default",
     "src/vllm_ansible/inventory/variables.py": "says of a variable that was what replaced it",
     "src/vllm_ansible/plan/estimate/memory/": KERNELS,
+    "src/vllm_ansible/plan/ladder.py": "names vLLM's own option cudagraph_mode",
     "src/vllm_ansible/plan/estimate/layouts/command.py": "the help of --eager names CUDA graphs",
     "src/vllm_ansible/provision/aws_checks.py": "the name of the image that AWS keeps for GPUs",
     "src/vllm_ansible/provision/runpod_settings.py": "shows how RunPod names a machine",

@@ -4,7 +4,8 @@
 
 A rank is a process of its own that sleeps, called `VLLM::Worker_TP0` and so on. The server has the
 paths of vLLM that a watchdog reads; a token takes `step` seconds and counts. `POST /set` changes
-`step` and `hung` (nothing is computed any more; /health still says 200, as vLLM's does).
+`step` and `hung` (nothing is computed any more; /health still says 200, as vLLM's does). With
+`--hangs-without WORD` it hangs from its start unless that word is among its arguments.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--ranks", type=int, default=2)
-    wanted = parser.parse_args()
+    parser.add_argument("--hangs-without", default="")
+    wanted, others = parser.parse_known_args()
     for rank in range(wanted.ranks):
         # As setproctitle shows it: the first word of the command line.
         argv = [f"VLLM::Worker_TP{rank}", "-c", SLEEP]
@@ -94,6 +96,7 @@ def main() -> None:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", wanted.port), Page)
     server.daemon_threads = True
     server.engine = Engine()  # type: ignore[attr-defined]
+    server.engine.hung = bool(wanted.hangs_without) and wanted.hangs_without not in others
     print(os.getpid(), flush=True)
     server.serve_forever()
 

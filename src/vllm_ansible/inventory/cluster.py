@@ -39,6 +39,7 @@ EQUAL = (
     "engines",
     "environment_shared_dir",
     "environment_shared_form",
+    "forget_rungs",
     "huggingface_token_file",
     "object_storage_credentials_file",
     "object_storage_endpoint",

@@ -231,10 +231,20 @@ def _cache_given(engine: Engine) -> bool:
     return any(given.get(name) for name in ("kv_cache_memory_bytes", "num_gpu_blocks_override"))
 
 
-def _kept(engine: Engine, verdict: Verdict, request: Request) -> dict[str, Any]:
+def _kept(engine: Engine, verdict: Verdict, judge: Judge) -> dict[str, Any]:
     """Return the estimate as it is kept; of a cache whose size was given nothing is expected."""
-    found = estimate(verdict, request)
+    found = estimate(verdict, judge.request)
+    if found and not judge.request.eager:
+        found |= _eager(verdict, judge.request)
     return {**found, "kv_tokens": []} if found and _cache_given(engine) else found
+
+
+def _eager(verdict: Verdict, request: Request) -> dict[str, Any]:
+    """Return what is expected of the same engine without graphs, as the ladder's last rung."""
+    rates = Judge(replace(request, eager=True)).verdict(verdict.candidate).rates
+    return {
+        "eager_tokens_per_second": [round(one, 1) for one in (rates.low, rates.middle, rates.high)]
+    }
 
 
 def _asked(engine: Engine, layout: Layout, judge: Judge, allow_unfit: bool) -> Advice:
@@ -254,7 +264,7 @@ def _asked(engine: Engine, layout: Layout, judge: Judge, allow_unfit: bool) -> A
     assumed = judge.request.machines.nodes[0].accelerator.assumed
     words = (_expected(verdict, judge.request), *slow, *assumed)
     told = tuple(f"engine {engine.name}: {one}" for one in slow)
-    return Advice(layout, False, words, {}, _kept(engine, verdict, judge.request), warnings=told)
+    return Advice(layout, False, words, {}, _kept(engine, verdict, judge), warnings=told)
 
 
 def _chosen(engine: Engine, judge: Judge, allowance: int, alone: bool) -> Advice:
@@ -298,7 +308,7 @@ def _chosen(engine: Engine, judge: Judge, allowance: int, alone: bool) -> Advice
             # Data ranks have it by themselves.
             **({EXPERTS: True} if one.expert and one.data == 1 else {}),
         },
-        _kept(engine, best, judge.request),
+        _kept(engine, best, judge),
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vllm_ansible.node.process.process import STOPPED
+from vllm_ansible.node.watchdog.ladder import Point
+from vllm_ansible.plan import ladder
 from vllm_ansible.plan.dynamo import has_dynamo
 from vllm_ansible.plan.servers import servers
 from vllm_ansible.plan.views import members
@@ -17,14 +19,27 @@ RESTARTS = "watchdog-restarts"
 
 
 def wanted(
-    engines: Iterable[Engine], hosts: Iterable[Mapping[str, Any]], host: str, provider: str
+    engines: Sequence[Engine],
+    hosts: Iterable[Mapping[str, Any]],
+    host: str,
+    provider: str,
+    lines: Mapping[str, Point] | None = None,
 ) -> list[dict[str, Any]]:
     """Return what the process on a cluster's head needs to know of each engine.
 
     hosts: site_host of every host of this run. host: the head. provider: who rents the machines.
+    lines: those of the known failures, None where restarts are to change nothing.
     """
     known = {str(one["name"]): one for one in hosts}
-    return [_engine(engine, known, host, provider) for engine in engines]
+    found = [_engine(engine, known, host, provider) for engine in engines]
+    return [
+        {
+            **one,
+            "rungs": ladder.rungs(engine, lines) if lines and not one["why"] else [],
+            "hardware": ladder.hardware(engine, known),
+        }
+        for one, engine in zip(found, engines, strict=True)
+    ]
 
 
 def _engine(

@@ -84,6 +84,12 @@ def listed(
                     "address": rank_address(
                         engine, str(by_name.get(one.host, {}).get("address", ""))
                     ),
+                    "hosts": {
+                        str(by_name[host]["address"]): host
+                        for host in sorted(engine["hosts"], key=lambda name: name != one.host)
+                        # Ranks of other executors write logs of their own.
+                        if engine.get("executor") == "ray" and host in by_name
+                    },
                     "served_name": engine["served_name"],
                     "probe": engine["probe"],
                     "random": random_weights(engine),

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vllm_ansible.node.engine.log import GRAPHS, KERNELS
+from vllm_ansible.node.engine.log import GRAPHS, KERNELS, place
 from vllm_ansible.record.host_progress import Silence
 
 # From here on the console says for how long it has been quiet, long before giving up.
 QUIET_SECONDS = 60
+# What holds up the others is named after so long, well before the wait ends.
+BEHIND_SECONDS = 40
+# A debugger that reads stacks stops a process for seconds, too.
+STOPPED_SECONDS = 10
 # What a start spends its time on, in the order of a start, with the phases of a log that are it.
 CAUSES: dict[str, tuple[str, ...]] = {
     "starting": (
@@ -33,7 +37,17 @@ _CAUSE = {phase: cause for cause, phases in CAUSES.items() for phase in phases}
 class Start:
     """What the looks at a starting engine have shown so far; times are of one clock of ours."""
 
-    def __init__(self, silence_seconds: float, compile_seconds: float, now: float) -> None:
+    def __init__(
+        self,
+        silence_seconds: float,
+        compile_seconds: float,
+        now: float,
+        hosts: Mapping[str, str] | None = None,
+    ) -> None:
+        # The names of the engine's hosts by address, the server's own first.
+        self._hosts = dict(hosts or {})
+        self._ranks: dict[str, dict[str, str]] = {}
+        self._stopped: dict[str, float] = {}
         self._silence, self._allowed = Silence(silence_seconds, now), silence_seconds
         # Compilers that work keep a silence alive, but not for ever.
         self._wordless = Silence(compile_seconds, now)
@@ -45,6 +59,7 @@ class Start:
         self._compiling_at: float | None = None
         self.compilers: list[str] = []
         self.phase = self._told
+        self._now = now
         self.quiet = self.compiling = 0.0
         self._spans: dict[str, float] = {}
 
@@ -57,6 +72,12 @@ class Start:
         may be silent beside, since hosts that are not looked at still load.
         """
         self._heard += look["news"]
+        for address, ranks in (look.get("ranks") or {}).items():
+            known = self._ranks.setdefault(self._host(address), {})
+            known.update({name: phase or known.get(name, "") for name, phase in ranks.items()})
+        still = look.get("stopped") or []
+        self._stopped = {one: self._stopped.get(one, now) for one in still}
+        self._now = now
         if look["phase"]:
             self._told, self._compiled = look["phase"], False
             self._before = self._told if self._told["name"] != KERNELS else self._before
@@ -86,8 +107,38 @@ class Start:
             return self._told if name in (KERNELS, GRAPHS) else phase(KERNELS)
         return self._before if name == KERNELS and self._compiled else self._told
 
+    def _host(self, address: str) -> str:
+        own = next(iter(self._hosts.values()), "")
+        return self._hosts.get(address, address) if address else own
+
+    def behind(self) -> str:
+        """Return which ranks hold up the others: stopped ones, or hosts behind the furthest one."""
+        held = [one for one, at in self._stopped.items() if self._now - at >= STOPPED_SECONDS]
+        if held:
+            return "; ".join(held)
+        reached = dict.fromkeys(self._hosts.values(), "")
+        for host, ranks in self._ranks.items():
+            reached[host] = max(ranks.values(), key=place, default="")
+        furthest = max(reached.values(), key=place, default="")
+        late = [host for host, phase in reached.items() if place(phase) < place(furthest)]
+        return "; ".join(
+            f"{_ranks(self._ranks.get(host, {}))} on {host} "
+            f"{f'came as far as {reached[host]}' if reached[host] else 'said nothing yet'}, "
+            f"others as far as {furthest}"
+            for host in late
+        )
+
     def given_up(self, now: float) -> str:
         """Return why nobody waits any longer, or nothing while there is hope."""
+        if found := self._given_up(now):
+            behind = self.behind()
+            return f"{found}; {behind}" if behind else found
+        held = [one for one, at in self._stopped.items() if now - at >= BEHIND_SECONDS]
+        if held and self.quiet >= BEHIND_SECONDS:
+            return f"nothing new for {self.quiet:.0f} s while {self.phase['name']}: {held[0]}"
+        return ""
+
+    def _given_up(self, now: float) -> str:
         name = self.phase["name"]
         named = ", ".join(self.compilers[:3]) + (", ..." if len(self.compilers) > 3 else "")
         if self._silence.broken(now):
@@ -105,8 +156,10 @@ class Start:
             number = len(self.compilers)
             count = f"{number} compiler{'s' if number != 1 else ''}"
             return f"{name} ({count}, {self.compiling:.0f} s)"
-        if self.quiet > QUIET_SECONDS:
-            return f"{name}, nothing new for {self.quiet // 10 * 10:.0f} s"
+        behind = self.behind() if self.quiet >= BEHIND_SECONDS else ""
+        if self.quiet > QUIET_SECONDS or behind:
+            quiet = f"{name}, nothing new for {self.quiet // 10 * 10:.0f} s"
+            return f"{quiet}; {behind}" if behind else quiet
         return name
 
     def seconds(self) -> dict[str, float]:
@@ -116,6 +169,11 @@ class Start:
             cause = _CAUSE.get(name, name)
             found[cause] = found.get(cause, 0.0) + seconds
         return {cause: round(found[cause], 1) for cause in CAUSES if round(found.get(cause, 0), 1)}
+
+
+def _ranks(ranks: Mapping[str, str]) -> str:
+    """Return ranks in words."""
+    return ", ".join(sorted(ranks)) or "the ranks"
 
 
 def phase(name: str, done: int = 0, total: int = 0) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from vllm_ansible.node.process.process import STOPPED
 from vllm_ansible.plan.restarted import measurements, rows, wanted
+from vllm_ansible.record.diagnosis.points import points
 
 HOSTS = [{"name": name, "address": f"10.0.0.{n}"} for n, name in enumerate(("n1", "n2"), 1)]
 ENGINE: dict[str, Any] = {
@@ -82,6 +83,12 @@ def test_status_says_how_often_it_helped_and_fails_only_where_nothing_comes_back
     assert "(sudo python r.py s.json r1)" in rows(held, RUNS)[0]
     (failed,) = measurements(held, RUNS, "n1")
     assert failed["fix"] == "on n1: sudo python r.py s.json r1" and not failed["ok"]
+
+
+def test_restarts_change_something_only_where_they_may_and_can() -> None:
+    names = [one["name"] for one in wanted([HERE], HOSTS, "n1", "", points())[0]["rungs"]]
+    assert names[-1] == "eager" and wanted([HERE], HOSTS, "n1", "")[0]["rungs"] == []
+    assert wanted([HERE], HOSTS, "n1", "slurm", points())[0]["rungs"] == []
 
 
 @pytest.mark.parametrize("processes", [{}, {**RUNS, "r1-serve": {"engine": "r1", "why": STOPPED}}])

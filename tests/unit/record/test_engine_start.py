@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.node.engine.log import ranks
 from vllm_ansible.record.engine_start import Start, phase
 
 
@@ -103,3 +104,48 @@ def test_seconds_are_added_up_by_cause_in_the_order_of_a_start(
 ) -> None:
     found = started(*(look(spans=one) for one in spans)).seconds()
     assert found == seconds and list(found) == list(seconds)
+
+
+HOSTS = {"10.0.0.1": "lab1", "10.0.0.2": "lab2"}
+LOG = """\
+(EngineCore pid=9) \x1b[36m(RayWorkerProc pid=3)\x1b[0m INFO 11-26 Model loading took 1 GiB
+(EngineCore pid=9) (RayWorkerProc pid=4, ip=10.0.0.2) INFO 11-26 Starting to load model m...
+(EngineCore pid=9) INFO 11-26 GPU KV cache size: 1 tokens
+"""
+
+
+def waits(log: str, seconds: int, **more: Any) -> Start:
+    start = Start(180, 1800, 0, HOSTS)
+    start.observe(look("profiling", news=1, ranks=ranks(log), **more), 0)
+    start.observe(look(ranks={}, **more), seconds)
+    return start
+
+
+def test_the_ranks_that_others_wait_for_are_named_well_before_the_wait_ends() -> None:
+    assert waits(LOG, 30).words() == "profiling"
+    assert waits(LOG, 50).words() == (
+        "profiling, nothing new for 50 s; RayWorkerProc 4 on lab2 came as far as loading, others "
+        "as far as profiling"
+    )
+    assert (
+        waits(LOG, 190)
+        .given_up(190)
+        .endswith("lab2 came as far as loading, others as far as profiling")
+    )
+    silent = LOG.replace("pid=4, ip=10.0.0.2", "pid=4")
+    assert "the ranks on lab2 said nothing yet" in waits(silent, 50).words()
+    even = LOG.replace("Starting to load model m...", "Model loading took 1 GiB")
+    assert waits(even, 50).words() == "profiling"
+
+
+def test_a_process_that_is_stopped_ends_the_wait_within_a_minute_by_name() -> None:
+    words = (
+        "ray::RayWorker, process 7 of chat-ray, is stopped (state T); kill -CONT 7 lets it go on"
+    )
+    start = waits(LOG, 30, stopped=[words])
+    assert words in start.behind() and not start.given_up(30)
+    start.observe(look(stopped=[words]), 45)
+    assert start.given_up(45) == f"nothing new for 45 s while profiling: {words}"
+    # Whoever lets it go on has ended it.
+    start.observe(look(news=1, ranks={}), 50)
+    assert not start.given_up(50) and words not in start.behind()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.unit.router.running import wait_until
 from vllm_ansible.node.watchdog.peers import MISSES, Reached
-from vllm_ansible.node.watchdog.processes import Processes
+from vllm_ansible.node.watchdog.processes import Processes, stopped
 from vllm_ansible.node.watchdog.settings import Engine, Peer, Settings
-from vllm_ansible.node.watchdog.snapshot import Process, Waiting
+from vllm_ansible.node.watchdog.snapshot import Process, Snapshots, Waiting
 
 SETTINGS = Settings(
     host="h1",
@@ -116,3 +122,21 @@ def test_a_host_is_lost_once_it_does_not_answer_any_more_and_never_before_it_did
     there[0] = True
     one.look()
     assert one.judge() is None
+
+
+def test_a_process_that_a_signal_has_stopped_is_named_by_one_look(tmp_path: Path) -> None:
+    mark = str(tmp_path / "processes/r1-serve.json")
+    words = [sys.executable, "-c", "import time\nprint(1, flush=True)\ntime.sleep(600)"]
+    environment = {**os.environ, "VLLM_ANSIBLE_PROCESS": mark}
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE) as one:
+        try:
+            assert one.stdout and one.stdout.readline()
+            look = lambda: stopped(Snapshots(str(tmp_path)).take(0.0), ["r1-serve"])  # noqa: E731
+            assert look() == []
+            one.send_signal(signal.SIGSTOP)
+            wait_until(look)
+            (said,) = look()
+            assert f"process {one.pid} of r1-serve, is stopped (state T)" in said
+            assert stopped(Snapshots(str(tmp_path)).take(0.0), ["r2-serve"]) == []
+        finally:
+            one.kill()

@@ -66,6 +66,7 @@ class Head:
         server = {"host": "h1", "address": "127.0.0.1", "port": self.port, "served_name": "m"}
         engine = {"name": "r1", "why": "", "processes": ["r1-serve"], "nodes": {}}
         engine |= {"servers": [{**server, "local": True}], "dashboard_port": 0}
+        engine |= {"rungs": [], "hardware": "H200 x1"}
         engine |= changes.pop("engine", {})
         settings = {
             **{"mode": "auto", "cluster": "demo", "cluster_dir": str(self.cluster_dir)},
@@ -73,7 +74,13 @@ class Head:
             **{"python": sys.executable, "run_dir": str(self.findings.parents[1])},
             **{"state_dir": str(self.cluster_dir / "restarts"), "ray_token_file": "none"},
             **{"key_file": str(self.cluster_dir / "key"), "most": 2, "within_seconds": 600},
-            **{"start_seconds": 60, "ends_at": 0, "engines": [engine], **changes},
+            **{
+                "start_seconds": 60,
+                "silence_seconds": 60,
+                "ends_at": 0,
+                "engines": [engine],
+                **changes,
+            },
         }
         (self.cluster_dir / "restarts").mkdir(exist_ok=True)
         path = self.cluster_dir / "settings.json"
@@ -114,6 +121,7 @@ def head(running: Head, monkeypatch: pytest.MonkeyPatch) -> Head:
     # Nobody writes the watchdog's state here while a busy machine starts an engine.
     monkeypatch.setattr(rule, "SILENT_SECONDS", 600.0)
     running.lock.unlink(missing_ok=True)
+    (running.cluster_dir / "ladder.json").unlink(missing_ok=True)
     (running.cluster_dir / "restarts/state.json").unlink(missing_ok=True)
     running.start()
     return running

@@ -188,3 +188,32 @@ def tail(text: str, count: int = 40) -> list[str]:
         else:
             kept.append(line)
     return kept[-count:]
+
+
+# Which rank has written a line, as Ray or vLLM put it before each; Ray may colour that.
+_RANK = re.compile(
+    r"^(?:\(EngineCore\S* pid=\d+\) )?\((?:(\S*[Ww]orker\S*) )?pid=(\d+)(?:, ip=([^)\s]+))?\)"
+)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def ranks(text: str) -> dict[str, dict[str, str]]:
+    """Return, by the address of each host but this one (""), its ranks, each with its last phase.
+
+    Only what a rank itself has written counts; vLLM writes most lines by one rank of each host.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for line in lines(text):
+        who = _RANK.match(_COLOUR.sub("", line))
+        if who is None:
+            continue
+        name = f"{who[1] or 'process'} {who[2]}"
+        phase = phase_of(line)
+        known = found.setdefault(who[3] or "", {})
+        known[name] = phase.name if phase else known.get(name, "")
+    return found
+
+
+def place(phase: str) -> int:
+    """Return how far in a start a phase is, -1 for none."""
+    return next((at for at, (_, name) in enumerate(_PHASES) if name == phase), -1)

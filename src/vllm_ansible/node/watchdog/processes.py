@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from .compiling import compiles
@@ -183,6 +184,17 @@ def _lost(engine: Engine, name: str, process: Process, now: float) -> Finding:
         fix=GONE_FIX,
         pid=process.pid,
     )
+
+
+def stopped(groups: Groups, names: Collection[str]) -> list[str]:
+    """Return the processes of these records that one look finds stopped, in words."""
+    return [
+        f"{(one.title or one.command).split(' ')[0]}, process {one.pid} of {name}, is stopped "
+        f"(state {one.state}); kill -CONT {one.pid} lets it go on"
+        for name in sorted(names)
+        for one in groups.get(name, {}).values()
+        if one.state in "Tt"
+    ]
 
 
 def staged(finding: Finding, stage: str) -> Finding:

@@ -35,11 +35,13 @@ from ..process.manage import manage
 from ..process.process import Files, Look, Spec, Supervisor
 from ..process.supervisord import Supervisord
 from ..process.systemd import Systemd
-from . import rule
+from . import ladder, rule
 from .finding import ENDED, REFUSES
+from .ladder import Rung
 from .main import say
 from .server import complete
 from .settings import Server
+from .silence import Silence
 
 EVERY_SECONDS = 2.0
 ANSWER_SECONDS = 60.0
@@ -64,7 +66,8 @@ class Engine:
     """One engine whose server is on this host; `why` says why it cannot be started from here.
 
     `processes` in the order of their start. `nodes`: what Ray must count, by host; empty where its
-    Ray is started again with it, or where it has none.
+    Ray is started again with it, or where it has none. `rungs`: what its restarts may change, in
+    order; `hardware`: what it computes on.
     """
 
     name: str
@@ -73,6 +76,8 @@ class Engine:
     servers: tuple[Server, ...]
     nodes: Mapping[str, Mapping[str, Any]]
     dashboard_port: int
+    rungs: tuple[Rung, ...] = ()
+    hardware: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,7 @@ class Settings:
     most: int
     within_seconds: float
     start_seconds: float
+    silence_seconds: float
     ends_at: float
     engines: tuple[Engine, ...]
 
@@ -106,6 +112,7 @@ def read(path: str) -> Settings:
                 **one,
                 "processes": tuple(one["processes"]),
                 "servers": tuple(Server(**server) for server in one["servers"]),
+                "rungs": tuple(ladder.rung(rung) for rung in one["rungs"]),
             }
         )
         for one in content.pop("engines")
@@ -175,7 +182,9 @@ class Restarts:
                 if self.settings.mode == AUTO:
                     self.restart(engine, found)
                 else:
-                    told = f"it would be started again: {found['found']}"
+                    rung = self._rung(engine, found["kind"])[0]
+                    way = f" with {rung.says} (cost: {rung.cost})" if rung != ladder.AGAIN else ""
+                    told = f"it would be started again{way}: {found['found']}"
                     self._hold(engine, told, f"{self.command} {engine.name}")
             except (Held, Failure) as error:
                 self._hold(engine, f"it is not started again: {error}")
@@ -257,15 +266,21 @@ class Restarts:
                 return DONE
             self.said.pop(engine.name, None)
             began = time.time()
-            say(f"{engine.name}: is started again: {found['found']}")
+            rung, why, kept = self._rung(engine, found["kind"])
+            way = f" with {rung.says}" if rung != ladder.AGAIN else ""
+            say(f"{engine.name}: is started again{way}: {found['found']}")
             entry: dict[str, Any] = {"at": began, "kind": found["kind"], "found": found["found"]}
+            entry |= {"rung": rung.name, "changes": rung.says, "cost": rung.cost, "why": why}
             entry["logs"] = self._keep_logs(engine)
             self._note(engine, entry, "it is being started again")
             try:
-                self._cycle(engine, run_name, at_once=found["kind"] not in FINISHING)
+                climb = (rung, why or str(kept.get("why") or found["kind"]), kept)
+                self._cycle(engine, run_name, found["kind"] not in FINISHING, climb)
                 outcome, code = self._wait(engine, run_name)
             except (Failure, OSError) as error:
                 outcome, code = f"could not be started: {error}", FAILED
+            if code == DONE:
+                self._keep_rung(engine)
             ended = time.time()
             entry |= {"ended_at": ended, "helped": code == DONE, "outcome": outcome}
             entry["unanswered"] = code == LEFT
@@ -344,11 +359,49 @@ class Restarts:
         if record is None or (record.get("stopped") and not stopped):
             raise Failure(f"{files.name} was stopped or removed meanwhile")
 
-    def _cycle(self, engine: Engine, run_name: str, at_once: bool) -> None:
-        """Stop all processes of an engine, then start each as it was recorded, in order.
+    def _planned(self, engine: Engine, kept: Mapping[str, Any]) -> dict[str, Spec]:
+        """Return the servers of an engine as they are planned, whatever rung they start on."""
+        found = {}
+        for name in engine.processes:
+            record = process.read_json(Files(self.settings.cluster_dir, name).record)
+            if name != ray_of(engine) and record is not None:
+                found[name] = ladder.descended(process.spec(record), kept)
+        return found
+
+    def _rung(self, engine: Engine, kind: str) -> tuple[Rung, str, dict[str, Any]]:
+        """Return the rung of the next restart, what points to it, and what is kept until now."""
+        kept = ladder.read(self.settings.cluster_dir).get(engine.name) or {}
+        specs = self._planned(engine, kept)
+        if not ladder.holds(kept, specs, engine.hardware):
+            kept = {}
+        last = (self.kept().get(engine.name, {}).get("restarts") or [{}])[-1]
+        if not ladder.goes_on(last, kind, self.settings.within_seconds, time.time()):
+            kept = {**kept, "tried": []}
+        text = "\n".join(self._tail(name).decode(errors="replace") for name in engine.processes)
+        contained = any(spec.cleanup for spec in specs.values())
+        rung, why = ladder.choose(engine.rungs, kept, kind, text, contained)
+        return rung, why, kept
+
+    def _keep_rung(self, engine: Engine) -> None:
+        """Keep that the rung on which an engine has started has helped."""
+        kept = ladder.read(self.settings.cluster_dir).get(engine.name)
+        if kept is not None:
+            ladder.write(self.settings.cluster_dir, engine.name, {**kept, "helped": True})
+
+    def _cycle(
+        self,
+        engine: Engine,
+        run_name: str,
+        at_once: bool,
+        climb: tuple[Rung, str, Mapping[str, Any]],
+    ) -> None:
+        """Stop all processes of an engine, then start each as it was planned, in order, on a rung.
 
         at_once: they are killed first, since they hang and finish nothing that they are given.
+        climb: the rung, what points to it, and what was kept before.
         """
+        rung, why, kept = climb
+        specs = self._planned(engine, kept)
         records = {}
         places = {name: Files(self.settings.cluster_dir, name) for name in engine.processes}
         stopped = {
@@ -366,10 +419,14 @@ class Restarts:
                     launcher.note_shared(files.shared, members)
                     launcher.kill_all(members)
                 self.supervisor.stop(files, record, float(record["stop_timeout_seconds"]))
+        tried = list(dict.fromkeys([*kept.get("tried", ()), rung.name]))
+        fresh = ladder.entry(rung, why, specs, engine.hardware, tried, time.time())
+        ladder.write(self.settings.cluster_dir, engine.name, fresh)
         for name in engine.processes:
             record = records[name]
             labels = {key: record[key] for key in ("cluster", "engine", "stop_timeout_seconds")}
-            wanted: Spec = process.spec(record)
+            plain = specs.get(name)
+            wanted = ladder.climbed(rung, plain) if plain else process.spec(record)
             files = places[name]
             self._left(run_name, files, name in stopped)
             manage(self.supervisor, files, wanted, labels, "started")
@@ -391,6 +448,7 @@ class Restarts:
     def _wait(self, engine: Engine, run_name: str) -> tuple[str, int]:
         """Wait until every server has answered; return what came of it, and whether it helped."""
         end = time.monotonic() + self.settings.start_seconds
+        silence = Silence(self.settings.cluster_dir, engine.processes)
         while True:
             if not self._holds(run_name):
                 return "was left to a run that has taken the lock", FAILED
@@ -402,6 +460,10 @@ class Restarts:
                 return "it answers again", DONE
             if time.monotonic() > end:
                 return f"has not answered within {self.settings.start_seconds:g} s", LEFT
+            # What loads on other hosts is not seen here.
+            silent = silence.look(time.monotonic())
+            if not engine.nodes and silent > self.settings.silence_seconds:
+                return f"has done nothing for {silent:.0f} s, and has not answered", LEFT
             time.sleep(1.0)
 
     def _answer(self, engine: Engine) -> bool:
@@ -429,15 +491,24 @@ class Restarts:
         directory = os.path.join(above, f"{stamp}-{engine.name}")
         os.makedirs(directory, mode=0o700, exist_ok=True)
         for name in engine.processes:
-            path = Files(self.settings.cluster_dir, name).log
             with contextlib.suppress(OSError):
-                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-                with os.fdopen(descriptor, "rb") as log:
-                    log.seek(max(0, os.fstat(descriptor).st_size - LOG_BYTES))
-                    Path(directory, f"{name}.log").write_bytes(log.read(LOG_BYTES))
+                Path(directory, f"{name}.log").write_bytes(self._tail(name))
         for old in sorted(os.listdir(above))[:-KEPT_LOGS]:
             shutil.rmtree(os.path.join(above, old), ignore_errors=True)
         return directory
+
+    def _tail(self, name: str) -> bytes:
+        """Return the end of the log of a process, empty without one."""
+        path = Files(self.settings.cluster_dir, name).log
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as log:
+                record = process.read_json(Files(self.settings.cluster_dir, name).record) or {}
+                size = os.fstat(descriptor).st_size
+                began = int(record.get("log_offset", 0))
+                log.seek(max(0, size - LOG_BYTES, began if began <= size else 0))
+                return log.read(LOG_BYTES)
+        return b""
 
     # What is kept.
 

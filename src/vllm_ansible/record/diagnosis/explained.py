@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,10 @@ from .match import Signature
 # Public threads in which others met the same; more are no help.
 _MOST_SEEN = 4
 NONE_REMAINS = "not known: the facts of the hosts exclude every cause that is known of this line"
+# Of a line that has several causes.
+USUAL = "Not certain, the usual cause of this line: "
+# Such an answer names no cause.
+_HANDS_ON = re.compile(r"^Not known from this line|that the line names")
 _NO_FIX = (
     "Compare the excluded causes with the hosts as they are now, and read the lines around this one"
 )
@@ -63,6 +68,8 @@ def _answer(signature: Signature, told: Explanation) -> Explained:
         return Explained(NONE_REMAINS, _NO_FIX, "", excluded, seen)
     first, *rest = told.causes
     cause = f"{first.cause}. {first.because}" if first.because else first.cause
+    if signature.generic and not first.because and not _HANDS_ON.search(first.cause):
+        cause = f"{USUAL}{cause}"
     return Explained(cause, first.fix, _otherwise(first, rest), excluded, seen)
 
 

@@ -60,3 +60,10 @@ def test_logs_come_as_mappings_or_lists() -> None:
     assert texts({"a p": "one\ntwo"}) == wanted
     with pytest.raises(TypeError, match="found int"):
         texts(3)
+
+
+def test_a_rank_of_another_host_that_is_stopped_is_the_cause_of_a_silent_start() -> None:
+    held = "ray::RayWorkerProc, process 811 of chat-ray, is stopped (state T); kill -CONT 811 lets"
+    logs = {"n1 chat-serve": "INFO 11-26 10:00:00 [x.py:1] Starting to load model m...\n"}
+    found = diagnose("t", {**logs, "n2 chat-stopped": f"{held} it go on\n"}, {"found": "quiet"})
+    assert found["signature"] == "process-stopped" and found["rank"] == "n2 chat-stopped"
