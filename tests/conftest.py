@@ -22,7 +22,7 @@ from ansible.module_utils.testing import patch_module_args
 from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-from tests import killed
+from tests import killed, warm
 from vllm_ansible.lab.commands import missing_tools
 from vllm_ansible.lab.lab import TOOLS, Lab
 from vllm_ansible.lab.paths import DEFAULT_NAME, REPOSITORY
@@ -34,6 +34,9 @@ ansible.module_utils.__path__.append(str(ROOT / "src"))
 # An example that waits for a processor is no slow one.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
+
+# Where Python may not write bytecode, as images often say, each run would rewrite all tests anew.
+sys.dont_write_bytecode = False
 
 # As wide as a console without a terminal: whoever runs the tests may have another.
 os.environ["COLUMNS"] = "100"
@@ -94,7 +97,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Rows:
 def processor_seconds() -> float:
     """Return what this process and those that it has waited for have used; not containers' own."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(one.ru_utime + one.ru_stime for one in used) + warm.used()
 
 
 class Costs:

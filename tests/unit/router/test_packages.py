@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import warm
+
 ROOT = Path(__file__).parents[3]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 BOOK = [
@@ -31,7 +33,7 @@ def ready(place: Path, *words: str, **variables: object) -> subprocess.Completed
         "router_package_names": ["vllm-ansible-is-no-package"],
         "router_haproxy": str(place / "haproxy"),
         "sources_environment": {},
-        "ansible_python_interpreter": sys.executable,
+        "ansible_python_interpreter": warm.python(),
         "site_host": {"distribution": "rocky", "privileges": "root", "pid1": "", "cluster_dir": ""},
     }
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
