@@ -17,14 +17,18 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from tests import killed
+
 HERE = Path(__file__).parent
-SOCKET = "VLLM_TESTS_WARM"
+# Not with ANSIBLE in it, which tests take out of environments, nor VLLM_, which vLLM judges.
+SOCKET = "WARM_PYTHON"
 
 
 @cache
 def server() -> subprocess.Popen[bytes]:
     """Start the server of this process; it ends with it."""
     directory = tempfile.mkdtemp(prefix="warm-")
+    killed.remember(directory=directory)
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     python = Path(directory, "python")
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {HERE}/client.py "$@"\n')

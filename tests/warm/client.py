@@ -14,7 +14,7 @@ def main() -> None:
         # What is no module is for Python itself, and so is what another user runs.
         if len(sys.argv) > 1:
             raise OSError
-        server.connect(os.environ.get("VLLM_TESTS_WARM", "/dev/null"))
+        server.connect(os.environ.get("WARM_PYTHON", "/dev/null"))
     except OSError:
         os.execv(sys.executable, [sys.executable, *sys.argv[1:]])  # noqa: S606
     job = json.dumps([os.getcwd(), dict(os.environ), os.umask(0)]).encode()
