@@ -35,9 +35,6 @@ ansible.module_utils.__path__.append(str(ROOT / "src"))
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
-# Where Python may not write bytecode, as images often say, each run would rewrite all tests anew.
-sys.dont_write_bytecode = False
-
 # As wide as a console without a terminal: whoever runs the tests may have another.
 os.environ["COLUMNS"] = "100"
 
