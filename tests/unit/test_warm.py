@@ -12,8 +12,8 @@ from tests import warm
 
 LOOK = """
 import json, os, sys
-print(json.dumps([os.getcwd(), os.environ["WORD"], sys.argv, sys.path[0], os.umask(0), sys.executable,
-                  __name__, sys.stdin.read(), sorted(os.listdir("/proc/self/fd"))[:3]]))
+found = [os.getcwd(), os.environ["WORD"], sys.argv, sys.path[0], os.umask(0), sys.executable]
+print(json.dumps([*found, __name__, sys.stdin.read(), sorted(os.listdir("/proc/self/fd"))[:3]]))
 print("said", file=sys.stderr)
 sys.exit(3)
 """
