@@ -66,7 +66,7 @@ lint: $(VENV)/dev $(VENV)/compiled ## Check style and types, nothing skipped
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/yamllint --strict .
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/lint_ansible.py --offline
 
 # Rows of slow tests (tests/conftest.py) come first. Whether three workers end earlier on two cores
 # was not measured on a quiet machine yet.

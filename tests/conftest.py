@@ -22,7 +22,7 @@ from ansible.module_utils.testing import patch_module_args
 from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-from tests import killed
+from tests import killed, warm
 from vllm_ansible.lab.commands import missing_tools
 from vllm_ansible.lab.lab import TOOLS, Lab
 from vllm_ansible.lab.paths import DEFAULT_NAME, REPOSITORY
@@ -94,7 +94,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Rows:
 def processor_seconds() -> float:
     """Return what this process and those that it has waited for have used; not containers' own."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(one.ru_utime + one.ru_stime for one in used) + warm.used()
 
 
 class Costs:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,34 @@ def test_no_output_of_a_build_is_in_the_repository() -> None:
     listed = ["git", "-C", str(ROOT), "ls-files", "--cached", "--ignored", "--exclude-standard"]
     done = subprocess.run(listed, capture_output=True, text=True, check=True)
     assert done.stdout == ""
+
+
+WRONG = "- name: Ping\n  no.such.module:\n"
+
+
+def test_one_syntax_check_of_all_finds_what_ansible_lint_finds_in_each(tmp_path: Path) -> None:
+    play = "- name: Look\n  hosts: localhost\n  tasks:\n    "
+    for name, content in {
+        "playbooks/wrong.yml": play + WRONG.replace("\n", "\n    ").rstrip(" "),
+        "playbooks/well.yml": play + "- name: Ping\n      ansible.builtin.ping:\n",
+        "roles/wrong/tasks/main.yml": WRONG,
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    well, wrong = (tmp_path / "playbooks" / f"{name}.yml" for name in ("well", "wrong"))
+    path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    tool = import_module("tools.lint_ansible")
+    assert tool.are_sound([well], [], {**os.environ, **path})
+    assert not tool.are_sound([well, wrong], [], {**os.environ, **path})
+    # With the role alone, whose tasks nothing else reads.
+    wrong.unlink()
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools/lint_ansible.py", "--offline", "--nocolor"],
+        cwd=tmp_path,
+        env={**os.environ, **path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "syntax-check" in done.stdout and "roles/wrong" in done.stdout, done.stdout

@@ -6,6 +6,7 @@ fails, upstream has mended it: remove the workaround and its line in the package
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -37,41 +38,80 @@ with mock.patch.object(ray_utils, "placement_group_table", lambda _: table), \\
     print(ray_utils.get_bundles_sorted_by_node(group))
 """
 
-# One of two ranks. Both say the same rendezvous port, as on real hosts; each has its own /dev/shm.
-COMMUNICATOR = """
-import os, sys
+# Two ranks each time, forked from one process that has imported vLLM, which takes longer than all
+# they do. Both say the same rendezvous port, as on real hosts; those that are apart have a /dev/shm
+# and a host name of their own.
+RANKS = """
+import ctypes, json, os, signal, socket, sys, traceback
 import torch
-rank, port, kind = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-os.environ["VLLM_DIST_IDENT"] = port
 import vllm._custom_ops  # loads the C++ library that has the shared memory in it
 from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
-if kind == "ours":
-    from vllm_cpu_ray.communicator import HostAwareCpuCommunicator as CpuCommunicator
-torch.distributed.init_process_group(
-    "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-group = torch.distributed.group.WORLD
-made = CpuCommunicator(group, torch.device("cpu"), group, "tp:0")
-total = made.all_reduce(torch.full((4,), float(rank + 1)))
-print("backend", type(made.dist_module).__name__, "sum", total.tolist()[0])
-"""
 
-# One of two data-parallel ranks, with one row and with three.
-EXCHANGE = """
-import sys
-import torch
-rank, port, kind = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
-if kind == "ours":
-    from vllm_cpu_ray.communicator import HostAwareCpuCommunicator as CpuCommunicator
-torch.distributed.init_process_group(
-    "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-group = torch.distributed.group.WORLD
-made = CpuCommunicator(group, torch.device("cpu"), group, "dp:0")
-sizes = [1, 3]
-own = torch.full((sizes[rank], 2), rank + 1.0, dtype=torch.bfloat16)
-(rows,) = made.all_gatherv([own], dim=0, sizes=sizes)
-mine = made.reduce_scatterv(rows, dim=0, sizes=sizes)
-print("rows", rows[:, 1].tolist(), "mine", mine[:, 0].tolist())
+def call(function, *arguments):
+    if function(*arguments) != 0:
+        raise OSError(ctypes.get_errno(), "a name space of its own")
+
+def part(number):
+    libc = ctypes.CDLL(None, use_errno=True)
+    user, group = os.geteuid(), os.getegid()
+    mounts, names, users = 0x20000, 0x4000000, 0x10000000 if user else 0
+    call(libc.unshare, mounts | names | users)
+    if user:
+        maps = {"setgroups": "deny", "uid_map": f"0 {user} 1", "gid_map": f"0 {group} 1"}
+        for name, text in maps.items():
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(text)
+    private = 0x4000 | 0x40000
+    call(libc.mount, b"none", b"/", None, private, None)
+    call(libc.mount, b"none", b"/dev/shm", b"tmpfs", 0, None)
+    socket.sethostname(f"rank{number}")
+
+def joined(number, port, kind, of):
+    made = CpuCommunicator
+    if kind == "ours":
+        from vllm_cpu_ray.communicator import HostAwareCpuCommunicator as made
+    os.environ["VLLM_DIST_IDENT"] = port
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=number, world_size=2)
+    group = torch.distributed.group.WORLD
+    return made(group, torch.device("cpu"), group, of)
+
+def summed(number, port, kind):
+    made = joined(number, port, kind, "tp:0")
+    total = made.all_reduce(torch.full((4,), float(number + 1)))
+    print("backend", type(made.dist_module).__name__, "sum", total.tolist()[0])
+
+def exchanged(number, port, kind):
+    # With one row and with three.
+    made, sizes = joined(number, port, kind, "dp:0"), [1, 3]
+    own = torch.full((sizes[number], 2), number + 1.0, dtype=torch.bfloat16)
+    (rows,) = made.all_gatherv([own], dim=0, sizes=sizes)
+    mine = made.reduce_scatterv(rows, dim=0, sizes=sizes)
+    print("rows", rows[:, 1].tolist(), "mine", mine[:, 0].tolist())
+
+for name, port, apart, kind, what in json.loads(sys.argv[1]):
+    ranks = []
+    for number in (0, 1):
+        pid = os.fork()
+        if pid:
+            ranks.append(pid)
+            continue
+        signal.alarm(120)
+        file = os.open(f"{sys.argv[2]}/{name}-{number}", os.O_WRONLY | os.O_CREAT)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        try:
+            if apart:
+                part(number)
+            globals()[what](number, port, kind)
+        except Exception:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+    for pid in ranks:
+        os.waitpid(pid, 0)
 """
 
 GENERATE = """
@@ -123,40 +163,27 @@ def test_the_plugin_counts_log_probabilities_without_a_compiler(run_engine_pytho
     assert "counted [2, 3]" in result.stdout, result.stderr
 
 
-def two_ranks(
-    engine: Path, kind: str, separate: bool, program: str = COMMUNICATOR
-) -> list[subprocess.CompletedProcess[str]]:
-    """Run two ranks of a group; separate ones have their own /dev/shm and host name."""
-    port = str(free_port())
-    own = ["unshare", "--mount", "--uts", "sh", "-c"]
-    if os.geteuid() != 0:
-        own.insert(1, "--map-root-user")
-    setup = 'mount -t tmpfs none /dev/shm && hostname "rank$1" && shift && exec "$@"'
-    ranks = []
-    for rank in (0, 1):
-        command = [str(engine / "bin/python"), "-c", program, str(rank), port, kind]
-        if separate:
-            command = [*own, setup, "sh", str(rank), *command]
-        ranks.append(
-            subprocess.Popen(
-                command,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    done = []
-    try:
-        for process in ranks:
-            output, error = process.communicate(timeout=120)
-            done.append(
-                subprocess.CompletedProcess(process.args, process.returncode, output, error)
-            )
-    finally:
-        for process in ranks:
-            process.kill()
-    return done
+@pytest.fixture(scope="module")
+def ranks(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """Return what both ranks of a group have said, by its name."""
+    directory = tmp_path_factory.mktemp("ranks")
+    groups = [
+        ("stock-apart", str(free_port()), True, "stock", "summed"),
+        ("ours-apart", str(free_port()), True, "ours", "summed"),
+        ("ours-together", str(free_port()), False, "ours", "summed"),
+        ("stock-exchange", str(free_port()), False, "stock", "exchanged"),
+        ("ours-exchange", str(free_port()), False, "ours", "exchanged"),
+    ]
+    done = subprocess.run(
+        [engine / "bin/python", "-c", RANKS, json.dumps(groups), directory],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=700,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return lambda name: [(directory / f"{name}-{number}").read_text() for number in (0, 1)]
 
 
 @pytest.fixture
@@ -166,31 +193,34 @@ def shared_memory() -> None:
         pytest.skip("collectives in shared memory need AVX-512, which this processor lacks")
 
 
-@pytest.mark.usefixtures("shared_memory")
-def test_stock_vllm_takes_shared_memory_between_hosts(engine: Path) -> None:
-    done = two_ranks(engine, "stock", separate=True)
-    said = "".join(rank.stdout + rank.stderr for rank in done)
-    assert "open shm in SHMManager failed" in said
+Ranks = Callable[[str], list[str]]
 
 
 @pytest.mark.usefixtures("shared_memory")
-@pytest.mark.parametrize(("separate", "backend"), [(True, "module"), (False, "_CPUSHMDistributed")])
+def test_stock_vllm_takes_shared_memory_between_hosts(ranks: Ranks) -> None:
+    assert "open shm in SHMManager failed" in "".join(ranks("stock-apart"))
+
+
+@pytest.mark.usefixtures("shared_memory")
+@pytest.mark.parametrize(
+    ("name", "backend"), [("ours-apart", "module"), ("ours-together", "_CPUSHMDistributed")]
+)
 def test_the_plugin_takes_shared_memory_within_a_host_alone(
-    engine: Path, separate: bool, backend: str
+    ranks: Ranks, name: str, backend: str
 ) -> None:
-    for rank in two_ranks(engine, "ours", separate):
-        assert f"backend {backend} sum 3.0" in rank.stdout, rank.stderr
+    for said in ranks(name):
+        assert f"backend {backend} sum 3.0" in said, said
 
 
-def test_stock_vllm_has_no_exchange_between_data_ranks(engine: Path) -> None:
-    for rank in two_ranks(engine, "stock", separate=False, program=EXCHANGE):
-        assert "NotImplementedError" in rank.stderr
+def test_stock_vllm_has_no_exchange_between_data_ranks(ranks: Ranks) -> None:
+    for said in ranks("stock-exchange"):
+        assert "NotImplementedError" in said
 
 
-def test_the_plugin_exchanges_rows_between_data_ranks(engine: Path) -> None:
-    first, second = two_ranks(engine, "ours", separate=False, program=EXCHANGE)
-    assert "rows [1.0, 2.0, 2.0, 2.0] mine [2.0]" in first.stdout, first.stderr
-    assert "rows [1.0, 2.0, 2.0, 2.0] mine [4.0, 4.0, 4.0]" in second.stdout, second.stderr
+def test_the_plugin_exchanges_rows_between_data_ranks(ranks: Ranks) -> None:
+    first, second = ranks("ours-exchange")
+    assert "rows [1.0, 2.0, 2.0, 2.0] mine [2.0]" in first, first
+    assert "rows [1.0, 2.0, 2.0, 2.0] mine [4.0, 4.0, 4.0]" in second, second
 
 
 @pytest.mark.engine

@@ -91,6 +91,9 @@ class SlurmLab:
             install = ["pip", "install", "--quiet", "--require-hashes", "-r", lock]
             uv = str(self.inside(tool))
             self.root(self.login, "env", *words, uv, *install, "--python", f"{inside}/bin/python")
+            # As a user's own is: else no run may write bytecode, and each compiles Ansible anew.
+            for path in (venv, *venv.rglob("*")):
+                os.lchown(path, USERS[user], USERS[user])
         profile = self.home(user) / ".bash_profile"
         profile.write_text(f"export PATH={self.inside(venv)}/bin:$PATH\n")
         # What a user has on disk is the user's.

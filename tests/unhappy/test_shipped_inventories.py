@@ -74,7 +74,7 @@ def run(directory: Path, inventory: Path, *arguments: str) -> subprocess.Complet
 @pytest.mark.parametrize("name", INVENTORIES)
 def test_a_shipped_inventory_passes_its_own_check(tmp_path: Path, name: str) -> None:
     inventory = shipped(tmp_path, name)
-    done = run(tmp_path, inventory, "site.yml", "--tags", "validate", *GIVEN.get(name, ()))
+    done = run(tmp_path, inventory, "playbooks/validate.yml", *GIVEN.get(name, ()))
     said = " ".join(done.stdout.split())
     assert done.returncode == 0, said + done.stderr
     assert UNASKED.get(name, "") in said and ("not asked" in said) is (name in UNASKED)
@@ -93,7 +93,7 @@ def test_what_the_readme_says_of_an_inventory_passes_as_it_is_pasted(
     (place / "group_vars/all.yml").write_text(block[1])
     if hosts:
         (place / "hosts.yml").write_text(hosts[1])
-    done = run(tmp_path, place, "site.yml", "--tags", "validate")
+    done = run(tmp_path, place, "playbooks/validate.yml")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -119,7 +119,7 @@ def test_the_default_model_is_not_served_on_machines_that_cost(
     told = yaml.safe_load(variables.read_text())
     del told["engines"]
     variables.write_text(yaml.safe_dump(told))
-    done = run(tmp_path, inventory, "site.yml", "--tags", "validate")
+    done = run(tmp_path, inventory, "playbooks/validate.yml")
     said = " ".join(done.stdout.split())
     assert done.returncode == 2
     count = told.get("node_count") or told.get("slurm_nodes")

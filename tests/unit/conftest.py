@@ -21,6 +21,8 @@ import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 
+from tests import warm
+
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 
@@ -189,13 +191,18 @@ class Playbook:
         own_session: bool = False,
     ) -> subprocess.Popen[str]:
         """Start to play on hosts that are all this machine."""
-        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        # A play that is killed takes its modules with it only where they are its own.
+        python = sys.executable if own_session else warm.python()
+        local = {"ansible_connection": "local", "ansible_python_interpreter": python}
         inventory = {"gpu": {"hosts": hosts or {"here": {}}, "vars": local}}
         blocks = [{"block": [task], "rescue": [{"meta": "noop"}]} for task in tasks]
         page = [{"hosts": "gpu", "gather_facts": False, "tasks": blocks}]
         (self.directory / "inventory.yml").write_text(yaml.safe_dump(inventory))
         (self.directory / "play.yml").write_text(yaml.safe_dump(page, sort_keys=False))
         (self.directory / "ansible.cfg").touch()
+        # As ansible.cfg does: else each task's worker loads all filters for itself. Where nothing
+        # is written as a template, none of them needs any.
+        filters = any(word in json.dumps([tasks, hosts]) for word in ("{{", "include_", "import_"))
         return subprocess.Popen(
             [
                 Path(sys.executable).with_name("ansible-playbook"),
@@ -211,10 +218,11 @@ class Playbook:
                 "ANSIBLE_FILTER_PLUGINS": str(ROOT / "filter_plugins"),
                 "ANSIBLE_MODULE_UTILS": str(ROOT / "src"),
                 "ANSIBLE_STDOUT_CALLBACK": callback,
-                # As ansible.cfg does: else each task's worker loads all filters for itself.
                 "ANSIBLE_CALLBACK_PLUGINS": str(self.callbacks),
-                "ANSIBLE_CALLBACKS_ENABLED": "preload",
+                **({"ANSIBLE_CALLBACKS_ENABLED": "preload"} if filters else {}),
                 "ANSIBLE_PIPELINING": "true",
+                # To load every kind of inventory takes longer than to read this one.
+                "ANSIBLE_INVENTORY_ENABLED": "yaml",
                 **(environment or {}),
             },
             stdout=subprocess.PIPE,

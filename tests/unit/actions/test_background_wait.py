@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from tests import warm
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -26,7 +28,7 @@ def play(
                     "hosts": {host: {"line": commands[host]} for host in commands},
                     "vars": {
                         "ansible_connection": "local",
-                        "ansible_python_interpreter": sys.executable,
+                        "ansible_python_interpreter": warm.python(),
                     },
                 }
             }
@@ -62,6 +64,7 @@ def play(
         "ANSIBLE_LIBRARY": str(ROOT / "library"),
         "ANSIBLE_ACTION_PLUGINS": str(ROOT / "action_plugins"),
         "ANSIBLE_MODULE_UTILS": str(ROOT / "src"),
+        "ANSIBLE_PIPELINING": "true",
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
         "VLLM_ANSIBLE_RUN_DIR": str(directory),
     }

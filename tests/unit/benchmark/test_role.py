@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import warm
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -79,7 +80,7 @@ class Site:
         }
         host = {
             "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": warm.python(),
             "cluster_name": "stand-in",
             "site_host": {
                 "name": "here",

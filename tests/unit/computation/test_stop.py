@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from tests import warm
 from tests.flows.clone import Clone
 from vllm_ansible.node.engine import reference
 from vllm_ansible.node.process import background
@@ -17,7 +18,7 @@ ONE = {"engine": "chat", "weights": "0123456789abcdef", "place": "/models/chat",
 
 def inventory(file: Path, cluster: Path) -> Path:
     """Write an inventory of this machine alone and return its file."""
-    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    host = {"ansible_connection": "local", "ansible_python_interpreter": warm.python()}
     variables = {"cluster_name": "c1", "cluster_dir": str(cluster), "privileges": "none"}
     variables["data_plane_interface"] = "lo"
     gpu = {"hosts": {"h-01": host}, "vars": variables}

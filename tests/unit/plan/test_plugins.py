@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from tests import warm
+
 from .estimate.layouts.conftest import R1
 
 ROOT = Path(__file__).parents[3]
@@ -56,7 +58,7 @@ def play(directory: Path, found: dict[str, Any] = CPU, **variables: Any) -> dict
         for number in (1, 2)
     }
     hosts["n1"]["models_dir"] = "/data"
-    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    here = {"ansible_connection": "local", "ansible_python_interpreter": warm.python()}
     group = {"hosts": hosts, "vars": {**here, **variables}}
     (directory / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": {"gpu": group}}}))
     tasks: list[dict[str, Any]] = [
@@ -175,7 +177,7 @@ def h100s(
     found = {"kind": "nvidia", "count": 8, "pci": ["a"] * 8, "driver_version": "580.1"}
     hosts = {f"n{number}": {"__site_look": look(number, {**found, "devices": devices})}
              for number in (1, 2)}  # fmt: skip
-    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    here = {"ansible_connection": "local", "ansible_python_interpreter": warm.python()}
     known = {
         "cluster_name": "r1",
         "engines": [{"name": "r1", **engine}],

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests import warm
 from tests.emulators.kv_front import Front
 from tests.flows.clone import Clone
 from vllm_ansible.node import launcher
@@ -62,7 +62,7 @@ def cluster(tmp_path: Path) -> Path:
 def test_what_died_is_told_with_its_first_cause_until_it_is_stopped(
     cluster: Path, tmp_path: Path
 ) -> None:
-    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    host = {"ansible_connection": "local", "ansible_python_interpreter": warm.python()}
     variables = {"cluster_name": "c1", "cluster_dir": str(cluster), "privileges": "none"}
     groups = {"gpu": {"hosts": {"h-01": host}, "vars": variables}}
     inventory = tmp_path / "hosts.yml"

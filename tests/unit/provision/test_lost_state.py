@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import warm
 from tests.emulators.lambda_account import Account
 from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
@@ -51,7 +52,7 @@ class Clone:
             **variables(directory, cloud),
             "ansible_connection": "local",
             "ansible_user": "root",
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": warm.python(),
             "accelerator_count": 1,
             "accelerator_model": "",
             "engines": [{"name": "a", "model": "random:llama"}],

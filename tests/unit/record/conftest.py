@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import warm
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
@@ -48,6 +50,8 @@ class Project:
             "callbacks_enabled = run_record\n"
             "gathering = explicit\n"
             "any_errors_fatal = False\n"
+            "[connection]\npipelining = True\n"
+            "[inventory]\nenable_plugins = yaml\n"
         )
         (directory / "library").mkdir()
         # A gate as the project's own modules return it.
@@ -61,7 +65,7 @@ class Project:
     def hosts(self, hosts: dict[str, Any], cluster: str = "demo") -> None:
         variables = {
             "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": warm.python(),
             "cluster_name": cluster,
         }
         inventory = {"all": {"hosts": hosts, "vars": variables}}

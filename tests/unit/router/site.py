@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from tests import warm
 from tests.ports import free_ports
 from vllm_ansible.node.process.process import Files, read_json
 from vllm_ansible.node.process.supervisord import look
@@ -103,7 +104,7 @@ class Site:
         """Run the role, or another play; return its status, console and record."""
         host = {
             "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": warm.python(),
             "cluster_name": "standin",
             "site_host": self.host,
         }

@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from tests import warm
+
 ROOT = Path(__file__).parents[3]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 BOOK = [
@@ -118,7 +120,7 @@ def play(directory: Path, *words: str) -> tuple[int, dict[str, str]]:
         "router_package_names": ["vllm-ansible-is-no-package"],
         "sources_environment": {},
         "environment_installed": {"python": "3.11", "versions": {}},
-        "ansible_python_interpreter": sys.executable,
+        "ansible_python_interpreter": warm.python(),
     }
     environment = {
         **os.environ,

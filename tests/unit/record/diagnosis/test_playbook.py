@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import warm
 from tests.flows.clone import Clone, Ran
 
 LOG = """\
@@ -53,7 +54,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
 
 
 def inventory(file: Path, cluster: Path, lost: bool = False) -> Path:
-    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    host = {"ansible_connection": "local", "ansible_python_interpreter": warm.python()}
     away = {"ansible_host": "127.0.0.1", "ansible_port": 9, "ansible_connection": "ssh"}
     hosts = {"h-01": host, **({"h-02": away} if lost else {})}
     variables = {"cluster_name": "c1", "cluster_dir": str(cluster), "privileges": "none"}
