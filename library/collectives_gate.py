@@ -11,7 +11,7 @@ description:
     result is wrong, when a host, card, pair or side is slow beside the others, when the whole is
     below what these machines should give or gave before, or when NCCL uses another transport than
     this machine type has.
-  - With O(again), a rate that is too low is no failure yet: RV(again) says that it is to be
+  - With O(again), a rate that is too low is no failure yet. RV(again) says that it is to be
     measured once more.
 author: The vllm-ansible authors
 options:
