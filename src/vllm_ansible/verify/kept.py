@@ -16,11 +16,13 @@ def kept(
     """Return what to keep of this run's gates.
 
     verdicts: what each gate returned; one that failed, or never ran since another had failed, means
-    that the cluster was not accepted. `baseline`, which later runs are compared with, is the best
-    accepted run on the same hosts: what replaced it each time would let a link fade unseen.
+    that the cluster was not accepted, and so does one that waits for a second measurement.
+    `baseline`, which later runs are compared with, is the best accepted run on the same hosts: what
+    replaced it each time would let a link fade unseen.
     """
     accepted = all(
-        one and not one.get("failed") and not one.get("skipped", False) for one in verdicts
+        one and not any(one.get(name) for name in ("failed", "skipped", "again"))
+        for one in verdicts
     )
     rows = [row for one in verdicts for row in one.get("rows", [])]
     measured: Mapping[str, Any] = next((one["links"] for one in verdicts if one.get("links")), {})

@@ -22,7 +22,7 @@ def filters() -> ModuleType:
 def test_the_stage_ends_before_it_begins_only_where_nothing_is_asked_and_nothing_runs(
     filters: ModuleType,
 ) -> None:
-    none = {"__ray_processes": {"processes": {"chat-serve": {}}}}
+    none = {"plan_processes": {"chat-serve": {}}}
     one = {"__vllm_processes": {"processes": {"observe-node": {}}}}
     assert filters.observe_unasked([none, none])
     assert not filters.observe_unasked([none, {**none, "observe_mode": "files"}])

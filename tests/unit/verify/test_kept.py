@@ -71,6 +71,14 @@ def test_a_failed_run_is_kept_as_such_beside_the_last_good_figures() -> None:
     assert not kept("f", good, [verdict(), {}], NOW)["accepted"], "a gate that never ran"
 
 
+def test_a_low_rate_whose_second_measurement_never_came_is_not_accepted() -> None:
+    good = kept("f", {}, [verdict(1.0)], NOW)
+    cut = kept("f", good, [verdict(0.2, again=True)], NOW)
+    assert not cut["accepted"]
+    assert cut["baseline"] == good["baseline"]
+    assert kept("f", good, [verdict(0.9, again=False)], NOW)["accepted"]
+
+
 def test_a_link_that_fades_is_compared_with_its_best_day() -> None:
     first = kept("f", {}, [verdict(1.0)], NOW)
     second = kept("f", first, [verdict(0.9)], NOW)
