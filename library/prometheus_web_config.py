@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: prometheus_web_config
 short_description: Write the file by which Prometheus' programs ask for a password
 description:
-  - Prometheus, Alertmanager and node exporter read it with C(--web.config.file), anew for each
+  - Prometheus, Alertmanager and node exporter read it with C(--web.config.file) again for each
     request. It holds a bcrypt hash of O(password). A file that lets in this user with this password
     is left as it is.
 author: The vllm-ansible authors

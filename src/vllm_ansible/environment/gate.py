@@ -37,7 +37,7 @@ def judge(case: Case) -> dict[str, Any]:
             "found": " / ".join(problems),
             "where": looks[hosts[0]]["directory"],
             "fix": "give all hosts one architecture, accelerator, CUDA toolkit and "
-            "engine_python; what was changed by hand is mended by the stage install",
+            "engine_python; what was changed by hand is repaired by the stage install",
         }
     first = manifests[hosts[0]]
     versions = first["versions"]
