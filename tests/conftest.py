@@ -41,10 +41,11 @@ os.environ["COLUMNS"] = "100"
 # Tests that take minutes, most of them spent waiting: each row on one worker, all others beside. A
 # test belongs to the first of these that its path begins with.
 ROWS = {
-    "tests/flows/test_rented.py": "clouds",
-    "tests/flows/test_slurm.py": "clouds",
-    "tests/lab/test_slurm": "clouds",
-    "tests/engine/": "engines",
+    "tests/flows/test_rented.py": "others",
+    "tests/flows/test_slurm.py": "others",
+    "tests/lab/test_slurm": "others",
+    # One process each, beside flows whose engines are several: memory ends before processors do.
+    "tests/engine/": "others",
     "tests/flows/": "engines",
     "tests/lab/": "hosts",
     "tests/test_molecule.py": "hosts",
