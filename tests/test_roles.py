@@ -197,7 +197,8 @@ PLUGINS = [
     path
     for folder in ("action_plugins", "filter_plugins")
     for path in sorted((ROOT / folder).glob("*.py"))
-]
+] + [ROOT / "src/vllm_ansible/inventory/play_variables.py"]
+UNASKED = "a stage that leaves itself out has played no role yet"
 # What plugins read of a play by a name of their own, and why the task does not give it to them.
 RENTED = "what the inventory plugin of a cloud has said of this machine"
 READ_BY_NAME = {
@@ -208,12 +209,13 @@ READ_BY_NAME = {
         "verification_kept": "describes what is there of a cluster, however little that is",
     },
     "diagnose": {"verification_kept": "takes what the run knows, however far it came"},
-    "door_filters": {
-        "door_clients_file": "a stage that leaves itself out has played no role yet",
-        "plan_processes": "a stage that leaves itself out has played no role yet",
+    "door_filters": {"door_clients_file": UNASKED},
+    "observe_filters": {"observe_mode": UNASKED},
+    "play_variables": {
+        "plan_processes": UNASKED,
         "provision_machine": RENTED,
         "provision_provider": RENTED,
-        "__vllm_processes": "a stage that leaves itself out has played no role yet",
+        "__vllm_processes": UNASKED,
     },
     "provision_filters": {
         "__provision_verdict": "its own role's, of machines that other hosts ask for",
