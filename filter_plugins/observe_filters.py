@@ -19,8 +19,11 @@ from vllm_ansible.observe.targets import targets
 def observe_key(api_key: str) -> str:
     """Return the key with which figures are read, made of the engines' key.
 
-    Who knows it cannot compute the engines' key, and a fresh clone makes the same one.
+    Who knows it cannot compute the engines' key, and a fresh clone makes the same one. Without the
+    engines' key there is none: one made of nothing would be known to all who read this.
     """
+    if not api_key.strip():
+        return ""
     return hashlib.sha256(f"observe {api_key.strip()}".encode()).hexdigest()
 
 
@@ -64,7 +67,7 @@ def observe_unasked(hosts: Any) -> bool:
     hosts: the variables of every host.
     """
     seen = seen_processes(hosts)
-    asked = any(variables.get("observe_mode", "off") != "off" for variables in hosts)
+    asked = any(variables.get("observe_mode") in ("run", "files") for variables in hosts)
     return not asked and seen is not None and not any(one.startswith("observe-") for one in seen)
 
 

@@ -276,9 +276,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="plan|prices|up|status|logs|down|ask|send|key|compare|sbatch|bundle|diagnose",
     )
     verbs.add_parser("plan", help="say how to run a model on machines, see plan --help")
-    verbs.add_parser(
-        "prices", help="write what a provider asks for its machines; see its --help"
-    )
+    verbs.add_parser("prices", help="write what a provider asks for its machines; see its --help")
     verbs.add_parser(
         "diagnose", help="name what is wrong, and why, of a cluster or of logs; see its --help"
     )

@@ -10,18 +10,29 @@ ALWAYS = "AlertsArrive"
 
 
 def settings(
-    host: str, hosts: Iterable[Mapping[str, Any]], mode: str, directory: str
+    host: str,
+    hosts: Iterable[Mapping[str, Any]],
+    mode: object,
+    directory: str,
+    *,
+    whole: bool = True,
+    keyed: bool = True,
 ) -> list[dict[str, Any]]:
-    """Return that the host of Prometheus is of this run, and that files have a directory."""
+    """Return that the host of Prometheus is of this run, that files have a directory, and the key.
+
+    mode: False, too, as YAML reads an `off` without quotes. whole: whether this run is about all
+    hosts. keyed: whether the engines' key is on this controller.
+    """
     names = [str(one["name"]) for one in hosts]
+    asked = mode in ("run", "files")
     return [
         {
             "what": "the host of Prometheus",
-            "ok": mode == "off" or host in names,
+            "ok": not (asked and whole) or host in names,
             "expected": f"one of {', '.join(names)}",
             "found": host,
             "where": "observe_host",
-            "fix": "correct observe_host, or add that host to --limit",
+            "fix": "correct observe_host",
         },
         {
             "what": "a directory for targets and rules",
@@ -30,6 +41,14 @@ def settings(
             "found": directory or "none",
             "where": "observe_directory",
             "fix": "set observe_directory, or observe_mode: run",
+        },
+        {
+            "what": "the engines' key, of which that of the figures is made",
+            "ok": keyed or not asked,
+            "expected": "a file that is not empty",
+            "found": "none on this controller",
+            "where": "vllm_api_key_file, by default in the directory state of this clone",
+            "fix": "use the clone that started the cluster, or its key; or run the stage prepare",
         },
     ]
 

@@ -26,7 +26,9 @@ def test_the_stage_ends_before_it_begins_only_where_nothing_is_asked_and_nothing
     one = {"__vllm_processes": {"processes": {"observe-node": {}}}}
     assert filters.observe_unasked([none, none])
     assert not filters.observe_unasked([none, {**none, "observe_mode": "files"}])
-    assert filters.observe_unasked([none, {**none, "observe_mode": "off"}])
+    # Without quotes YAML reads `off` as false.
+    for off in ("off", False):
+        assert filters.observe_unasked([none, {**none, "observe_mode": off}])
     assert not filters.observe_unasked([none, one])
     # A stage that runs alone has not looked.
     assert not filters.observe_unasked([{}])
@@ -39,6 +41,8 @@ def test_the_key_is_another_one_than_the_engines_and_the_same_in_each_clone(
     assert key == filters.observe_key("sk-engines")
     assert "sk-engines" not in key and len(key) == 64
     assert key != filters.observe_key("sk-other")
+    # Made of nothing, it would be known to all who have this repository.
+    assert filters.observe_key("\n") == ""
 
 
 def test_the_door_is_where_it_is_recorded(filters: ModuleType) -> None:

@@ -163,4 +163,9 @@ def test_files_need_a_directory_and_prometheus_a_host_of_this_run() -> None:
     assert all(one["ok"] for one in seen.settings("a", HOSTS, "run", ""))
     wrong = [one["where"] for one in seen.settings("c", HOSTS, "files", "") if not one["ok"]]
     assert wrong == ["observe_host", "observe_directory"]
-    assert all(one["ok"] for one in seen.settings("c", HOSTS, "off", ""))
+    for off in ("off", False):
+        assert all(one["ok"] for one in seen.settings("c", HOSTS, off, "", keyed=False))
+    # Under --limit Prometheus is left as it is, wherever it runs.
+    assert all(one["ok"] for one in seen.settings("c", HOSTS, "run", "", whole=False))
+    lacking = seen.settings("a", HOSTS, "run", "", keyed=False)
+    assert [one["where"].split(",")[0] for one in lacking if not one["ok"]] == ["vllm_api_key_file"]
