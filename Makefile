@@ -102,7 +102,7 @@ soak: $(VENV)/dev $(VENV)/compiled ## Repetition and scaling; results go to docs
 lock: $(VENV)/uv ## Resolve the requirements again
 	@cd requirements && ./lock
 
-reference: $(VENV)/compiled ## Write docs/variables.md and docs/symptoms.md from specs and signatures
+reference: $(VENV)/compiled ## Write the pages made from specs, signatures and evidence
 	@$(BIN)/python tools/reference.py
 
 .PHONY: help setup dev up down status lab lab-down lint test test-unit test-hosts test-engines test-python \

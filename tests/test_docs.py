@@ -195,6 +195,11 @@ def test_the_readme_describes_the_stages_in_their_order() -> None:
     assert rows == [stage for stage in stages() if stage != "release"]
 
 
+def test_the_picture_of_concepts_has_the_stages_in_their_order() -> None:
+    picture = (ROOT / "docs/concepts.svg").read_text()
+    assert re.findall(r'y="95">(\w+)<', picture) == [one for one in stages() if one != "release"]
+
+
 def evidence() -> Iterator[tuple[str, str, str]]:
     """Yield capability, level and proof of each row."""
     text = (ROOT / "docs/evidence.md").read_text()
