@@ -1,4 +1,7 @@
-"""The gate of the links between ranks: right results, and no slow host, card, pair or side."""
+"""The gate of the links between ranks: right results, and no slow host, card, pair or side.
+
+The thresholds are in `collectives/expected.json`.
+"""
 
 from __future__ import annotations
 
