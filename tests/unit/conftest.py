@@ -17,6 +17,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+# It makes a directory of the user who imports it first, which must not be nobody's process.
+import ansible.constants  # noqa: F401 for what its import does
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
