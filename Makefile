@@ -68,7 +68,7 @@ lint: $(VENV)/dev $(VENV)/compiled ## Check style and types, nothing skipped
 	@$(BIN)/yamllint --strict .
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/lint_ansible.py --offline
 
-# Rows of slow tests (tests/conftest.py) come first. They wait for half of their time: three workers
+# Rows of slow tests (tests/conftest.py) come first. They wait for some of their time: three workers
 # keep two cores busy.
 PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
 test: $(VENV)/dev $(VENV)/compiled ## Every test that CI runs, lint among them
