@@ -77,6 +77,14 @@ def test_again_it_changes_nothing_and_off_leaves_nothing(site: ObservedSite) -> 
     status, said, _ = site.observe(observe_first_token_seconds=3)
     assert status == 0, said
     assert (site.pid("observe-prometheus"), site.pid("observe-node")) == (pid, node)
+    # A run over some hosts knows no others: what Prometheus watches stays.
+    targets = site.cluster_dir / "observe/settings/targets.json"
+    before = targets.read_text()
+    targets.write_text("[]")
+    status, said, _ = site.observe("--limit", "here")
+    assert (status, targets.read_text()) == (0, "[]"), said
+    assert site.observe()[0] == 0
+    assert targets.read_text() == before
     status, said, events = site.observe(observe_mode="off")
     assert status == 0, said
     assert evidence(events)["summary"] == "here: not observed any more"
