@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +122,11 @@ print("FOUND", json.dumps(found), flush=True)
 """
 # The engine's core in this process, where its configuration can be read.
 ALONE = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+# Its ranks leave their shared memory, which ends with this one.
+OWN_SHARED_MEMORY = [
+    *("unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",))),
+    *("sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$@"', "sh"),
+]
 
 
 SPLITS = [(1, 1), (2, 1), (1, 2), (2, 2)]
@@ -142,7 +148,8 @@ def test_a_rank_holds_what_is_derived(
     variables = {**ALONE, "PYTHONPATH": str(tmp_path)}
     # A processor with AMX would take another, of other blocks.
     backend = "CPU_MLA" if name == "deepseek" else ""
-    ran = run_engine_python(ENGINE, str(tmp_path), *numbers, backend, environment=variables)
+    words = (ENGINE, str(tmp_path), *numbers, backend)
+    ran = run_engine_python(*words, environment=variables, before=OWN_SHARED_MEMORY)
     lines = [line for line in ran.stdout.splitlines() if line.startswith("FOUND ")]
     assert lines, ran.stdout[-2000:] + ran.stderr[-4000:]
     found = json.loads(lines[0].removeprefix("FOUND "))
