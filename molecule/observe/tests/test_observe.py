@@ -58,7 +58,9 @@ def test_the_distributions_own_service_does_not_run(host: Host) -> None:
     assert len(host.process.filter(comm="prometheus-node")) == 1
 
 
-def test_a_prometheus_of_another_user_reads_targets_and_rules_and_no_key(data_addresses: dict[str, str]) -> None:
+def test_a_prometheus_of_another_user_reads_targets_and_rules_and_no_key(
+    data_addresses: dict[str, str],
+) -> None:
     listed: list[dict[str, Any]] = json.loads((FILES / "targets.json").read_text())
     found = {(one["labels"]["job"], one["targets"][0]) for one in listed}
     nodes = {("node", f"{address}:{PORT}") for address in data_addresses.values()}
