@@ -38,23 +38,28 @@ def losses(sessions: dict[str, Session], round_trip_seconds: float) -> dict[str,
             selector.register(made, selectors.EVENT_READ, peer)
         _send(sessions, sockets, selector, sent, back)
         quiet = min(LONGEST_QUIET_SECONDS, QUIET_SECONDS + 2 * round_trip_seconds)
-        last = time.monotonic()
-        while back != sent and time.monotonic() < last + quiet:
-            if _receive(selector, sessions, back, 0.05):
-                last = time.monotonic()
+        while back != sent and _receive(selector, sessions, back, quiet):
+            pass
+        counted = {}
+        for peer, session in sessions.items():
+            with suppress(OSError, NoAnswer):  # a session that broke measured nothing
+                counted[peer] = session.counts()
+        # A peer that was not given time sends back what it had not read before it counts.
+        on_the_way = True
+        while on_the_way and any(back[peer] < arrived for peer, (arrived, _) in counted.items()):
+            on_the_way = _receive(selector, sessions, back, quiet) > 0
     found = {}
-    for peer, session in sessions.items():
-        here = wire.dropped(sockets[peer])
-        sockets[peer].close()
-        with suppress(OSError, NoAnswer):  # a session that broke measured nothing
-            arrived, there = session.counts()
+    for peer, made in sockets.items():
+        if peer in counted:
+            arrived, there = counted[peer]
             found[peer] = {
                 "sent": sent[peer],
                 "arrived": arrived,
                 "returned": back[peer],
                 "dropped_there": there,
-                "dropped_here": here,
+                "dropped_here": wire.dropped(made),
             }
+        made.close()
     return found
 
 

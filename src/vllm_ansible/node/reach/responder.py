@@ -7,7 +7,7 @@ import os
 import selectors
 import socket
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any, Callable, Optional
 
 from ..cluster.door import Door, Guest, NotAdmitted
@@ -31,6 +31,7 @@ class Responder:
         self.door = Door(self.selector, self.judge, self.welcome, self.prepare)
         self.sessions: dict[socket.socket, bytes] = {}
         self.arrived: dict[bytes, int] = {}
+        self.unsent = 0
         self.udp_port = ports[-1]
         for port in ports:
             made = listen(address, port)
@@ -107,23 +108,29 @@ class Responder:
         if data == wire.PING:
             connection.send(wire.CLOCKS.pack(came, self.clock()))
         elif data == wire.COUNT:
+            # What came while this process was not given time is in the socket still: not lost.
+            while self.echo(self.udp):
+                pass
             count = self.arrived[self.sessions[connection]]
-            connection.send(wire.COUNTS.pack(count, wire.dropped(self.udp)))
+            connection.send(wire.COUNTS.pack(count, wire.dropped(self.udp) + self.unsent))
         else:
             self.close(connection)
 
-    def echo(self, udp: socket.socket) -> None:
-        """Send datagrams of known sessions back."""
+    def echo(self, udp: socket.socket) -> bool:
+        """Send datagrams of known sessions back; tell whether more may be waiting."""
         for _ in range(AT_ONCE):
             try:
                 data, sender = udp.recvfrom(2048)
             except OSError:
-                return
+                return False
             session = data[:16]
             if len(data) == wire.DATAGRAM.size and session in self.arrived:
-                self.arrived[session] += 1
-                with suppress(OSError):
+                try:
                     udp.sendto(data, sender)
+                    self.arrived[session] += 1
+                except OSError:  # this host's own queue is full
+                    self.unsent += 1
+        return True
 
     def close(self, connection: socket.socket) -> None:
         """Let one of them go."""

@@ -3,6 +3,7 @@
 import json
 import sys
 import threading
+import time
 
 from vllm_ansible.node.reach import probe as reach_probe
 from vllm_ansible.node.reach import responder as reach_responder
@@ -15,6 +16,21 @@ responder = reach_responder.Responder(
     request["ports"],
     lambda: reach_responder.time.time_ns() + request["ahead"],
 )
+select, starved = responder.selector.select, []
+
+
+def late(timeout=None):
+    """Give the responder no time for so long, once, when datagrams have come."""
+    ready = select(timeout)
+    if request["starved"] and not starved and any(key.fileobj is responder.udp for key, _ in ready):
+        starved.append(True)
+        time.sleep(request["starved"])
+        ready = select(0)
+    # The question comes first: what is asked is not what was read.
+    return sorted(ready, key=lambda one: one[0].fileobj is responder.udp)
+
+
+responder.selector.select = late
 thread = threading.Thread(target=responder.serve, args=(request["seconds"],))
 thread.start()
 peer = {

@@ -38,7 +38,7 @@ def measure(node_python: str) -> Run:
     def run(address: str = "127.0.0.1", **more: Any) -> dict[str, Any]:
         *ports, closed = free_ports(4, address)
         request = {"address": address, "ports": ports, "closed": closed, "seconds": 1.5}
-        request |= {"key": "one", "other": "one", "ahead": 0, **more}
+        request |= {"key": "one", "other": "one", "ahead": 0, "starved": 0, **more}
         done = subprocess.run(
             [node_python, str(Path(__file__).with_name("driver.py"))],
             input=json.dumps(request),
@@ -62,6 +62,12 @@ def test_a_peer_is_measured_and_a_closed_port_is_refused(measure: Run, address: 
     assert 5 < found["round_trip_us"] < 1_000_000
     assert abs(found["clock_offset_seconds"]) <= found["clock_uncertainty_seconds"] + 0.001
     loss = found["loss"]
+    assert loss["sent"] == loss["arrived"] + loss["dropped_there"] == 400
+    assert loss["arrived"] == loss["returned"] + loss["dropped_here"]
+
+
+def test_datagrams_that_a_starved_peer_had_not_read_are_not_lost(measure: Run) -> None:
+    loss = measure(starved=1.5, seconds=6)["loss"]
     assert loss["sent"] == loss["arrived"] + loss["dropped_there"] == 400
     assert loss["arrived"] == loss["returned"] + loss["dropped_here"]
 
