@@ -25,14 +25,6 @@ WORDS = {
     r"\ball the same\b": "still, also",
     r"\b(?:goes|go|went) on\b": "continues, resumes, runs",
 }
-# Rooms whose messages are not yet written so.
-LATER = (
-    *("src/vllm_ansible/plan/", "src/vllm_ansible/provision/", "src/vllm_ansible/verify/"),
-    *("src/vllm_ansible/door/", "src/vllm_ansible/record/", "src/vllm_ansible/node/watchdog/"),
-    *("action_plugins/", "filter_plugins/"),
-    *(f"roles/{name}/" for name in ("plan", "ray", "vllm", "host", "provision", "router")),
-    *(f"roles/{name}/" for name in ("door", "observe", "watchdog")),
-)
 # What users read of plays, tasks, gates and specifications.
 READ = {
     *("name", "what", "fix", "expected", "msg", "summary", "prompt"),
@@ -49,7 +41,7 @@ def faults(text: str) -> list[str]:
     if any(part in text for part in NO_MESSAGES):
         return []
     # What is code, a name or a value stays as it is, and so does the user nobody.
-    prose = re.sub(r"`[^`]*`|\b[CVMOE]\([^)]*\)|\b[\w.]+_\w+\b|\buser nobody\b", " ", text)
+    prose = re.sub(r"`[^`]*`|{{.*?}}|\b[CVMOE]\([^)]*\)|\b[\w.]+_\w+\b|\buser nobody\b", " ", text)
     return [
         f"{found[0]}: say {instead}"
         for pattern, instead in WORDS.items()
@@ -91,11 +83,7 @@ def named(page: Any) -> Iterator[str]:
 
 
 def read(folder: str, pattern: str) -> list[Path]:
-    return [
-        path
-        for path in sorted((ROOT / folder).rglob(pattern))
-        if not str(path.relative_to(ROOT)).startswith(LATER)
-    ]
+    return sorted((ROOT / folder).rglob(pattern))
 
 
 PYTHON = [

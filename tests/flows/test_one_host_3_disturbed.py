@@ -66,7 +66,7 @@ def test_a_port_that_a_stranger_holds_is_named_with_the_stranger(untouched: Site
         failure = untouched.clone.run(third(untouched)).failure
     assert (failure["stage"], failure["host"]) == ("cluster", "here")
     assert f"check failed: port {THIRD['port']} for third-serve (api)" in failure["msg"]
-    assert failure["expected"] == "nobody listens there before we do"
+    assert failure["expected"] == "no other process listens there"
     assert f"(process {os.getpid()}" in failure["found"]
     assert failure["where"] == f"here:{THIRD['port']}"
     assert "`port` of the engine" in failure["fix"]

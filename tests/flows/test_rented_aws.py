@@ -173,7 +173,7 @@ def test_an_interruption_drains_the_engine_is_named_as_the_cause_and_replaced(
     ran = site.run(*RENT)
     assert ran.status == 0, ran.output
     told = "; ".join(one["summary"] for one in ran.evidence("provision"))
-    assert "the machine that slot 1 had was taken back by AWS, as spot machines are" in told
+    assert "the machine that slot 1 had was interrupted by AWS, as spot machines are" in told
     assert len(site.cloud.account.paid_for) == 2 and taken not in site.cloud.account.paid_for
 
 

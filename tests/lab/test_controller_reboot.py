@@ -186,7 +186,7 @@ def test_after_a_reboot_the_next_command_watches_again_and_no_lock_needs_force(
             # Whatever is over by now: an hour had passed when it began.
             found = controller.python(WATCH, variables(1), "again")
             assert isinstance(found, dict) and found["lives"] is not None
-            assert found["told"].startswith("nobody has watched max_hours and max_cost of r1 since")
+            assert found["told"].startswith("no process has watched max_hours and max_cost of r1")
             assert "a watcher was started now" in found["told"]
             ends = time.monotonic()
             wait_until(lambda: world.slots == [], SECONDS, "machines that are ended")

@@ -147,7 +147,7 @@ def _unchecked(engine: Engine, why: str, terms: Terms) -> Advice:
                 found=why,
                 where=f"engines {engine.name}.layout",
                 fix="write layout: {tensor: N, pipeline: M}; or make both known: accelerator_model "
-                "of hosts that nobody has looked at, and a config.json in reach",
+                "of hosts that were not looked at, and a config.json in reach",
             )
         )
     return Advice(engine.layout, unchecked=why)

@@ -62,7 +62,7 @@ def _device_problems(planned: Sequence[PlannedEngine]) -> list[Problem]:
                         expected="every device has one rank",
                         found=f"device {rank.device} of {rank.host} twice",
                         where=f"engines {engine.name}, in the kept plan",
-                        fix="run the verb teardown, then site.yml: the plan is made anew",
+                        fix="run the verb teardown, then site.yml: a new plan is made",
                     )
                 )
             owners.setdefault(place, owner)

@@ -113,7 +113,7 @@ def _too_large(
 def no_data_layout(engine: Engine, reasons: Sequence[str]) -> Problem:
     """Return the refusal of ranks that nobody has counted, neither the user nor the planner."""
     return Problem(
-        f"engine {engine.name} is to have data ranks, and nobody says how many",
+        f"engine {engine.name} is to have data ranks, and their number is not given",
         expected="layout: {data: N, tensor: M}, or a mixture of experts on known accelerators",
         found=f"layout auto; {'; '.join(reasons) or 'model or accelerators are not known'}",
         where=f"engines {engine.name}.layout",

@@ -391,7 +391,7 @@ def measurements(
         _one(
             "KV events applied by the router",
             events > 0,
-            "more applied events after a prompt that nobody had asked",
+            "more applied events after a prompt that was not asked before",
             f"{events} more",
             where,
             f"read {logs}/{wanted['nats']['process']}.log and {sidecar}: events go from the engine "

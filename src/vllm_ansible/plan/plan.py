@@ -193,7 +193,7 @@ def _place_engine(
     first = next(capacity for capacity in free if capacity.host == placement.hosts[0])
     reasons = [*advice.reasons, *placement.reasons[1 if advice.chosen else 0 :]]
     if not has_devices(first.accelerator):
-        reasons.append("a CPU engine runs eagerly, with a small cache unless told otherwise")
+        reasons.append("a CPU engine runs eagerly, and with a small cache where none is set")
     return PlannedEngine(
         name=engine.name,
         index=index,

@@ -165,7 +165,7 @@ def state_words(engine: str, ranks: Sequence[Mapping[str, Any]]) -> str:
 def _drain_words(engine: str, drain: Sequence[str]) -> str:
     one = f"-e drain_engine={engine} -e drain_rank={drain[0].rpartition('-')[2]}"
     return (
-        f"told to drain: {', '.join(drain)} "
+        f"set to drain: {', '.join(drain)} "
         f"(playbooks/drain_rank.yml {one} -e drain_state=ready ends that)"
     )
 

@@ -20,7 +20,7 @@ from vllm_ansible.problem import PlanError, Problem
 FAR_SLOWER = 0.5
 # Arguments that may scale positions, so that the model's own length is no limit.
 POSITIONED = ("hf_overrides", "rope_scaling")
-UNFIT = "-e plan_allow_unfit=true tries it all the same"
+UNFIT = "-e plan_allow_unfit=true tries it still"
 
 
 def refuse_length(engine: Engine, model: Model) -> None:

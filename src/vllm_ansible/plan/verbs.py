@@ -73,7 +73,7 @@ def status_rows(
             state = "stopped"
         else:
             # A vLLM server that lost its engine ends with status 0.
-            by_itself = "" if record["exit_status"] else ", and nobody stopped it"
+            by_itself = "" if record["exit_status"] else ", and no command stopped it"
             state = f"{ending(record['exit_status'])}{by_itself}"
         where = endpoints.get(name, "")
         shown = f", {where}" if where and record["running"] else ""
@@ -106,7 +106,7 @@ def died_engines(
         words = [f"no answer from {', '.join(away)}"] if away else []
         words += [said for _, said, _ in ordered]
         found[engine] = {
-            "expected": "it runs, for nobody stopped it",
+            "expected": "it runs, for no command stopped it",
             "found": "; ".join(words),
             "where": away[0] if away else ordered[0][2],
             "fix": "site.yml, or playbooks/start.yml, starts it again; playbooks/stop.yml says "

@@ -161,7 +161,7 @@ def port_measurements(
         {
             "what": f"port {port} for {process}",
             "ok": port not in strangers,
-            "expected": "nobody listens there before we do",
+            "expected": "no other process listens there",
             "found": f"{strangers[port]} listens there" if port in strangers else "free",
             "where": f"{host}:{port}",
             "fix": "stop that process, or choose other ports: `port` of the engine for its API, "

@@ -38,7 +38,7 @@ ORDINARY = frozenset(
     }
 )
 # What is said of a machine that AWS ended by itself.
-LOST = {"Server.SpotInstanceTermination": "taken back by AWS, as spot machines are"}
+LOST = {"Server.SpotInstanceTermination": "interrupted by AWS, as spot machines are"}
 BLOCK_OVER = "ended by AWS with its capacity block"
 # What a machine's end is called that was asked for.
 CLIENT = "Client."

@@ -227,7 +227,7 @@ def _together(found: Mapping[str, Any], where: str) -> Iterable[Problem]:
         )
     if not found.get("security_group") and not found.get("ssh_from"):
         yield Problem(
-            "nobody could reach the machines: aws_ssh_from is not set",
+            "the machines could not be reached: aws_ssh_from is not set",
             expected="networks from which SSH is let in, or a security group of your own",
             found="neither",
             where=where,
@@ -248,9 +248,9 @@ def _without_price(found: Mapping[str, Any], where: str) -> Iterable[Problem]:
     for kind in found["types"]:
         if kind not in found.get("prices", {}):
             yield Problem(
-                f"{limits[0]} is set, and nobody knows what {kind} costs",
+                f"{limits[0]} is set, and the price of {kind} is not known",
                 expected="what your account pays for one machine, in US dollars an hour",
-                found="no price: EC2 tells none",
+                found="no price: EC2 returns none",
                 where=where,
                 fix=f"set aws_usd_per_hour: {{{kind}: PRICE}}, or use max_hours instead",
             )

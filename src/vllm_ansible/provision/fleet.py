@@ -22,7 +22,7 @@ GONE = frozenset({ENDING, ENDED})
 TAKEN = "preempted"
 BROKEN = {
     "unhealthy": "the provider calls it unhealthy",
-    TAKEN: "the provider took it back",
+    TAKEN: "the provider ended it",
     "stopped": "the provider lists it as stopped",
 }
 # A spot machine ends two minutes after its notice; then another one takes its slot.

@@ -88,7 +88,7 @@ def _asked(options: argparse.Namespace) -> tuple[Provider, str]:
     if cloud.prices is None:
         raise PlanError(
             Problem(
-                f"the API of {cloud.title} tells no prices",
+                f"the API of {cloud.title} returns no prices",
                 fix="write the list yourself, each price with its day",
             )
         )

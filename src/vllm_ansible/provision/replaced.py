@@ -22,7 +22,7 @@ def replaced(
     if instead := giver(provider).replace:
         raise PlanError(
             Problem(
-                "hosts that nobody rents cannot be replaced from here",
+                "hosts that are not rented cannot be replaced from here",
                 expected="machines that this inventory rents by the hour",
                 found=f"hosts of {provider}" if provider else "hosts of an inventory of your own",
                 where=HERE,

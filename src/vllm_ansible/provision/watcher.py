@@ -140,8 +140,8 @@ def unwatched(file: Path, machines: Sequence[Machine], cloud: str) -> str:
     owners = ", ".join(sorted({one.owner or "somebody" for one in living}))
     return (
         f"{len(living)} machines at {dollars(cents_per_hour(living))}, rented by {owners}; "
-        f"nobody watches from here; if they are yours, set {cloud}_owner to that, which has the "
-        "next command watch them, or run playbooks/teardown.yml with it, which ends them"
+        f"no process here watches them; if they are yours, set {cloud}_owner to that, which "
+        "has the next command watch them, or run playbooks/teardown.yml with it, which ends them"
     )
 
 
@@ -163,7 +163,7 @@ def revive(
     # As where each list was refused to it.
     since += f" (see {log})" if log.exists() else ""
     price = f"{len(living)} machines at {dollars(cents_per_hour(living))}"
-    told = f"nobody has watched max_hours and max_cost of {wanted.cluster} {since}: {price}"
+    told = f"no process has watched max_hours and max_cost of {wanted.cluster} {since}: {price}"
     try:
         watch(file, variables, wanted)
     except OSError as error:

@@ -161,7 +161,7 @@ def _reach(cloud: Provider) -> str:
 def nobody_watches(error: OSError) -> dict[str, Any]:
     """Return the result of a task that rents nothing, since nobody would end it in time."""
     return {
-        "msg": "nothing more is rented: nobody watches max_hours and max_cost",
+        "msg": "nothing more is rented: no process watches max_hours and max_cost",
         "expected": "a process on this machine that ends the machines on time",
         "found": str(error),
         "where": "the controller",

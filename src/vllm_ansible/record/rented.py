@@ -60,8 +60,8 @@ def ways_out(
     cost = f"${price / 100:.2f}/h for {rented}, ${cents / 100:.2f} so far"
     return [
         *console.stage_line("costs", cost),
-        *(console.stage_line("go on", "the same command again") if failed else ()),
-        *(console.stage_line("or replace", f"{replace}; then go on") if failed and named else ()),
+        *(console.stage_line("continue", "the same command again") if failed else ()),
+        *(console.stage_line("or replace", f"{replace}; continue") if failed and named else ()),
         *console.stage_line(
             "or end" if failed else "end", f"ansible-playbook playbooks/teardown.yml{given}"
         ),

@@ -9,7 +9,7 @@ from typing import Any
 from vllm_ansible.verify.row import FAIL, PASS, Row
 
 CHECK = "links"
-PORT = "see `ethtool {interface}` and `ibstat` there, mend it and run again"
+PORT = "see `ethtool {interface}` and `ibstat` there, repair it and run again"
 REPLACE = "leave {host} out of the group gpu, or accept it by name: verify_accept: [links@{where}]"
 
 
@@ -45,14 +45,14 @@ def between_hosts(
         return fail(
             what=f"what joins {sides[0]} with {sides[1]}",
             found=f"{rate(least)} across, {rate(usual)} within each side",
-            fix="mend the uplink, or keep an engine on one side of it (`hosts` of the engine)",
+            fix="repair the uplink, or keep an engine on one side of it (`hosts` of the engine)",
             cause="the uplink between their switches",
         )
     slow = ", ".join(f"{first} - {second}" for first, second in culprit["slow"])
     return fail(
         what="several links",
         found=f"slow: {slow}; the slowest has {rate(least)}",
-        fix="mend the slowest first and run again",
+        fix="repair the slowest first and run again",
         cause="a common switch or rail is likely",
     )
 

@@ -113,7 +113,7 @@ class Running:
         self.context = ssl.create_default_context(cafile=str(self.directory / "tls.crt"))
 
     def served(self) -> list[dict[str, Any]]:
-        """Return what the door is told of its engines."""
+        """Return what the door is given of its engines."""
         servers: dict[str, list[dict[str, Any]]] = {}
         for number, engine in enumerate(self.engines):
             one = {"name": f"engine{number}", "address": "127.0.0.1", "port": engine.port}

@@ -80,7 +80,7 @@ def test_a_server_that_runs_says_where_it_answers() -> None:
         ({"exit_status": 1}, "ended with exit status 1"),
         ({"exit_status": 137}, "was killed by signal 9 (SIGKILL)"),
         ({"exit_status": 255}, "ended with exit status 255"),
-        ({"exit_status": 0}, "ended with exit status 0, and nobody stopped it"),
+        ({"exit_status": 0}, "ended with exit status 0, and no command stopped it"),
         ({"exit_status": 0, "why": "it was stopped"}, "stopped"),
         ({"why": "it was killed"}, "not running: it was killed"),
         ({}, "not running"),

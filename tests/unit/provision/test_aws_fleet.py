@@ -246,7 +246,7 @@ def test_spot_machines_that_are_taken_back_are_seen_before_they_end(aws: AwsWorl
     assert len(done.machines) == 2
     summary = told(provider("aws"), done, Wish(2), None, aws.now)["evidence"]["summary"]
     assert summary.endswith(
-        "the machine that slot 0 had was taken back by AWS, as spot machines are"
+        "the machine that slot 0 had was interrupted by AWS, as spot machines are"
     )
 
 
@@ -260,7 +260,7 @@ def test_a_run_within_the_two_minutes_waits_for_the_end_and_replaces_the_machine
     assert done.stopped == "" and len(done.machines) == 2
     assert one.id not in {each.id for each in done.machines}
     summary = told(provider("aws"), done, Wish(2), None, aws.now)["evidence"]["summary"]
-    assert "the machine that slot 0 had was taken back by AWS" in summary
+    assert "the machine that slot 0 had was interrupted by AWS" in summary
 
 
 def test_a_type_whose_first_card_has_no_fabric_gets_it_on_the_others(aws: AwsWorld) -> None:

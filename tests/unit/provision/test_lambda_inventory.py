@@ -195,7 +195,7 @@ def test_every_command_says_first_that_nobody_watches_the_limits(site: Site) -> 
     meter = site.directory / "state/r1/lambda-meter.json"
     try:
         first = site.run()
-        assert "nobody has watched max_hours and max_cost of r1 so far: 1 machines" in first.stderr
+        assert "no process has watched max_hours and max_cost of r1 so far: 1" in first.stderr
         assert json.loads(first.stdout)["gpu"]["hosts"] == ["r1-0", "r1-1"]
         # It watches now, and there is nothing to say.
         assert lives(meter)

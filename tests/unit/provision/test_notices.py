@@ -295,11 +295,11 @@ def machine(slot: int, status: str, **more: Any) -> Machine:
 
 
 def test_every_command_names_first_what_ends_by_itself() -> None:
-    lost = machine(2, ENDED, lost="taken back by AWS, as spot machines are")
+    lost = machine(2, ENDED, lost="interrupted by AWS, as spot machines are")
     told = ends("AWS", True, "r1", [lost, machine(1, "preempted"), machine(0, READY)], NOW)
     assert told == [
         "AWS takes r1-1 (i-1) back within two minutes; its engines are drained",
-        "r1-2 (i-2) was taken back by AWS, as spot machines are",
+        "r1-2 (i-2) was interrupted by AWS, as spot machines are",
     ]
     # Nothing looks for notices at a provider that gives none.
     drained = {name: provider(name).notices for name in ("aws", "lambda", "runpod")}

@@ -68,7 +68,7 @@ def test_what_cannot_be_asked_is_one_sentence(
     open_key.chmod(0o644)
     wrong = (
         (["slurm", key], "slurm rents no machines"),
-        (["aws", key], "tells no prices"),
+        (["aws", key], "returns no prices"),
         (["lambda", str(open_key)], "chmod 600"),
         (["lambda", key, "--endpoint", "http://example.org"], "the key is not sent"),
         (["lambda", key, "--nodes", "0"], "--nodes is 0"),

@@ -212,13 +212,13 @@ def test_a_watcher_that_was_killed_is_said_and_started_again(world: World) -> No
     try:
         # As in a fresh clone: limits, machines, and nobody who ever looked.
         told = revive()
-        assert told.startswith("nobody has watched max_hours and max_cost of r1 so far: 2 machines")
+        assert told.startswith("no process has watched max_hours and max_cost of r1 so far: 2")
         assert "$2.98/h; a watcher was started now. After a reboot here, the next command" in told
         assert revive() == ""
         (process,) = watched.processes
         os.kill(process, signal.SIGKILL)
         _until(lambda: not watched.runs, watched)
-        assert revive().startswith("nobody has watched max_hours and max_cost of r1 since 20")
+        assert revive().startswith("no process has watched max_hours and max_cost of r1 20")
         assert watched.runs and revive() == ""
     finally:
         _end(watched)
@@ -261,7 +261,7 @@ def test_a_watcher_that_is_refused_every_list_is_said_and_replaced(
             _until(lambda: not watcher.lives(watched.file), watched)
             wanted = settings(variables, "here")
             told = watcher.revive(watched.file, _machines(watched), variables, wanted)
-            assert told.startswith("nobody has watched max_hours and max_cost of r1 since 20")
+            assert told.startswith("no process has watched max_hours and max_cost of r1 20")
             assert "a watcher was started now" in told
             thread.join(30)
             assert replaced == [True]

@@ -18,7 +18,7 @@ def test_a_stopped_rank_is_named_with_its_stacks_and_a_way_out_until_it_goes_on(
     (found,) = running.until(running.named)
     assert found["kind"] == "stopped" and found["stage"] == "serving"
     assert f"VLLM::Worker_TP1, process {rank} of r1-serve is stopped" in found["found"]
-    assert found["fix"] == f"kill -CONT {rank} lets it go on"
+    assert found["fix"] == f"kill -CONT {rank} resumes it"
     stacks = running.until(lambda: list(Path(found["stacks"]).glob(f"*/{rank}.txt")))
     running.until(lambda: "state T" in stacks[0].read_text())
     os.kill(rank, signal.SIGCONT)

@@ -155,7 +155,7 @@ def _stopped(engine: Engine, name: str, process: Process, since: float) -> Findi
         since=since,
         found=f"{described(engine, name, process)} is "
         + (TRACED if traced else "stopped (state T, by SIGSTOP)"),
-        fix="end the debugger" if traced else f"kill -CONT {process.pid} lets it go on",
+        fix="end the debugger" if traced else f"kill -CONT {process.pid} resumes it",
         pid=process.pid,
     )
 
@@ -190,7 +190,7 @@ def stopped(groups: Groups, names: Collection[str]) -> list[str]:
     """Return the processes of these records that one look finds stopped, in words."""
     return [
         f"{(one.title or one.command).split(' ')[0]}, process {one.pid} of {name}, is stopped "
-        f"(state {one.state}); kill -CONT {one.pid} lets it go on"
+        f"(state {one.state}); kill -CONT {one.pid} resumes it"
         for name in sorted(names)
         for one in groups.get(name, {}).values()
         if one.state in "Tt"

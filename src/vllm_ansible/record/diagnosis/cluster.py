@@ -53,12 +53,12 @@ def result(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the result of the task: failed where something is wrong, else evidence."""
     if not answer["state"]:
         noted = f"; a line says: {answer['found']} ({answer['where']})" if answer["found"] else ""
-        summary = f"every process runs that nobody stopped; {answer['logs']} logs{noted}"
+        summary = f"every process runs that no command stopped; {answer['logs']} logs{noted}"
         evidence = {"gate": "diagnose", "summary": summary, "values": {"answer": dict(answer)}}
         return {"changed": False, "evidence": evidence}
     told = {
         "msg": "; ".join(answer["state"]),
-        "expected": "every host answers, and everything runs that nobody stopped",
+        "expected": "every host answers, and everything runs that no command stopped",
         **{name: answer[name] for name in ("found", "where", "cause", "otherwise", "fix")},
         "excluded": "; ".join(answer["excluded"]),
         "seen": ", ".join(answer["threads"]),

@@ -78,4 +78,4 @@ def _otherwise(first: Told, rest: list[Told]) -> str:
         return ""
     second = rest[0]
     tells = first.check or second.check
-    return f"{second.cause}. What tells them apart: {tells}" if tells else second.cause
+    return f"{second.cause}. What distinguishes them: {tells}" if tells else second.cause

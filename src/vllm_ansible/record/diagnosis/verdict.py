@@ -96,7 +96,7 @@ def _nothing(logs: Mapping[str, str]) -> str:
         return "no log at all"
     if empty:
         return f"nothing in the log of {', '.join(empty)}"
-    return f"no line that tells of a failure in the logs of {', '.join(logs)}"
+    return f"no line that reports a failure in the logs of {', '.join(logs)}"
 
 
 def _text(value: Any) -> str:

@@ -26,7 +26,9 @@ MEMORY = Check(
     "device_memory", "free device memory", "what crashed earlier or runs beside still holds it"
 )
 STRANGERS = Check(
-    "device_strangers", "strangers on the devices", "they take memory and time from the engine"
+    "device_strangers",
+    "other processes on the devices",
+    "they take memory and time from the engine",
 )
 HEALTH = Check("device_errors", "the devices' memory cells", "a bad cell ends the process it meets")
 OWN = {name: one.devices for name, one in own_checks().items()}
@@ -69,7 +71,7 @@ def _compute(cluster: Cluster) -> Row:
         if "compute" in device
     }
     if not values:
-        return COMPUTE.skipped(EVERYWHERE, "no device tells one")
+        return COMPUTE.skipped(EVERYWHERE, "no device reports one")
     return equal_row(COMPUTE, values, "use one kind of device for a cluster")
 
 
@@ -91,7 +93,7 @@ def _memory(cluster: Cluster, host: str, devices: list[Device]) -> Row:
         return MEMORY.skipped(host, "our own processes have all devices already")
     idle = [one for one in idle if None not in (one["memory"]["free"], one["memory"]["total"])]
     if not idle:
-        return MEMORY.skipped(host, "the devices do not tell what is free")
+        return MEMORY.skipped(host, "the devices do not report what is free")
     short = [one for one in idle if one["memory"]["free"] < part * one["memory"]["total"]]
     told = "; ".join(
         f"device {one['index']}: {gib(one['memory']['free'])} of {gib(one['memory']['total'])}"

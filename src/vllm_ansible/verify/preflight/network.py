@@ -116,14 +116,14 @@ def _interfaces(cluster: Cluster, name: str) -> dict[str, str]:
 def _mtu(cluster: Cluster) -> Row:
     values = _interfaces(cluster, "mtu")
     common = max(values.values(), key=int, default="")
-    fix = f"ip link set dev <interface> mtu {common}, on every host and on the switch alike"
+    fix = f"ip link set dev <interface> mtu {common}, on every host and on the switch"
     return equal(MTU, values, fix)
 
 
 def _speed(cluster: Cluster) -> Row:
     values = _interfaces(cluster, "speed")
     if not values:
-        return SPEED.skipped(EVERYWHERE, "no interface of the data plane tells its speed")
+        return SPEED.skipped(EVERYWHERE, "no interface of the data plane reports its speed")
     words = {host: f"{value} Mbit/s" for host, value in values.items()}
     return equal(SPEED, words, "ethtool <interface>; look at the cable, the module and the switch")
 

@@ -13,7 +13,7 @@ NOFILE = Check("nofile", "open files", "Ray opens one for each worker, object an
 SHM = Check("shm", "shared memory", "NCCL, Ray and vLLM's queues between ranks live in it")
 HUGE_PAGES = Check("hugepages", "huge pages", "libfabric takes its EFA buffers from them")
 HOST_MEMORY = Check(
-    "host_memory", "memory that strangers hold", "the engine's weights pass through it"
+    "host_memory", "memory that other processes hold", "the engine's weights pass through it"
 )
 CHECKS = (MEMLOCK, NOFILE, SHM, HUGE_PAGES, HOST_MEMORY)
 GIB = 1 << 30

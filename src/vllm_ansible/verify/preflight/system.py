@@ -54,7 +54,7 @@ def _clock(host: str, system: Any) -> Row:
     if system["container"]:
         return CLOCK.skipped(host, "a container has the clock of its machine")
     if system["clock_synchronised"] is None:
-        return CLOCK.skipped(host, "the kernel does not tell")
+        return CLOCK.skipped(host, "the kernel does not say")
     good = system["clock_synchronised"]
     fix = "systemctl enable --now systemd-timesyncd, or chronyd; timedatectl shows the state"
     told = "yes" if good else "no: the kernel calls its clock unsynchronised"

@@ -60,7 +60,7 @@ def _system(cluster: Cluster, name: str) -> dict[str, str]:
 
 def _kernel(cluster: Cluster) -> Row:
     told = differing(_system(cluster, "kernel"))[2]
-    return KERNEL.row(PASS, EVERYWHERE, "none: it is only told", told)
+    return KERNEL.row(PASS, EVERYWHERE, "none: it is only reported", told)
 
 
 def _python(cluster: Cluster) -> list[Row]:
@@ -111,6 +111,6 @@ def _firmware(cluster: Cluster) -> Row:
             if device.get("firmware"):
                 values[f"{host} device {device['index']}"] = str(device["firmware"])
     if not values:
-        return FIRMWARE.skipped(EVERYWHERE, "no device here tells its firmware")
+        return FIRMWARE.skipped(EVERYWHERE, "no device here reports its firmware")
     fix = "ask the vendor or the cloud for one firmware on all cards"
     return equal(FIRMWARE, values, fix, WARN)

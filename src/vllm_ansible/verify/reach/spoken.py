@@ -71,7 +71,7 @@ def clock_findings(time: clocks.Clocks) -> list[Row]:
             found=ahead,
             where=", ".join(names),
             fix=f"on {listed(names)}: `timedatectl set-ntp true`, or with chrony "
-            "`chronyc makestep`; `timedatectl timesync-status` or `chronyc tracking` tells whether "
+            "`chronyc makestep`; `timedatectl timesync-status` or `chronyc tracking` shows whether "
             "a time server answers",
         )
     ]
@@ -99,7 +99,7 @@ def clock_warnings(time: clocks.Clocks) -> list[Row]:
             expected="a peer that speaks to it",
             found="none",
             where=name,
-            fix="mend what blocks its ports",
+            fix="remove what blocks its ports",
         )
         for name in time.unknown
     ]

@@ -28,7 +28,7 @@ CHECKS = {
     "reach_key": "all hosts have one key",
     "reach_loss": "no datagrams are lost",
     "reach_clocks": "all hosts have one time",
-    "reach_round_trip": "round trips are alike",
+    "reach_round_trip": "round trips are of one size",
     "reach_route": "hosts reach each other over the data plane",
 }
 
@@ -86,7 +86,7 @@ def _strangers(measured: Measured) -> list[Row]:
                     expected=f"free ports for {told(list(taken), measured.purposes)}",
                     found=listed(owners),
                     where=host,
-                    fix=f"on {host}: {look} tells what it is; stop it, or set port_base or the "
+                    fix=f"on {host}: {look} shows what it is; stop it, or set port_base or the "
                     "engine's port to a range that is free",
                 )
             )

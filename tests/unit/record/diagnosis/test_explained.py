@@ -287,7 +287,7 @@ def test_two_that_remain_are_said_in_order_with_what_tells_them_apart() -> None:
     result = told({"log": "RuntimeError: Found no NVIDIA driver on your system."})
     assert "container was started without the devices" in result["cause"]
     assert "the host has none" in result["otherwise"]
-    assert "What tells them apart: nvidia-smi on the host" in result["otherwise"]
+    assert "What distinguishes them: nvidia-smi on the host" in result["otherwise"]
 
 
 def test_a_confirmed_cause_stands_alone_with_where_it_is_known_from() -> None:

@@ -154,4 +154,4 @@ def test_a_cluster_that_was_stopped_has_nothing_wrong(
         record.write_text(before)
     assert ran.status == 0, ran.output
     (found,) = ran.evidence("diagnose")
-    assert found["summary"].startswith("every process runs that nobody stopped; 1 logs")
+    assert found["summary"].startswith("every process runs that no command stopped; 1 logs")

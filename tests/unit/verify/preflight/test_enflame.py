@@ -91,7 +91,7 @@ def test_one_device_whose_errors_nobody_counts_is_not_well(healthy: Make) -> Non
     made = healthy(2, "enflame")
     made.looks["n2"]["devices"]["devices"][1].update(ecc_errors=None, double_bit_ever=None)
     row = of(judge.rows(made), "device_errors")
-    assert row.verdict == WARN and row.found == "device 1: tells no count of memory errors"
+    assert row.verdict == WARN and row.found == "device 1: reports no count of memory errors"
 
 
 def test_what_is_not_told_is_skipped_and_says_so(healthy: Make) -> None:

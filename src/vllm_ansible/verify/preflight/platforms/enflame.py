@@ -56,7 +56,7 @@ def _health(host: str, devices: list[Device], check: Check) -> Row:
         return check.skipped(host, "neither libefml.so nor efsmi counts memory errors here")
     if told:
         silent = [one for one in devices if not _counts(one)]
-        noted += [f"device {one['index']}: tells no count of memory errors" for one in silent]
+        noted += [f"device {one['index']}: reports no count of memory errors" for one in silent]
     verdict = FAIL if unwell else WARN if noted else PASS
     wanted = "no double-bit error, no request for a replacement, ECC on"
     fix = "have the card replaced" if unwell else "watch it; `efsmi -q` has the device's ECC mode"
@@ -68,7 +68,7 @@ def _link(host: str, devices: list[Device]) -> Row:
     widths = ("width", "most_width")
     told = [one for one in devices if all(one["link"][width] is not None for width in widths)]
     if not told:
-        return LINK.skipped(host, "efsmi does not tell the width of a link")
+        return LINK.skipped(host, "efsmi does not report the width of a link")
     for one in told:
         link = one["link"]
         where = f"device {one['index']} ({one['pci']}):"
@@ -85,7 +85,7 @@ def _link(host: str, devices: list[Device]) -> Row:
 def _warmth(host: str, devices: list[Device]) -> Row:
     told = {one["index"]: one["temperature"] for one in devices if one["temperature"] is not None}
     if not told:
-        return TEMPERATURE.skipped(host, "efsmi does not tell a temperature")
+        return TEMPERATURE.skipped(host, "efsmi does not report a temperature")
     burning = [one for one in devices if hot(one)]
     found = ", ".join(f"device {one['index']}: {one['temperature']:.0f}" for one in burning)
     fix = "look at fans, air flow and power; a device that stays hot is taken out of the group gpu"
