@@ -18,8 +18,8 @@ _LEVEL = re.compile(r"^(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FA
 # In brackets: NATS in three letters, HAProxy with a date of its own and its process behind it,
 # nginx with its process and connection.
 _BRACKETED = re.compile(
-    r"^\[(?P<level>TRC|DBG|INF|WRN|ERR|FTL|(?i:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRIT"
-    r"|ALERT|EMERG|FATAL)) ?\](?: +(?:\d+/\d+ )?\(\d+\) :| \d+#\d+:(?: \*\d+)?)? *"
+    r"^\[(?P<level>[DIWEF]|TRC|DBG|INF|WRN|ERR|FTL|(?i:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?"
+    r"|ERROR|CRIT|ALERT|EMERG|FATAL)) ?\](?: +(?:\d+/\d+ )?\(\d+\) :| \d+#\d+:(?: \*\d+)?)? *"
 )
 _LEVELS = {
     "WARN": "WARNING",
@@ -40,7 +40,7 @@ _LEVELS = {
 # Severity letters of glog, Ray's C++ parts and torch.
 _LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL", "C": "CRITICAL"}
 # What runs a program puts before its lines: containerd, MPI, torchrun and vLLM's ranks, systemd's
-# journal, the kernel; docker with its times, docker compose, kubectl, SkyPilot, TorchServe, srun
+# journal, the kernel, TensorRT-LLM's name and time before a level in brackets; docker with its times, docker compose, kubectl, SkyPilot, TorchServe, srun
 # with the number of the task; and what pyxis quotes of enroot's log.
 _RUNNERS = re.compile(
     "|".join(
@@ -56,6 +56,7 @@ _RUNNERS = re.compile(
             r"^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ",
             r"^\d{4}-\d\d-\d\dT[\d:]+\.\d{7,9}Z ",
             r"^[a-z\d][\w.-]* +\| ",
+            r"^(?:\[[\d/-]+[\d:]+\] )?\[(?:TensorRT-LLM|TRT-LLM)\] ?(?=\[[A-Za-z]+\])",
             r"^\[pod/[\w.-]+/[\w.-]+\] ",
             r"^\([\w.-]+, (?:rank=\d+, )?pid=\d+(?:, ip=[\d.]+)?\) ",
             r"^\d{4}-\d\d-\d\dT[\d:,]+ \[[A-Z]+ *\] W-\S+-std(?:out|err) MODEL_LOG - ",
@@ -367,7 +368,7 @@ def _level(found: re.Match[str]) -> str:
 
 def _level_named(name: str) -> str:
     level = name.upper()
-    return _LEVELS.get(level, level)
+    return _LETTERS.get(level) or _LEVELS.get(level, level)
 
 
 def _of_document(text: str) -> tuple[str, str, str] | None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import yaml
 
+from . import cuda_errors
+
 # What a line must be to explain a failure. The other kinds are silent (`stall`), need an active
 # check (`probe`), or stand in healthy logs as well (`info`).
 FAILURES = ("error",)
@@ -100,6 +102,8 @@ def all_matches(text: str, kinds: Collection[str] = FAILURES) -> Sequence[Signat
 # Logs repeat themselves.
 @lru_cache(maxsize=8192)
 def _matches(text: str, kinds: tuple[str, ...]) -> tuple[Signature, ...]:
+    if plain := cuda_errors.in_plain_words(text):
+        text = f"{text} {plain}"
     found = [
         ((signature.generic, signature.follows), position.start(), rank, signature)
         for rank, signature in enumerate(signatures())
