@@ -189,6 +189,7 @@ _FOLLOW_UP = re.compile(
             r"pyxis: child \d+ failed|\bspank: required plugin|exited with return code",
             r"Failed to invoke spank plugin stack",
             r"slurmd initialization failed|failed to load configs",
+            r"has lost communication with a remote daemon|unable to reliably start one or more",
         )
     )
 )
@@ -196,7 +197,7 @@ _NOISE = re.compile(
     "|".join(
         (
             r"^Exception ignored in",
-            r"\w*Warning: ",
+            r"\w*Warning: (?!CUDA initialization: )",
             r"failed to automatically increase",
             r"destroy_process_group\(\) was not called",
             # What an engine was doing when it died, thousands of characters of it.

@@ -33,6 +33,8 @@ class Signature:
     # A line of this kind has several causes, of which the signature can only name the usual one:
     # any other known line near it says more.
     generic: bool = False
+    # What its line says is not the cause, which is the usual one for it; said as not certain.
+    inferred: bool = False
     # Its line only follows from a failure; it speaks where no other does.
     follows: bool = False
     # Its line is only a warning of its program, and yet why that fails.
@@ -70,6 +72,7 @@ def signatures() -> tuple[Signature, ...]:
             refs=tuple(item["refs"]),
             sample=item["sample"],
             generic=item.get("generic", False),
+            inferred=item.get("inferred", False),
             follows=item.get("follows", False),
             warns=item.get("warns", False),
             beside=_pattern(item.get("beside")),
