@@ -1,8 +1,8 @@
 """Read an error of CUDA however the program words it that met it.
 
-torch writes `CUDA error: out of memory`, NCCL `Cuda failure 2 'out of memory'`, nccl-tests `Test CUDA
-failure common.cu:892 'out of memory'`, older programs `cuda runtime error (2)`, kernels `Cuda error
-file.cu:164 'out of memory'`. The number and the text are CUDA's own in all of them.
+torch writes `CUDA error: out of memory`, NCCL `Cuda failure 2 'out of memory'`, nccl-tests `Test
+CUDA failure common.cu:892 'out of memory'`, older programs `cuda runtime error (2)`, kernels `Cuda
+error file.cu:164 'out of memory'`. The number and the text are CUDA's own in all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ERRORS = {
 }
 # A text alone says enough only where CUDA is named before it.
 _TEXT = re.compile(
-    r"(?i:\bcuda\b(?! error: )[^'\n]{0,80}?(?:error|failure)\b[^'\n]{0,100}?)(?:'|: )(?P<text>"
+    r"\b(?i:cuda)\b(?! error: )(?i:[^'\n]{0,80}?(?:error|failure)\b[^'\n]{0,100}?)(?:'|: )(?P<text>"
     + "|".join(re.escape(text) for text in _ERRORS.values())
     + r")\b"
 )

@@ -40,8 +40,9 @@ _LEVELS = {
 # Severity letters of glog, Ray's C++ parts and torch.
 _LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL", "C": "CRITICAL"}
 # What runs a program puts before its lines: containerd, MPI, torchrun and vLLM's ranks, systemd's
-# journal, the kernel, TensorRT-LLM's name and time before a level in brackets; docker with its times, docker compose, kubectl, SkyPilot, TorchServe, srun
-# with the number of the task; and what pyxis quotes of enroot's log.
+# journal, the kernel, TensorRT-LLM's name and time before a level in brackets; docker with its
+# times, docker compose, kubectl, SkyPilot, TorchServe, srun with the number of the task; and what
+# pyxis quotes of enroot's log.
 _RUNNERS = re.compile(
     "|".join(
         (

@@ -135,7 +135,8 @@ _PATTERNS: tuple[tuple[str, _Kind, str], ...] = (
     (
         "model",
         _plain,
-        r"(?i:failed to (?:fetch|download|resolve) model) '?(/[^\s']+)|(\S+) is not a local folder and is not|Repo id must .*: '([^']+)'"
+        r"(?i:failed to (?:fetch|download|resolve) model) '?(/[^\s']+)"
+        r"|(\S+) is not a local folder and is not|Repo id must .*: '([^']+)'"
         r"|\bmodel='([^']+)', speculative",
     ),
     ("header_error", _plain, r"deserializing header: (\w+(?: \w+)?)"),
