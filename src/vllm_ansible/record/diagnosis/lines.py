@@ -12,7 +12,7 @@ Moment = tuple[int, int, int, int, int, int]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PREFIX = re.compile(
-    r"^\((?P<name>[A-Za-z_][\w.\- ]*?) pid=\d+(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
+    r"^\((?P<name>[A-Za-z_][\w.:\- ]*?) pid=\d+(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
 )
 _LEVEL = re.compile(r"^(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b[ :]*")
 # In brackets: NATS in three letters, HAProxy with a date of its own and its process behind it,
@@ -113,7 +113,7 @@ _NAMED_LEVEL = re.compile(
 )
 # What a launcher passes on of its engine, behind its own name and level.
 _PASSED_ON = re.compile(
-    r"(?:^|(?<=[ \]]))(?=\([A-Za-z_][\w.\- ]*? pid=\d+\) "
+    r"(?:^|(?<=[ \]]))(?=\([A-Za-z_][\w.:\- ]*? pid=\d+\) "
     r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]{2}\d+)*\] )"
 )
 _PASSED_ON_WITHIN = 120

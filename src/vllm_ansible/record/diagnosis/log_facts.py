@@ -139,6 +139,12 @@ _PATTERNS: tuple[tuple[str, _Kind, str], ...] = (
         r"|(\S+) is not a local folder and is not|Repo id must .*: '([^']+)'"
         r"|\bmodel='([^']+)', speculative",
     ),
+    (
+        "directory_without_config",
+        _plain,
+        # Of a directory that is not there, and of a name on the hub, transformers says other words.
+        r"([/~.]\S*/\S+) does not appear to have (?:a file|files) named config",
+    ),
     ("header_error", _plain, r"deserializing header: (\w+(?: \w+)?)"),
     ("missing_header", _plain, r"fatal error: ([\w/.+-]+\.h(?:pp)?): No such file"),
     ("fabric_manager", _plain, r"(?i:fabric manager) .{0,60}?version ([\d.]+) don.t match"),

@@ -158,3 +158,25 @@ def test_what_is_inferred_from_a_line_is_not_said_as_certain() -> None:
     result = of("Failed to initialize NVML: Unknown Error")
     assert result["cause"].startswith(USUAL)
     assert "no-cgroups" in result["otherwise"]
+
+
+def test_a_directory_without_a_configuration_is_named_and_a_name_on_the_hub_is_not() -> None:
+    words = "does not appear to have a file named config.json. Checkout 'https://huggingface.co/"
+    there = of(f"OSError: /data/ft/chat-sft {words}/data/ft/chat-sft/tree/main'")
+    assert there["cause"].startswith("/data/ft/chat-sft has no config.json")
+    assert there["fix"].startswith("Run `ls /data/ft/chat-sft` on gpu1")
+    hub = of(f"OSError: acme/chat {words}acme/chat/tree/main'")
+    assert "has no config.json" not in hub["cause"]
+
+
+def test_files_that_are_missing_after_the_kernel_killed_a_process_are_no_cause() -> None:
+    missing = "LocalEntryNotFoundError: Cannot find the requested files in the disk cache"
+    killed = "kernel: Memory cgroup out of memory: Killed process 2213 (rclone) total-vm:1893020kB"
+    assert of(missing)["signature"] == "hub-offline"
+    assert of(missing, killed)["signature"] == "host-oom-kill"
+
+
+def test_the_name_of_an_actor_of_ray_may_hold_colons() -> None:
+    line = lines.read("(ServeReplica:default:VLLMDeployment pid=1328933) ValueError: no such model")
+    assert line.writer == "ServeReplica:default:VLLMDeployment"
+    assert line.text == "ValueError: no such model"
