@@ -9,6 +9,7 @@ import pytest
 from vllm_ansible.record.diagnosis import lines, log_facts
 from vllm_ansible.record.diagnosis.cuda_errors import in_plain_words
 from vllm_ansible.record.diagnosis.explained import USUAL
+from vllm_ansible.record.diagnosis.match import match
 from vllm_ansible.record.diagnosis.verdict import diagnose
 
 ALLOCATION = (
@@ -180,3 +181,11 @@ def test_the_name_of_an_actor_of_ray_may_hold_colons() -> None:
     line = lines.read("(ServeReplica:default:VLLMDeployment pid=1328933) ValueError: no such model")
     assert line.writer == "ServeReplica:default:VLLMDeployment"
     assert line.text == "ValueError: no such model"
+
+
+def test_what_ansible_says_of_its_own_connection_is_no_launcher() -> None:
+    refused = "ssh: connect to host 10.0.0.9 port 22: Connection refused"
+    known = match(f"Failed to connect to the host via ssh: {refused}")
+    assert known is None or known.id != "launcher-ssh"
+    known = match(refused)
+    assert known is not None and known.id == "launcher-ssh"
