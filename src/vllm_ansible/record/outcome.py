@@ -101,6 +101,9 @@ def unreachable(result: Mapping[str, Any], host: str, address: str) -> Failure:
         )
     found = _message(result)
     signature = match(found)
+    if signature and signature.id == "launcher-ssh":
+        # Here Ansible is what connects, and its own words say more.
+        signature = None
     cause = "the machine is down, its address is wrong, or its key or user is not accepted"
     fix = f"make `ansible -i <inventory> -m ping {host}` succeed, then run the command again"
     return Failure(

@@ -38,6 +38,8 @@ class Cause:
     excluded_by: tuple[Condition, ...]
     # What to run to see whether it is this one.
     check: tuple[str, ...]
+    # It is said only where facts confirm it.
+    needs_proof: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ def explain(signature: Signature, facts: Facts, host: str, line: str = "") -> Ex
             excluded.append(Excluded(_plainly(cause, known), why))
             continue
         because = _first_that_holds(cause.confirmed_by, known)
-        (confirmed if because else unconfirmed).append(_told(cause, known, because))
+        if because or not cause.needs_proof:
+            (confirmed if because else unconfirmed).append(_told(cause, known, because))
     # What facts confirm needs no second guess beside it.
     return Explanation(tuple((confirmed or unconfirmed)[:_MOST_SAID]), tuple(excluded))
 
@@ -157,6 +160,7 @@ def _cause(item: Mapping[str, Any]) -> Cause:
         confirmed_by=_conditions(item.get("confirmed_by")),
         excluded_by=_conditions(item.get("excluded_by")),
         check=_texts(item.get("check")),
+        needs_proof=item.get("needs_proof", False),
     )
 
 

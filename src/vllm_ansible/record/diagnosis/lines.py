@@ -12,14 +12,14 @@ Moment = tuple[int, int, int, int, int, int]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PREFIX = re.compile(
-    r"^\((?P<name>[A-Za-z_][\w.\- ]*?) pid=\d+(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
+    r"^\((?P<name>[A-Za-z_][\w.:\- ]*?) pid=\d+(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
 )
 _LEVEL = re.compile(r"^(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b[ :]*")
 # In brackets: NATS in three letters, HAProxy with a date of its own and its process behind it,
 # nginx with its process and connection.
 _BRACKETED = re.compile(
-    r"^\[(?P<level>TRC|DBG|INF|WRN|ERR|FTL|(?i:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRIT"
-    r"|ALERT|EMERG|FATAL)) ?\](?: +(?:\d+/\d+ )?\(\d+\) :| \d+#\d+:(?: \*\d+)?)? *"
+    r"^\[(?P<level>[DIWEF]|TRC|DBG|INF|WRN|ERR|FTL|(?i:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?"
+    r"|ERROR|CRIT|ALERT|EMERG|FATAL)) ?\](?: +(?:\d+/\d+ )?\(\d+\) :| \d+#\d+:(?: \*\d+)?)? *"
 )
 _LEVELS = {
     "WARN": "WARNING",
@@ -40,8 +40,9 @@ _LEVELS = {
 # Severity letters of glog, Ray's C++ parts and torch.
 _LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL", "C": "CRITICAL"}
 # What runs a program puts before its lines: containerd, MPI, torchrun and vLLM's ranks, systemd's
-# journal, the kernel; docker with its times, docker compose, kubectl, SkyPilot, TorchServe, srun
-# with the number of the task; and what pyxis quotes of enroot's log.
+# journal, the kernel, TensorRT-LLM's name and time before a level in brackets; docker with its
+# times, docker compose, kubectl, SkyPilot, TorchServe, srun with the number of the task; and what
+# pyxis quotes of enroot's log.
 _RUNNERS = re.compile(
     "|".join(
         (
@@ -56,6 +57,7 @@ _RUNNERS = re.compile(
             r"^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ",
             r"^\d{4}-\d\d-\d\dT[\d:]+\.\d{7,9}Z ",
             r"^[a-z\d][\w.-]* +\| ",
+            r"^(?:\[[\d/-]+[\d:]+\] )?\[(?:TensorRT-LLM|TRT-LLM)\] ?(?=\[[A-Za-z]+\])",
             r"^\[pod/[\w.-]+/[\w.-]+\] ",
             r"^\([\w.-]+, (?:rank=\d+, )?pid=\d+(?:, ip=[\d.]+)?\) ",
             r"^\d{4}-\d\d-\d\dT[\d:,]+ \[[A-Z]+ *\] W-\S+-std(?:out|err) MODEL_LOG - ",
@@ -111,7 +113,7 @@ _NAMED_LEVEL = re.compile(
 )
 # What a launcher passes on of its engine, behind its own name and level.
 _PASSED_ON = re.compile(
-    r"(?:^|(?<=[ \]]))(?=\([A-Za-z_][\w.\- ]*? pid=\d+\) "
+    r"(?:^|(?<=[ \]]))(?=\([A-Za-z_][\w.:\- ]*? pid=\d+\) "
     r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]{2}\d+)*\] )"
 )
 _PASSED_ON_WITHIN = 120
@@ -188,6 +190,7 @@ _FOLLOW_UP = re.compile(
             r"pyxis: child \d+ failed|\bspank: required plugin|exited with return code",
             r"Failed to invoke spank plugin stack",
             r"slurmd initialization failed|failed to load configs",
+            r"has lost communication with a remote daemon|unable to reliably start one or more",
         )
     )
 )
@@ -195,7 +198,7 @@ _NOISE = re.compile(
     "|".join(
         (
             r"^Exception ignored in",
-            r"\w*Warning: ",
+            r"\w*Warning: (?!CUDA initialization: )",
             r"failed to automatically increase",
             r"destroy_process_group\(\) was not called",
             # What an engine was doing when it died, thousands of characters of it.
@@ -367,7 +370,7 @@ def _level(found: re.Match[str]) -> str:
 
 def _level_named(name: str) -> str:
     level = name.upper()
-    return _LEVELS.get(level, level)
+    return _LETTERS.get(level) or _LEVELS.get(level, level)
 
 
 def _of_document(text: str) -> tuple[str, str, str] | None:

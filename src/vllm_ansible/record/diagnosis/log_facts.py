@@ -39,6 +39,37 @@ def _plain(text: str) -> str:
     return text.strip().strip("'\"").rstrip(".,;:")
 
 
+def _ratio(text: str) -> int:
+    """Return by how much two shapes differ that differ in one dimension alone, else 0."""
+    first, second = (
+        [int(one) for one in re.findall(r"\d+", shape)]
+        for shape in re.findall(r"\(\[?([\d, ]+)\]?\)", text)[:2]
+    )
+    differ = [(one, other) for one, other in zip(first, second, strict=False) if one != other]
+    if len(first) != len(second) or len(differ) != 1:
+        return 0
+    large, small = differ[0]
+    return large // small if small and large % small == 0 else 0
+
+
+_GIB = {"KiB": 1 / 1024**2, "MiB": 1 / 1024, "GiB": 1.0}
+
+
+def _held(text: str) -> float:
+    """Return how many GiB of a device neither torch holds nor are free, of its own message."""
+
+    def of(pattern: str) -> float:
+        found = re.search(pattern, text)
+        return float(found[1]) * _GIB[found[2]] if found else 0.0
+
+    size = r"([\d.]+) ([KMG]iB)"
+    total = of(rf"{size} total capacity") or of(rf"total capacity of {size}")
+    free = of(rf"{size} free") or of(rf"of which {size} is free")
+    own = of(rf"{size} reserved in total") or of(rf"this process has {size} memory in use")
+    # A context of CUDA takes up to 1 GiB beside what torch counts.
+    return round(total - free - own, 1) if total and free and own else 0.0
+
+
 _Kind = Callable[[str], Value]
 # A name, what each match of the pattern is made to, and the pattern: its first group that matched
 # counts, and of several matches the last one, for a log may hold more than one start.
@@ -104,11 +135,34 @@ _PATTERNS: tuple[tuple[str, _Kind, str], ...] = (
     (
         "model",
         _plain,
-        r"(\S+) is not a local folder and is not|Repo id must .*: '([^']+)'"
+        r"(?i:failed to (?:fetch|download|resolve) model) '?(/[^\s']+)"
+        r"|(\S+) is not a local folder and is not|Repo id must .*: '([^']+)'"
         r"|\bmodel='([^']+)', speculative",
+    ),
+    (
+        "directory_without_config",
+        _plain,
+        # Of a directory that is not there, and of a name on the hub, transformers says other words.
+        r"([/~.]\S*/\S+) does not appear to have (?:a file|files) named config",
     ),
     ("header_error", _plain, r"deserializing header: (\w+(?: \w+)?)"),
     ("missing_header", _plain, r"fatal error: ([\w/.+-]+\.h(?:pp)?): No such file"),
+    ("fabric_manager", _plain, r"(?i:fabric manager) .{0,60}?version ([\d.]+) don.t match"),
+    ("fabric_driver", _plain, r"don.t match with driver version ([\d.]+)"),
+    ("unknown_option", _plain, r"error: unrecognized arguments?: (\S+)"),
+    ("max_length", int, r"max seq len \((\d+)\)"),
+    ("cache_tokens", int, r"stored in KV cache \((\d+)\)"),
+    ("held_gib", _held, r"(CUDA out of memory\. Tried .*)"),
+    (
+        "weight_ratio",
+        _ratio,
+        r"(Attempted to load weight \(\S*?\(?\[.*?\]\)+ into parameter \(\S*?\(?\[.*?\]\)+)",
+    ),
+    ("kernel_source", _plain, r"(?i:cuda error) \S*?([\w-]+)\.cuh?:\d+"),
+    ("weight_key", _plain, r"KeyError: '([\w.]+)'"),
+    ("option", _plain, r"argument (--?[a-z][\w-]+)|(--[a-z][\w-]+)\W{1,3}(?:requires|needs) "),
+    ("needed_option", _plain, r"--[\w-]+\W{1,3}(?:requires|needs) (?:\w+ ){0,3}(--[a-z][\w-]+)"),
+    ("crate", _plain, r"panicked at \S*?/([a-z][\w-]*-\d+\.\d+\.\d+)/src/"),
     ("xid", int, r"Xid \(PCI:[^)]*\): (\d+)"),
     ("http_status", int, r"\b(40[134]|429) Client Error"),
     ("line_names", _plain, r"int\(\) with base 10: '(MIG|GPU)-"),
@@ -126,6 +180,15 @@ _FLAGS: tuple[tuple[str, str], ...] = (
     ("no_net_plugin", r"No plugin found \(libnccl-net|Could not find: libnccl-net\.so"),
     ("no_fabric_card", r"NET/IB : No device found"),
     ("ray", r"\(Ray\w+ pid=|ray\.exceptions|RayWorker|ray_executor|\(raylet"),
+    ("several_hosts", r"nNodes [2-9]|pid=\d+, ip=\d|NET/(?:IB|Socket|OFI)/\d|nnodes[= ]+[2-9]"),
+    ("wakes", r"\bwake_up\b|waking up"),
+    ("roce", r"/RoCE\b|link_layer:? *Ethernet"),
+    ("weights_mapped", r"[Ll]oading (?:weights|safetensors|checkpoint|\S*\.safetensors)"),
+    (
+        "network_files",
+        r"/(?:lustre|gpfs|beegfs|nfs\d?|efs|fsx|weka|cephfs|juicefs|gcsfuse|s3fs|rclone)\b"
+        r"|\b(?:Lustre|GPFS|NFS|mergerfs|[Ff]use)\b",
+    ),
     ("user_site", r"/\.local/lib/python"),
     ("package_paths", r"/(?:site|dist)-packages/"),
     (

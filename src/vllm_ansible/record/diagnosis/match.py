@@ -10,6 +10,8 @@ from pathlib import Path
 
 import yaml
 
+from . import cuda_errors
+
 # What a line must be to explain a failure. The other kinds are silent (`stall`), need an active
 # check (`probe`), or stand in healthy logs as well (`info`).
 FAILURES = ("error",)
@@ -31,6 +33,8 @@ class Signature:
     # A line of this kind has several causes, of which the signature can only name the usual one:
     # any other known line near it says more.
     generic: bool = False
+    # What its line says is not the cause, which is the usual one for it; said as not certain.
+    inferred: bool = False
     # Its line only follows from a failure; it speaks where no other does.
     follows: bool = False
     # Its line is only a warning of its program, and yet why that fails.
@@ -68,6 +72,7 @@ def signatures() -> tuple[Signature, ...]:
             refs=tuple(item["refs"]),
             sample=item["sample"],
             generic=item.get("generic", False),
+            inferred=item.get("inferred", False),
             follows=item.get("follows", False),
             warns=item.get("warns", False),
             beside=_pattern(item.get("beside")),
@@ -100,6 +105,8 @@ def all_matches(text: str, kinds: Collection[str] = FAILURES) -> Sequence[Signat
 # Logs repeat themselves.
 @lru_cache(maxsize=8192)
 def _matches(text: str, kinds: tuple[str, ...]) -> tuple[Signature, ...]:
+    if plain := cuda_errors.in_plain_words(text):
+        text = f"{text} {plain}"
     found = [
         ((signature.generic, signature.follows), position.start(), rank, signature)
         for rank, signature in enumerate(signatures())

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.verify.preflight.conftest import cluster
 from vllm_ansible.record.diagnosis.evidence import Evidence
-from vllm_ansible.record.diagnosis.explained import explained
+from vllm_ansible.record.diagnosis.explained import USUAL, explained
 from vllm_ansible.record.diagnosis.facts import EVERYWHERE, Facts, of
 from vllm_ansible.record.diagnosis.first import Finding
 from vllm_ansible.record.diagnosis.verdict import diagnose
@@ -298,7 +298,7 @@ def test_a_confirmed_cause_stands_alone_with_where_it_is_known_from() -> None:
 
 def test_without_facts_another_process_is_still_the_usual_cause_of_changed_memory() -> None:
     result = told({"log": PROFILING})
-    assert result["cause"].startswith("Another process took or released memory")
+    assert result["cause"].startswith(f"{USUAL}Another process took or released memory")
     assert "unified memory" in result["otherwise"]
 
 

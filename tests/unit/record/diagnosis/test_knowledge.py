@@ -55,6 +55,11 @@ def test_every_kind_is_of_signatures_that_there_are() -> None:
 @pytest.mark.parametrize("cause", CAUSES.values(), ids=CAUSES)
 def test_a_cause_can_be_said_without_any_fact_but_the_host(cause: Cause) -> None:
     nothing = {"host": Fact("gpu-1", "test")}
+    if cause.needs_proof:
+        assert cause.confirmed_by
+        # Whatever proves it may be named.
+        proved = set.intersection(*(set(one.when) for one in cause.confirmed_by))
+        nothing.update((name, Fact("1", "test")) for name in proved)
     for texts in (cause.cause, cause.fix, cause.check):
         assert texts and condition.filled(texts, nothing).strip()
 

@@ -1,8 +1,8 @@
 """What is said of a failure that no signature was made for: nothing, or no more than a usual cause.
 
-Each of the failures of data/others is judged without the signature that knows it, and without all
-that were made from its thread or its lines. So nothing here tells how many get their right cause;
-it tells how often a wrong one is said as if it were certain.
+Each of the failures of data/others and data/batch8 is judged without the signature that knows it,
+and without all that were made from its thread or its lines. So nothing here tells how many get
+their right cause; it tells how often a wrong one is said as if it were certain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vllm_ansible.record.diagnosis.verdict import diagnose
 
 from .test_others import FAILURES, told
 
-MOST_WRONG = 0.02
+MOST_WRONG = 0.01
 
 
 @pytest.fixture
