@@ -146,7 +146,7 @@ def _run(
 
 
 def _tell(said: Optional[Mapping[str, Any]], out: str, work: str, report: Report) -> None:
-    """Report what is written, and what was done for it: where others compute, minutes lie between."""
+    """Report what is written, and the work done for it: minutes may lie between two writes."""
     if said:
         report(*said["progress"])
         return
