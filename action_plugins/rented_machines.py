@@ -77,7 +77,7 @@ class ActionModule(ActionBase):
             wanted = self._cloud.settings(self._own(variables), "the inventory")
             cluster = self._cloud.cluster(wanted, STATE)
             if asked["state"] == "absent":
-                return {**result, **self._end(cluster, wanted)}
+                return {**result, **self._end(cluster)}
             wish = Wish(
                 wanted.count,
                 wanted.spares,
@@ -191,7 +191,7 @@ class ActionModule(ActionBase):
             return {}
         return {one.id: end for one in done.machines if cluster.mine(one)}
 
-    def _end(self, cluster: Cluster, wanted: Settings) -> dict[str, Any]:
+    def _end(self, cluster: Cluster) -> dict[str, Any]:
         """End every machine that was rented from here, and say what they have cost.
 
         Machines of somebody else under this cluster's name keep nobody from ending their own.
@@ -209,8 +209,10 @@ class ActionModule(ActionBase):
                     # Without room for it, whoever watches ends with the last machine.
                     end_watch(cluster.meter)
                 cluster.accepted.forget()
-            removed = cluster.surroundings.remove() if not listed else []
-        result = ended(self._cloud, done, cents, left, self._cloud.kept(wanted, removed))
+            around = cluster.surroundings
+            if not listed:
+                around.remove()
+        result = ended(self._cloud, done, cents, left, self._cloud.kept(around))
         try:
             cluster.claim(listed)
         except PlanError as refused:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -41,17 +42,6 @@ def prices(key: str, endpoint: str) -> Mapping[str, int]:
     }
 
 
-def kept(wanted: Any, removed: Sequence[str]) -> str:
-    """Return what became of the network volume."""
-    if removed:
-        return f"{', '.join(removed)} is deleted with all that was in it"
-    if wanted.volume and wanted.remove_volume:
-        return f"no network volume {wanted.volume} is listed"
-    if wanted.volume:
-        return f"network volume {wanted.volume} is kept unless runpod_remove_volume is true"
-    return ""
-
-
 PROVIDER = Provider(
     name="runpod",
     title="RunPod",
@@ -63,7 +53,7 @@ PROVIDER = Provider(
     devices_of=devices_of,
     user="root",
     places="runpod_data_centers",
-    kept=kept,
+    kept=attrgetter("left"),
     together=True,
     variables=variables,
     prices=prices,
