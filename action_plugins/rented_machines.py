@@ -209,9 +209,10 @@ class ActionModule(ActionBase):
                     # Without room for it, whoever watches ends with the last machine.
                     end_watch(cluster.meter)
                 cluster.accepted.forget()
+            around = cluster.surroundings
             if not listed:
-                cluster.surroundings.remove()
-        result = ended(self._cloud, done, cents, left)
+                around.remove()
+        result = ended(self._cloud, done, cents, left, self._cloud.kept(around))
         try:
             cluster.claim(listed)
         except PlanError as refused:

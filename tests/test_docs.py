@@ -329,10 +329,10 @@ def test_the_index_is_linked_from_the_start_of_the_readme() -> None:
 
 
 # Pages of the index's first table that begin with what a reader types.
-QUICKSTARTS = ("hosts", "lambda", "aws", "slurm", "enflame")
+QUICKSTARTS = ("hosts", "lambda", "aws", "runpod", "slurm", "enflame")
 
 
-@pytest.mark.parametrize("platform", [*QUICKSTARTS, "runpod", "sources", "planner"])
+@pytest.mark.parametrize("platform", [*QUICKSTARTS, "sources", "planner"])
 def test_the_index_leads_to_each_platform_in_one_step(platform: str) -> None:
     assert f"{platform}.md" in links(ROOT / "docs/index.md")
 
@@ -351,7 +351,7 @@ def test_the_page_of_support_follows_code_and_evidence() -> None:
     made = reference()
     rows = made.evidence()
     changed = [
-        (capability, "hardware" if capability.startswith("pods at RunPod") else level)
+        (capability, "hardware" if capability.startswith("`site.yml` at RunPod") else level)
         for capability, level in rows
     ]
     assert "| [RunPod](runpod.md) | hardware |" in made.support(changed)

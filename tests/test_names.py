@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from vllm_ansible.provision.giver import givers
 
 ROOT = Path(__file__).parents[1]
 PLUGINS = ("action", "callback", "connection", "filter", "inventory")
@@ -76,13 +79,34 @@ EXCEPTIONS_OF_ACCELERATORS = {
     "src/vllm_ansible/wheels/": BUILDS,
 }
 
-CLOUDS = re.compile(r"\baws|\bec2\b|^lambda$|['\"]lambda['\"]|lambda_|runpod|slurm", re.I)
+# Whoever gives a cluster its hosts has its own files: its name in front of them, or its directory.
+GIVERS = sorted(givers())
 ROOMS_OF_CLOUDS = (
-    *(f"src/vllm_ansible/provision/{one}" for one in ("aws_", "lambda_", "runpod_", "givers/")),
-    *("src/vllm_ansible/slurm/", "src/vllm_ansible/node/slurm/"),
-    *("library/slurm_", "action_plugins/slurm_", "connection_plugins/slurm_"),
-    *(f"inventory_plugins/{one}_" for one in ("aws", "lambda", "runpod", "slurm")),
+    "src/vllm_ansible/provision/givers/",
+    *(
+        f"{place}{name}{end}"
+        for name in GIVERS
+        for place, end in (
+            ("src/vllm_ansible/provision/", "_"),
+            ("src/vllm_ansible/", "/"),
+            ("src/vllm_ansible/node/", "/"),
+            ("library/", "_"),
+            *((f"{one}_plugins/", "_") for one in ("action", "connection", "inventory")),
+        )
+    ),
 )
+
+
+def cloud_words(names: Iterable[str]) -> re.Pattern[str]:
+    """Return what names one; a name that is a word of Python only where it cannot be that."""
+    kinds = (
+        (rf"^{name}$|['\"]{name}['\"]|{name}_" if iskeyword(name) else rf"(?<![a-z]){name}")
+        for name in names
+    )
+    return re.compile("|".join([*kinds, r"\bec2\b"]), re.IGNORECASE)
+
+
+CLOUDS = cloud_words(GIVERS)
 STORAGE = "object storage is spoken to in Amazon's protocol, with its variables and files"
 EFA = "names files and log lines of the network EFA and its plugin, which AWS publishes"
 STEPS = "the role's steps for an allocation, which nothing rents"
@@ -230,3 +254,11 @@ def test_a_name_in_a_condition_is_refused_and_one_in_a_comment_is_not(tmp_path: 
     for name, text in clouds.items():
         (tmp_path / name).write_text(text)
     assert refused(tmp_path, CLOUDS, (), {}) == ["src/cloud.py names '1: lambda'"]
+
+
+def test_a_cloud_that_is_added_is_known_without_a_list_of_this_test(tmp_path: Path) -> None:
+    assert {"aws", "lambda", "runpod", "slurm"} <= set(GIVERS)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/branch.py").write_text('found = name == "imagined"\ndraws = "outlaws"\n')
+    words = cloud_words([*GIVERS, "imagined"])
+    assert refused(tmp_path, words, (), {}) == ["src/branch.py names '1: imagined'"]

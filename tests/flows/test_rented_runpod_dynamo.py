@@ -153,3 +153,5 @@ def test_teardown_leaves_an_empty_listing(money: Money) -> None:
     assert ran.status == 0, ran.output
     account = site.cloud.account
     assert (account.clusters, account.pods, account.volumes) == ({}, {}, {})
+    (ended,) = ran.evidence("machines ended")
+    assert ended["summary"].endswith("is deleted with all that was in it")

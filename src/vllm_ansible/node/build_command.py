@@ -65,10 +65,10 @@ def expect_success(status: int, command: Sequence[str], said: str, msg: str) -> 
 def working(what: str, report: Report) -> Callable[[int], None]:
     """Say that something begins; return what tells how much a process has done of it."""
     report(None, None, "", what)
-    return lambda pid: report(None, None, "", f"{what}{_work_of(pid)}")
+    return lambda pid: report(None, None, "", f"{what}{work_of(pid)}")
 
 
-def _work_of(pid: int) -> str:
+def work_of(pid: int) -> str:
     """Return what a process has done so far, which stands still only when it hangs."""
     if not os.path.exists(f"/proc/{pid}/stat"):
         return ""

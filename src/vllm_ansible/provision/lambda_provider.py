@@ -34,6 +34,6 @@ PROVIDER = Provider(
     devices_of=devices_of,
     user="ubuntu",
     places="lambda_regions",
-    kept="; file systems are kept",
+    kept=lambda _: "file systems are kept",
     prices=prices,
 )

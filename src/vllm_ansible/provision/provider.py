@@ -70,17 +70,17 @@ class Settings(Protocol):
 class Provider:
     """A cloud that rents machines.
 
-    `name` is what `provision_provider` says and what its variables and files begin with; `title`
-    is what people call it. `read` names all inventory variables that it reads. `refusal` turns one
-    of its `errors` into the result of a task. `together` says that one launch starts several
-    machines, all of them or none. `notices` says that hosts look for a notice of their end and
-    drain their engines then. `ends_itself` says that a machine which powers itself off is ended,
-    and no longer paid for. `places` is the variable that says where machines may be, `kept`
-    what stays when they end. `variables` are those that all of its hosts have. `prices` returns
-    US cents an hour by type, asked with a key at an endpoint (empty: its own); None where its
-    API tells none. `login` is what to look at where no machine lets this side in, `reach` where
-    one does not answer; without them, the provider's variables `<name>_ssh_key_name` and
-    `<name>_ssh_from`.
+    `name` is what `provision_provider` says and what its variables and files begin with; `title` is
+    what people call it. `read` names all inventory variables that it reads. `refusal` turns one of
+    its `errors` into the result of a task. `together` says that one launch starts several machines,
+    all of them or none. `notices` says that hosts look for a notice of their end and drain their
+    engines then. `ends_itself` says that a machine which powers itself off is ended, and no longer
+    paid for. `places` is the variable that says where machines may be. `kept` says of the
+    surroundings, once they were removed, what stays. `variables` are those that all of its hosts
+    have. `prices` returns US cents an hour by type, asked with a key at an endpoint (empty: its
+    own); None where its API tells none. `login` is what to look at where no machine lets this side
+    in, `reach` where one does not answer; without them, the provider's variables
+    `<name>_ssh_key_name` and `<name>_ssh_from`.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Provider:
     devices_of: Callable[[str], tuple[int, str] | None]
     user: str
     places: str
-    kept: str = ""
+    kept: Callable[[Any], str] = lambda _: ""
     together: bool = False
     notices: bool = False
     ends_itself: bool = False

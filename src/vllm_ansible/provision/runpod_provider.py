@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -52,7 +53,7 @@ PROVIDER = Provider(
     devices_of=devices_of,
     user="root",
     places="runpod_data_centers",
-    kept="; a network volume is kept unless runpod_remove_volume is true",
+    kept=attrgetter("left"),
     together=True,
     variables=variables,
     prices=prices,

@@ -7,12 +7,14 @@ unless the inventory says otherwise: what is in it took hours to fetch.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from vllm_ansible.problem import PlanError, Problem, close_match
 
-from .runpod_api import RunpodApi
+from .runpod_api import ApiError, RunpodApi
 from .runpod_settings import Settings, parts
+from .transport import Unreachable
 
 
 class Surroundings:
@@ -22,6 +24,8 @@ class Surroundings:
         self._api, self._settings = api, settings
         self._made = ""
         self.changed: list[str] = []
+        # What became of the volume at the end, in words.
+        self.left = ""
 
     def check(self, known_types: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
         """Return the data centers that pods may be in; raise PlanError with all that is missing."""
@@ -78,11 +82,28 @@ class Surroundings:
 
     def remove(self) -> list[str]:
         """Delete the volume where the inventory says so; the pods have to be gone."""
-        found = self._volume() if self._settings.remove_volume else None
-        if not found:
+        wanted = self._settings
+        if not wanted.volume:
+            return []
+        if not wanted.remove_volume:
+            self.left = (
+                f"network volume {wanted.volume} is kept unless runpod_remove_volume is true"
+            )
+            # Nothing is to be done: a list that is refused is no failure.
+            with suppress(ApiError, Unreachable):
+                self.left = self.left if self._volume() else self._gone
+            return []
+        if not (found := self._volume()):
+            self.left = self._gone
             return []
         self._api.delete_volume(str(found["id"]))
-        return [f"network volume {found['name']} in {found['dataCenter']}"]
+        volume = f"network volume {found['name']} in {found['dataCenter']}"
+        self.left = f"{volume} is deleted with all that was in it"
+        return [volume]
+
+    @property
+    def _gone(self) -> str:
+        return f"no network volume {self._settings.volume} is listed"
 
     def _volume(self) -> dict[str, Any] | None:
         """Return the volume of that name; of several, for names are not unique, the one wanted."""

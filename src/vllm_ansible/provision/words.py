@@ -263,8 +263,10 @@ def would_end(machines: Sequence[Machine]) -> dict[str, Any]:
     return {"changed": bool(living), "machines": listed(living), "msg": told_of}
 
 
-def ended(cloud: Provider, done: Ended, cents: float, left: Sequence[Machine]) -> dict[str, Any]:
-    """Return the result of a task that has ended a cluster's machines."""
+def ended(
+    cloud: Provider, done: Ended, cents: float, left: Sequence[Machine], kept: str
+) -> dict[str, Any]:
+    """Return the result of a task that has ended a cluster's machines; kept: what stays of it."""
     still = [one for one in left if one.status != ENDED]
     result = {
         "changed": bool(done.ended),
@@ -286,7 +288,7 @@ def ended(cloud: Provider, done: Ended, cents: float, left: Sequence[Machine]) -
         }
     count = f"{len(done.ended)} machines ended" if done.ended else "nothing was left to end"
     cost = f"; the cluster has cost about ${cents / 100:.2f}" if cents else ""
-    summary = f"{count}, none is listed any more{cost}{cloud.kept}"
+    summary = f"{count}, none is listed any more{cost}{f'; {kept}' if kept else ''}"
     return {**result, "evidence": {"gate": "machines ended", "summary": summary, "values": result}}
 
 

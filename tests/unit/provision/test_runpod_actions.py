@@ -44,7 +44,7 @@ def test_pods_are_rented_once_told_with_their_price_and_ended_without_a_key_in_a
     ended = played["end"]
     assert ended["evidence"]["summary"].startswith("2 machines ended, none is listed any more;")
     assert ended["evidence"]["summary"].endswith(
-        "a network volume is kept unless runpod_remove_volume is true"
+        "; network volume r1 is kept unless runpod_remove_volume is true"
     )
     assert not played["end again"]["changed"]
     writes = [one.split("/")[:2] for one in site.cloud.writes]
@@ -93,6 +93,10 @@ def test_refusals_reach_the_task_and_what_nobody_claims_is_ended_by_id_alone(sit
     assert [one["id"] for one in told["list"]["orphans"]] == [volume]
     assert told["stranger"]["failed"] and told["stranger"]["found"] == "nobody"
     assert told["end"]["changed"]
+    # What has happened, not what would.
+    assert told["all"]["evidence"]["summary"].endswith(
+        f"; network volume r1 in {KANSAS} is deleted with all that was in it"
+    )
     assert (account.clusters, account.pods, account.volumes) == ({}, {}, {})
 
 

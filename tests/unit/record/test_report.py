@@ -229,6 +229,18 @@ def test_check_mode_says_that_nothing_was_changed(tmp_path: Path) -> None:
     assert "prepare: Make it" in seen
 
 
+def test_a_stage_without_evidence_says_what_it_did(tmp_path: Path) -> None:
+    asked = [
+        event(1, "task", stage="prepare", task=f"r : {name}", host="one", status="ok")
+        for name in ("Ask", "Look")
+    ]
+    start, begun, _, _, ended, *_, last = good()
+    seen = words(page(tmp_path, [start, begun, *asked, ended, last]))
+    assert "2 checks, nothing to change" in seen
+    asked[0]["status"] = "changed"
+    assert "2 tasks, 1 changed" in words(page(tmp_path, [start, begun, *asked, ended, last]))
+
+
 def test_hosts_that_measured_apart_are_joined(tmp_path: Path) -> None:
     two = {**HOST, "name": "two", "address": "10.0.0.2"}
     record = [good()[0], evidence(1, "prepare", hosts=[HOST]), evidence(1, "prepare", hosts=[two])]

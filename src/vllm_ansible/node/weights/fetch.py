@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Optional
 
+from ..build_command import work_of
 from . import hub_models
 from .models import PACKAGES, Model, make_record, write_record
 from .programs import Program
@@ -139,12 +140,13 @@ def _run(
         ended = program.wait(LOOK_SECONDS)
         for message in program.news():
             last.update(dict.fromkeys(message.keys() & {"progress", "failed", "result"}, message))
-        _tell(last.get("progress"), out, report)
+        _tell(last.get("progress"), out, work_of(program.pid), report)
     program.judge(what, out, last.get("failed"))
     return dict(last.get("result", {}).get("result", {}))
 
 
-def _tell(said: Optional[Mapping[str, Any]], out: str, report: Report) -> None:
+def _tell(said: Optional[Mapping[str, Any]], out: str, work: str, report: Report) -> None:
+    """Report what is written, and the work done for it: minutes may lie between two writes."""
     if said:
         report(*said["progress"])
         return
@@ -153,4 +155,4 @@ def _tell(said: Optional[Mapping[str, Any]], out: str, report: Report) -> None:
         for name in files:
             with suppress(OSError):
                 size += os.stat(os.path.join(folder, name)).st_size
-    report(size, None, "bytes", "writing")
+    report(size, None, "bytes", f"writing{work}")

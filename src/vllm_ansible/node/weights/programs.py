@@ -51,6 +51,11 @@ class Program:
                 self._process.stdin.write(script)
                 self._process.stdin.close()
 
+    @property
+    def pid(self) -> int:
+        """Return its number."""
+        return self._process.pid
+
     def wait(self, seconds: float) -> bool:
         """Wait a moment; tell whether it has ended and all it said was read."""
         try:
