@@ -14,7 +14,6 @@ from tests.emulators.streaming import KEY, WORD, Engine
 
 from .watched import cluster
 
-
 # What stands where there is no figure.
 NONE = "\u2013"
 
@@ -258,6 +257,7 @@ def test_a_cluster_that_is_observed_is_shown_above_its_load_test(
     assert page.text("[data-part=title]") == "Cluster r1"
     assert page.text("[data-part=age]").endswith("; door: answers")
     first, second = cells(page, "engines")
+    assert first[:2] == ["chat (model-chat), DP2 TP1", "0 on gh-01"]
     assert first[2:7] == ["answers", "3", NONE, "412.6", "97 %"]
     assert first[7:] == [f"{NONE} (no limit is planned)", "50 ms (limit 40 ms)"]
     assert second[1:4] == ["1 on gh-02", "no answer", NONE]

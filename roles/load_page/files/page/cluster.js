@@ -86,7 +86,7 @@ function beside(value, limit) {
 function engineCells(engine) {
   return engine.ranks.map((rank, place) => [
     { text: place === 0 ? `${engine.name} (${engine.model}), ${engine.layout}` : "" },
-    { text: `${rank.rank} on ${place === 0 ? engine.hosts.join(", ") : rank.host}` },
+    { text: `${rank.rank} on ${engine.ranks.length === 1 ? engine.hosts.join(", ") : rank.host}` },
     state(rank.state),
     number(rank.running),
     number(rank.waiting),
