@@ -104,6 +104,14 @@ def test_again_it_changes_nothing_and_off_leaves_nothing(site: ObservedSite) -> 
     assert (status, targets.read_text()) == (0, "[]"), said
     assert site.observe()[0] == 0
     assert targets.read_text() == before
+    files = site.directory / "files"
+    status, said, events = site.observe(observe_mode="files", observe_directory=str(files))
+    assert status == 0, said
+    lacking = "no planned limit, so no alert: chat (TTFT and ITL)"
+    assert evidence(events)["summary"].endswith(f"{files}; {lacking}")
+    # The page shows what a Prometheus of ours knows, and none of ours runs any more.
+    assert not (site.cluster_dir / "observe/page").exists()
+    assert not (site.cluster_dir / "observe/secrets/htpasswd").exists()
     status, said, events = site.observe(observe_mode="off")
     assert status == 0, said
     assert evidence(events)["summary"] == "here: not observed any more"
