@@ -50,8 +50,9 @@ ENGINE = {
     },
     "probe": {"prompt": "What is the capital of France?", "expect": "Paris"},
 }
-# Of panels of what this machine has not: devices, a router before ranks, rented machines, alerts.
-EMPTY = re.compile(r"vllm_device|router|spend|ALERTS|prefix_cache|refusals|preemptions")
+# Of panels of what this machine has not: devices, a router before ranks, rented machines, alerts,
+# limits of a plan.
+EMPTY = re.compile(r"vllm_device|router|spend|ALERTS|prefix_cache|refusals|preemptions|vllm_limit")
 ALWAYS = "AlertsArrive"
 
 
@@ -269,8 +270,14 @@ def test_a_healthy_engine_calls_nobody_and_every_panel_has_figures(observed: Obs
     alerts = observed.ask("/api/v2/alerts", PROMETHEUS + 1)
     assert [one["labels"]["alertname"] for one in alerts] == [ALWAYS]
 
-    panels = json.loads(DASHBOARD.read_text())["panels"]
-    empty = []
+    dashboard = json.loads(DASHBOARD.read_text())
+    panels, empty = dashboard["panels"], []
+    for variable in dashboard["templating"]["list"]:
+        given = re.fullmatch(r"label_values\((.*), (\w+)\)", variable.get("definition", ""))
+        if given:
+            asked = re.sub(r"\$\w+", ".*", given[1])
+            found = observed.query(f"count by ({given[2]}) ({asked})")
+            assert [one["metric"][given[2]] for one in found], variable["name"]
     for panel in panels:
         for target in panel.get("targets", ()):
             asked = re.sub(r"\$\w+", ".*", target["expr"])
