@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -34,9 +36,14 @@ def observe_targets(
     return targets(cluster, plain(plan)["engines"], plain(hosts), plain(processes), port, door)
 
 
-def observe_engine_facts(plan: Any, first: float, inter: float, default: float) -> Any:
+def observe_engine_facts(plan: Any, first: float, inter: float) -> Any:
     """Return the limits of all engines."""
-    return facts.of_engines(plain(plan)["engines"], float(first), float(inter), float(default))
+    return facts.of_engines(plain(plan)["engines"], float(first), float(inter))
+
+
+def observe_unlimited(plan: Any, first: float, inter: float) -> str:
+    """Return in words which engines have no limit."""
+    return facts.unlimited(plain(plan)["engines"], float(first), float(inter))
 
 
 def observe_host_facts(plan: Any, host: Any, machine: Any) -> Any:
@@ -47,6 +54,22 @@ def observe_host_facts(plan: Any, host: Any, machine: Any) -> Any:
 def observe_spend_facts(state: str, limit: float) -> Any:
     """Return what the cluster's machines cost."""
     return facts.of_spend(Path(state), float(limit))
+
+
+def observe_page_plan(plan: Any, cluster: str, hosts: Any) -> Any:
+    """Return what the page shows of the plan."""
+    return facts.of_page(plain(plan)["engines"], cluster, plain(hosts))
+
+
+def observe_sha(key: str) -> str:
+    """Return the hash of a key after {SHA} in a file of passwords."""
+    return base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()  # noqa: S324 - its form
+
+
+def observe_health_file(processes: Any) -> str:
+    """Return where the process that publishes the health of devices writes, if one is recorded."""
+    words = shlex.split(str(plain(processes).get("device-health", {}).get("command", "")))
+    return words[-1] if words else ""
 
 
 def observe_door(processes: Any, hosts: Any, port: Any) -> str:
@@ -81,14 +104,18 @@ class FilterModule:
             "observe_doors": seen.doors,
             "observe_engine_facts": observe_engine_facts,
             "observe_firing": seen.firing,
+            "observe_health_file": observe_health_file,
             "observe_host_facts": observe_host_facts,
             "observe_key": observe_key,
+            "observe_page_plan": observe_page_plan,
             "observe_port_measurements": seen.port_measurements,
             "observe_removal": observe_removal,
             "observe_scraped": seen.scraped,
             "observe_setting_measurements": seen.settings,
+            "observe_sha": observe_sha,
             "observe_spend_facts": observe_spend_facts,
             "observe_targets": observe_targets,
             "observe_unasked": observe_unasked,
+            "observe_unlimited": observe_unlimited,
             "observe_unscraped": seen.unscraped,
         }

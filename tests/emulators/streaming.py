@@ -6,6 +6,8 @@ import json
 import re
 import threading
 import time
+from base64 import b64encode
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +15,8 @@ from typing import Any
 
 ROLE = Path(__file__).parents[2] / "roles/load_page"
 KEY = "key-of-the-stand-in-0123456789abcdef"
+# What opens the figures of a cluster is made of that key.
+OBSERVER = b64encode(b"observe:" + sha256(f"observe {KEY}".encode()).hexdigest().encode()).decode()
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 # Of more than one byte, so that a piece can end inside a letter.
 WORD = "naïve… "
@@ -42,6 +46,10 @@ class Handler(BaseHTTPRequestHandler):
             names = [{"name": name, "model": f"model-{name}"} for name in ("chat", "other")]
             self._answer(200, "application/json", json.dumps(names).encode())
             return
+        if self.path == "/cluster.json" and self.engine.cluster:
+            if self._let_in(f"Basic {OBSERVER}"):
+                self._answer(200, "application/json", json.dumps(self.engine.cluster).encode())
+            return
         path = ROLE / "files/page" / (self.path.strip("/") or "index.html")
         if path.is_file():
             self._answer(200, TYPES[path.suffix], path.read_bytes())
@@ -66,8 +74,8 @@ class Handler(BaseHTTPRequestHandler):
             with self.engine.lock:
                 self.engine.given_up += 1
 
-    def _let_in(self) -> bool:
-        if self.headers.get("Authorization") == f"Bearer {KEY}":
+    def _let_in(self, wanted: str = f"Bearer {KEY}") -> bool:
+        if self.headers.get("Authorization") == wanted:
             return True
         self._answer(401, "application/json", b'{"error": "Unauthorized"}')
         return False
@@ -139,6 +147,8 @@ class Engine:
         self.garbled: set[int] = set()
         self.given_up = 0
         self.word = WORD
+        # What the stage observe has written, where the cluster is observed.
+        self.cluster: dict[str, Any] = {}
         self.asked: list[dict[str, Any]] = []
         self.lock = threading.Lock()
         handler = type("OfOneEngine", (Handler,), {"engine": self})

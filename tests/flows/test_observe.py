@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 RULES, DASHBOARD = (ROOT / f"roles/observe/files/{one}" for one in ("rules.yml", "dashboard.json"))
 HEALTHY = ROOT / "tests/unit/observe/data/healthy.json"
 PLAY = "playbooks/observe.yml"
-DOOR, PROMETHEUS, NODE, HOOK = 9643, 9770, 9772, 9775
+DOOR, PROMETHEUS, NODE, HOOK, PAGE = 9643, 9770, 9772, 9775, 9644
 KEYS = {"alice": "observed-alice-4711", "bob": "observed-bob-4712"}
 MODEL = "smollm2-135m-instruct"
 ENGINE = {
@@ -50,8 +50,9 @@ ENGINE = {
     },
     "probe": {"prompt": "What is the capital of France?", "expect": "Paris"},
 }
-# Of panels of what this machine has not: devices, a router before ranks, rented machines, alerts.
-EMPTY = re.compile(r"vllm_device|router|spend|ALERTS|prefix_cache|refusals|preemptions")
+# Of panels of what this machine has not: devices, a router before ranks, rented machines, alerts,
+# limits of a plan.
+EMPTY = re.compile(r"vllm_device|router|spend|ALERTS|prefix_cache|refusals|preemptions|vllm_limit")
 ALWAYS = "AlertsArrive"
 
 
@@ -94,6 +95,8 @@ class Observed(Site):
             "door_clients_file": str(clients),
             "door_port": DOOR,
             "engines": [ENGINE],
+            "load_page": True,
+            "load_page_port": PAGE,
             "observe_mode": "run",
             "observe_port": PROMETHEUS,
             "observe_node_port": NODE,
@@ -114,6 +117,24 @@ class Observed(Site):
         request.add_header("Authorization", f"Basic {word}")
         with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
             return json.loads(answer.read())
+
+    def page(self) -> dict[str, Any]:
+        """Return what the load page gets to show of the cluster, with the key it makes itself."""
+        (certificate,) = (self.cluster_dir / "load_page/tls").glob("*.crt")
+        context = ssl.create_default_context(cafile=str(certificate))
+        api_key = (self.cluster_dir / "secrets/api_key").read_text().strip()
+        key = hashlib.sha256(f"observe {api_key}".encode()).hexdigest()
+        request = urllib.request.Request(f"https://127.0.0.1:{PAGE}/cluster.json")
+        word = base64.b64encode(f"observe:{key}".encode()).decode()
+        request.add_header("Authorization", f"Basic {word}")
+        with urllib.request.urlopen(request, timeout=60, context=context) as answer:  # noqa: S310
+            found: dict[str, Any] = json.loads(answer.read())
+            return found
+
+    def shown(self, name: str, firing: bool) -> bool:
+        """Tell whether the page shows that an alert fires, or that it has ended."""
+        alerts = [one for one in self.page()["alerts"] if one["name"] == name]
+        return any((one["ended"] is None) == firing for one in alerts)
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         found = self.ask(f"/api/v1/query?query={urllib.parse.quote(expression)}")
@@ -238,11 +259,25 @@ def test_a_healthy_engine_calls_nobody_and_every_panel_has_figures(observed: Obs
             seen |= observed.firing()
             time.sleep(5)
     assert (seen, Calls.names - {ALWAYS}) == (set(), set())
+    page = observed.page()
+    (engine,), (host,) = page["engines"], page["hosts"]
+    (rank,) = engine["ranks"]
+    assert (page["problem"], page["door"], host["state"]) == ("", "answers", "answers")
+    assert (rank["state"], page["spend"], host["in_use"]) == ("answers", None, [])
+    assert rank["tokens"] > 0 and engine["first_token"] > 0
+    # The planner knows nothing of an engine on processors.
+    assert (engine["first_token_limit"], engine["inter_token_limit"]) == (None, None)
     alerts = observed.ask("/api/v2/alerts", PROMETHEUS + 1)
     assert [one["labels"]["alertname"] for one in alerts] == [ALWAYS]
 
-    panels = json.loads(DASHBOARD.read_text())["panels"]
-    empty = []
+    dashboard = json.loads(DASHBOARD.read_text())
+    panels, empty = dashboard["panels"], []
+    for variable in dashboard["templating"]["list"]:
+        given = re.fullmatch(r"label_values\((.*), (\w+)\)", variable.get("definition", ""))
+        if given:
+            asked = re.sub(r"\$\w+", ".*", given[1])
+            found = observed.query(f"count by ({given[2]}) ({asked})")
+            assert [one["metric"][given[2]] for one in found], variable["name"]
     for panel in panels:
         for target in panel.get("targets", ()):
             asked = re.sub(r"\$\w+", ".*", target["expr"])
@@ -279,8 +314,9 @@ def recorded(observed: Observed, seconds: int) -> str:
 
 
 def test_a_load_that_grows_wrong_keys_and_a_greedy_client_are_named(observed: Observed) -> None:
-    # This processor is never as slow as a limit of half a second.
-    observed.play("-e", "observe_inter_token_seconds=0.01")
+    # Nothing is planned for processors, so limits are those of somebody who has promised figures.
+    limits = ("-e", "observe_inter_token_seconds=0.01", "-e", "observe_first_token_seconds=5")
+    observed.play(*limits)
 
     def harm() -> None:
         observed.complete("no-such-key", 1)
@@ -309,8 +345,12 @@ def test_what_stands_still_or_ended_is_named(observed: Observed) -> None:
     for pid in observed.pids("VLLM::EngineCore"):
         os.kill(pid, signal.SIGKILL)
     observed.called("EngineDown", "ModelUnserved")
+    # Nothing answers that could say whether the engines' key is right, and the page is still seen.
+    wait_until(lambda: observed.shown("EngineDown", firing=True), 2 * MINUTE, "it on the page")
+    assert [one["state"] for one in observed.page()["engines"][0]["ranks"]] == ["no answer"]
     observed.play(playbook="playbooks/start.yml")
     observed.calm("EngineDown", "ModelUnserved", "HostGone", "FactsOld", "DoorDown")
+    wait_until(lambda: observed.shown("EngineDown", firing=False), 2 * MINUTE, "its end there")
 
 
 def test_off_ends_it_and_the_door_shows_figures_no_more(observed: Observed) -> None:

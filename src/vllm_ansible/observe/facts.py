@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from vllm_ansible.accelerators.platform import has_devices
+from vllm_ansible.plan.servers import servers
+from vllm_ansible.plan.sizes import Layout
 from vllm_ansible.provision.ledger import FILE, Ledger
 
 HELP = {
@@ -19,8 +21,9 @@ HELP = {
     "vllm_spend_usd_per_hour": "What an hour of those that are rented costs.",
     "vllm_spend_since_timestamp_seconds": "Since when, on the mean by price, those are rented.",
 }
-# Beyond what the planner expects at most: its load has one length of prompts, a real one has not.
+# Beyond what the planner expects of its load, whose prompts have one length.
 ROOM = 2.0
+LIMITS = {"vllm_limit_first_token_seconds": "TTFT", "vllm_limit_inter_token_seconds": "ITL"}
 Fact = dict[str, Any]
 
 
@@ -29,43 +32,91 @@ def fact(name: str, value: float, **labels: str) -> Fact:
     return {"name": name, "labels": labels, "value": float(value), "help": HELP[name]}
 
 
-def inter_token_limit(engine: Mapping[str, Any], given: float, default: float) -> float:
-    """Return the limit of an engine's time between tokens, in seconds.
+def planned_limits(engine: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the limits of the times to the first and between tokens, in seconds.
 
-    The given one; else twice that of the slowest rate that the planner expects at its load; else
-    the default, where the planner knows nothing of the engine.
+    Twice what the planner expects at its load: of the last first token where all of it arrives at
+    once, and of the slowest rate. 0 where the planner knows none.
     """
-    rates = (engine.get("estimate") or {}).get("output_tokens_per_second") or [0]
-    if given or rates[0] <= 0:
-        return given or default
-    return round(ROOM * float(engine["estimate"]["concurrency"]) / float(rates[0]), 4)
+    estimate = engine.get("estimate") or {}
+    rates = estimate.get("output_tokens_per_second") or [0]
+    first = ROOM * float(estimate.get("last_first_token_seconds") or 0)
+    inter = ROOM * float(estimate["concurrency"]) / float(rates[0]) if rates[0] > 0 else 0.0
+    return round(first, 4), round(inter, 4)
 
 
 def of_engines(
-    engines: Iterable[Mapping[str, Any]], first_token: float, inter_token: float, default: float
+    engines: Iterable[Mapping[str, Any]], first_token: float, inter_token: float
 ) -> list[Fact]:
-    """Return the limits of each engine."""
+    """Return the limits of each engine: the given ones, else those of the plan, where it has any.
+
+    Without a limit its alert has nothing to compare with, and cannot fire.
+    """
     found = []
     for engine in engines:
-        name = str(engine["name"])
-        found.append(fact("vllm_limit_first_token_seconds", first_token, engine=name))
-        limit = inter_token_limit(engine, inter_token, default)
-        found.append(fact("vllm_limit_inter_token_seconds", limit, engine=name))
+        limits = zip(LIMITS, (first_token, inter_token), planned_limits(engine), strict=True)
+        found += [
+            fact(name, given or planned, engine=str(engine["name"]))
+            for name, given, planned in limits
+            if given or planned
+        ]
     return found
+
+
+def unlimited(engines: Iterable[Mapping[str, Any]], first_token: float, inter_token: float) -> str:
+    """Return in words which engines have no limit of these times; nothing where all have."""
+    lacking = []
+    for engine in engines:
+        has = {one["name"] for one in of_engines([engine], first_token, inter_token)}
+        words = [word for name, word in LIMITS.items() if name not in has]
+        if words:
+            lacking.append(f"{engine['name']} ({' and '.join(words)})")
+    return f"no planned limit, so no alert: {', '.join(lacking)}" if lacking else ""
+
+
+def devices_in_use(engines: Iterable[Mapping[str, Any]], host: Mapping[str, Any]) -> list[int]:
+    """Return the devices of a host that engines of the plan use; a processor is none."""
+    if not has_devices(str(host["accelerator"])):
+        return []
+    ranks = [rank for engine in engines for rank in engine.get("ranks") or ()]
+    return sorted({int(rank["device"]) for rank in ranks if rank["host"] == host["name"]})
+
+
+def of_page(
+    engines: Iterable[Mapping[str, Any]], cluster: str, hosts: Iterable[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return what a page shows of the plan: engines with their ranks, hosts with their devices."""
+    engines = list(engines)
+    return {
+        "cluster": cluster,
+        "engines": [
+            {
+                "name": str(one["name"]),
+                "model": str(one["served_name"]),
+                "layout": Layout(**one["layout"]).name,
+                "hosts": list(one["hosts"]),
+                "ranks": [{"rank": rank.rank, "host": rank.host} for rank in servers(one)],
+            }
+            for one in engines
+        ],
+        "hosts": [
+            {
+                "name": str(host["name"]),
+                "accelerator": str(host["accelerator"]),
+                "in_use": devices_in_use(engines, host),
+            }
+            for host in hosts
+        ],
+    }
 
 
 def of_host(
     engines: Iterable[Mapping[str, Any]], host: Mapping[str, Any], machine: Mapping[str, Any]
 ) -> list[Fact]:
     """Return how many devices of a host are used, and when its machine ends, where it does."""
-    devices = {
-        rank["device"]
-        for engine in engines
-        for rank in engine.get("ranks") or ()
-        if rank["host"] == host["name"]
-    }
+    devices = devices_in_use(engines, host)
     found = []
-    if devices and has_devices(str(host["accelerator"])):
+    if devices:
         found.append(fact("vllm_planned_devices", len(devices)))
     if machine.get("ends_at"):
         found.append(fact("vllm_machine_end_timestamp_seconds", float(machine["ends_at"])))

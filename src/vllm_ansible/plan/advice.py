@@ -404,4 +404,5 @@ def estimate(verdict: Verdict, request: Request) -> dict[str, Any]:
         "output_tokens_per_second": [
             round(rate, 1) for rate in (rates.low, rates.middle, rates.high)
         ],
+        "last_first_token_seconds": round(load.last_first_token(request.input_tokens), 4),
     }

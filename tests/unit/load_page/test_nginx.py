@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import time
+import urllib.error
+import urllib.request
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
+from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +21,14 @@ import jinja2
 import pytest
 
 from tests.browser import CHROMIUM, Browser, key_digest
-from tests.emulators.streaming import KEY, ROLE, Engine
+from tests.emulators.streaming import KEY, OBSERVER, ROLE, Engine
 from tests.ports import free_port
+
+from .watched import CLUSTER
 
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 MOST = 3
+SILENCE = 6
 NAMES = ("chat", "other")
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="no nginx on this machine")
@@ -74,13 +83,15 @@ def address(engines: dict[str, Engine], tls: str, tmp_path: Path) -> Iterator[st
         "site_host": {"service_user": "root" if os.geteuid() == 0 else ""},
         "load_page_run_dir": tmp_path,
         "load_page_dir": tmp_path,
+        "load_page_watched_dir": tmp_path / "observe",
         "load_page_pages": ROLE / "files/page",
         "load_page_tls": tls,
         "load_page_listen": f"127.0.0.1:{port}",
         "load_page_backends": backends,
         # As -e gives it.
         "load_page_most_requests": str(MOST),
-        "load_page_silence_seconds": 2,
+        # Longer than a starved machine keeps an engine of a second waiting.
+        "load_page_silence_seconds": SILENCE,
     }
     # As Ansible renders it.
     shape = jinja2.Template((ROLE / "templates/nginx.conf.j2").read_text(), trim_blocks=True)
@@ -117,6 +128,46 @@ def enter(page: Browser) -> str:
     page.click("#open")
     page.wait("document.querySelector('#message').innerText || !door.checkVisibility()", 20)
     return page.text("#message")
+
+
+def watched(directory: Path) -> None:
+    """Have the stage observe watch the cluster, as far as nginx sees it."""
+    observer = b64decode(OBSERVER).partition(b":")[2]
+    digest = b64encode(sha1(observer).digest()).decode()  # noqa: S324 - the form of nginx
+    files = {
+        "secrets/htpasswd": f"observe:{{SHA}}{digest}\n",
+        "page/cluster.json": json.dumps(CLUSTER),
+    }
+    for name, content in files.items():
+        place = directory / "observe" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(content)
+
+
+def status(url: str, word: str) -> int:
+    request = urllib.request.Request(url, headers={"Authorization": word})  # noqa: S310
+    context = ssl._create_unverified_context()  # noqa: S323 - it signed itself
+    try:
+        with urllib.request.urlopen(request, timeout=20, context=context) as answer:  # noqa: S310
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_the_cluster_is_seen_with_its_key_also_when_no_engine_answers(
+    page: Browser, address: str, engines: dict[str, Engine], tmp_path: Path
+) -> None:
+    own = f"Basic {OBSERVER}"
+    assert status(f"{address}cluster.json", own) == 403
+    watched(tmp_path)
+    other = f"Basic {b64encode(b'observe:' + KEY.encode()).decode()}"
+    words = (own, other, f"Bearer {KEY}", "")
+    assert [status(f"{address}cluster.json", one) for one in words] == [200, 401, 401, 401]
+    for engine in engines.values():
+        engine.close()
+    assert enter(page) == "502: no engine answers, so nobody can be let in"
+    assert page.text("[data-part=title]") == "Cluster r1"
+    assert page.evaluate("door.checkVisibility() && !controls.checkVisibility()")
 
 
 def run(page: Browser, **fields: int) -> str:
@@ -166,11 +217,12 @@ def test_an_engine_that_is_down_is_named_and_the_other_one_lets_in(
     engines["chat"].close()
     assert enter(page) == ""
     assert run(page) == (
-        "nothing was sent: 502: the engine chat does not answer: it is down, or was silent for 2 s"
+        "nothing was sent: 502: the engine chat does not answer: it is down, or was silent for "
+        f"{SILENCE} s"
     )
     page.evaluate("document.querySelector('#engine').value = 'other'")
     assert run(page, requests=2, output_tokens=2) == "done"
-    engines["other"].first_seconds = 5
+    engines["other"].first_seconds = 2 * SILENCE
     assert run(page).startswith("nothing was sent: the answer broke off")
     page.call("Page.reload")
     page.wait("document.readyState === 'complete' && door.checkVisibility()", 10)

@@ -12,6 +12,11 @@ import pytest
 from tests.browser import Browser
 from tests.emulators.streaming import KEY, WORD, Engine
 
+from .watched import cluster
+
+# What stands where there is no figure.
+NONE = "\u2013"
+
 
 def enter(page: Browser, key: str = KEY) -> None:
     page.write("#key", key)
@@ -233,3 +238,51 @@ def test_nothing_from_elsewhere_and_no_inline_code_runs(page: Browser) -> None:
           image.src = "https://192.0.2.1/picture.png";
         })"""
     ).startswith("https://192.0.2.1")
+
+
+def cells(page: Browser, part: str) -> list[list[str]]:
+    rows = f"[...document.querySelectorAll('[data-part={part}] tr')]"
+    found: list[list[str]] = page.evaluate(
+        f"{rows}.map((r) => [...r.cells].map((c) => c.innerText))"
+    )
+    return found
+
+
+def test_a_cluster_that_is_observed_is_shown_above_its_load_test(
+    page: Browser, engine: Engine
+) -> None:
+    engine.cluster = cluster(time.time())
+    enter(page)
+    assert page.evaluate("cluster.checkVisibility() && controls.checkVisibility()")
+    assert page.text("[data-part=title]") == "Cluster r1"
+    assert page.text("[data-part=age]").endswith("; door: answers")
+    first, second = cells(page, "engines")
+    assert first[:2] == ["chat (model-chat), DP2 TP1", "0 on gh-01"]
+    assert first[2:7] == ["answers", "3", NONE, "412.6", "97 %"]
+    assert first[7:] == [f"{NONE} (no limit is planned)", "50 ms (limit 40 ms)"]
+    assert second[1:4] == ["1 on gh-02", "no answer", NONE]
+    assert [row[3:] for row in cells(page, "hosts")] == [["1", "1"], ["1", "0"]]
+    (device,) = cells(page, "devices")
+    assert [device[2], device[4], device[7]] == ["in use", "70 of 80 GiB", "link"]
+    firing, ended = cells(page, "alerts")
+    assert firing[0] == "EngineDown" and firing[2:] == [
+        "engine <img src=x onerror=alert(1)> does not answer",
+        "run playbooks/status.yml",
+    ]
+    assert ended[0] == "HostGone" and ended[1].startswith("ended ") and ended[2] == "host gh-02"
+    assert page.text("[data-part=spend]") == "spent so far $41.50, $12.00 an hour, no limit"
+    assert not page.evaluate("document.querySelector('[data-part=calm]').checkVisibility()")
+    bad = "[...document.querySelectorAll('tbody .bad')].map((one) => one.innerText)"
+    assert page.evaluate(bad) == ["EngineDown", "50 ms (limit 40 ms)", "no answer", "0", "link"]
+    assert page.complaints == []
+
+
+def test_a_cluster_whose_figures_are_old_says_so_and_one_that_is_not_observed_is_hidden(
+    page: Browser, engine: Engine
+) -> None:
+    enter(page)
+    assert not page.evaluate("cluster.checkVisibility()")
+    page.open(engine.url)
+    engine.cluster = cluster(time.time() - 300)
+    enter(page)
+    assert "which is old: see that observe-facts runs on the head" in page.text("[data-part=age]")

@@ -51,3 +51,10 @@ def test_the_door_is_where_it_is_recorded(filters: ModuleType) -> None:
     assert filters.observe_door({"a": {}, "b": {}}, hosts, 9443) == ""
     # One whose host this run leaves out is not scraped.
     assert filters.observe_door({"a": {"door": {}}}, hosts[1:], 9443) == ""
+
+
+def test_the_health_of_devices_is_read_where_its_process_writes_it(filters: ModuleType) -> None:
+    """Also where a variable names a directory outside the cluster's."""
+    processes = {"device-health": {"command": "python3 -m metrics '/srv/text files/devices.prom'"}}
+    assert filters.observe_health_file(processes) == "/srv/text files/devices.prom"
+    assert filters.observe_health_file({"chat-serve": {}}) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import urllib.error
 import urllib.request
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.flows.clone import wait_until
 from tests.unit.router.site import KEY
 from vllm_ansible.node.engine.metrics import total
 
@@ -43,7 +45,9 @@ def test_it_scrapes_each_target_calls_and_opens_to_its_key_alone(site: ObservedS
     assert status == 0, said
     found = evidence(events)
     url = f"http://127.0.0.1:{site.ports[0]}"
-    assert found["summary"] == f"watches 2 targets from {url}, no alert fires"
+    # The stand-in was never planned.
+    lacking = "no planned limit, so no alert: chat (TTFT and ITL)"
+    assert found["summary"] == f"watches 2 targets from {url}, no alert fires; {lacking}"
     assert found["values"] == {"url": url, "targets": 2}
     key = (site.cluster_dir / "observe/secrets/key").read_text().strip()
     prometheus, alertmanager, node = site.ports[0], site.ports[0] + 1, site.ports[2]
@@ -55,8 +59,7 @@ def test_it_scrapes_each_target_calls_and_opens_to_its_key_alone(site: ObservedS
         "severity": "none",
     }
     text = ask(node, "/metrics", key)[1]
-    assert total(text, "vllm_limit_first_token_seconds", 'engine="chat"') == 10
-    assert total(text, "vllm_limit_inter_token_seconds", 'engine="chat"') == 0.5
+    assert "vllm_limit" not in text
     assert total(text, "vllm_written_timestamp_seconds") > 1.7e9
     holding = {
         path
@@ -65,6 +68,22 @@ def test_it_scrapes_each_target_calls_and_opens_to_its_key_alone(site: ObservedS
     }
     assert holding == {site.key_file}
     assert key not in said and KEY not in said
+    page = site.cluster_dir / "observe/page/cluster.json"
+
+    def shown() -> Any:
+        return page.exists() and json.loads(page.read_text())
+
+    def states() -> list[str]:
+        found = shown()
+        return [one["state"] for one in [*found["engines"][0]["ranks"], *found["hosts"]]]
+
+    wait_until(lambda: shown() and states() == ["answers"] * 2, 120, "figures for the page")
+    assert (shown()["problem"], shown()["alerts"], shown()["spend"]) == ("", [], None)
+    assert shown()["engines"][0]["first_token_limit"] is None
+    # As nginx compares it with what the page makes of the engines' key.
+    kept = (site.cluster_dir / "observe/secrets/htpasswd").read_text()
+    digest = hashlib.sha1(key.encode()).digest()  # noqa: S324 - the form of nginx
+    assert kept == f"observe:{{SHA}}{base64.b64encode(digest).decode()}\n"
 
 
 def test_again_it_changes_nothing_and_off_leaves_nothing(site: ObservedSite) -> None:
@@ -85,6 +104,14 @@ def test_again_it_changes_nothing_and_off_leaves_nothing(site: ObservedSite) -> 
     assert (status, targets.read_text()) == (0, "[]"), said
     assert site.observe()[0] == 0
     assert targets.read_text() == before
+    files = site.directory / "files"
+    status, said, events = site.observe(observe_mode="files", observe_directory=str(files))
+    assert status == 0, said
+    lacking = "no planned limit, so no alert: chat (TTFT and ITL)"
+    assert evidence(events)["summary"].endswith(f"{files}; {lacking}")
+    # The page shows what a Prometheus of ours knows, and none of ours runs any more.
+    assert not (site.cluster_dir / "observe/page").exists()
+    assert not (site.cluster_dir / "observe/secrets/htpasswd").exists()
     status, said, events = site.observe(observe_mode="off")
     assert status == 0, said
     assert evidence(events)["summary"] == "here: not observed any more"

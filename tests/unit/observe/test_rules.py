@@ -155,3 +155,25 @@ def test_the_dashboard_asks_for_what_rules_record_and_programs_publish() -> None
         name for query in queries() for name in re.findall(r"\b(?:engine|cluster):\w+:?\w*", query)
     }
     assert asked <= recorded and asked
+
+
+def test_the_dashboard_offers_engines_of_which_nothing_was_planned() -> None:
+    """It listed those that had a limit."""
+    variables = json.loads(DASHBOARD.read_text())["templating"]["list"]
+    assert not [one["name"] for one in variables if "vllm_limit" in one.get("definition", "")]
+
+
+@lacking
+def test_without_a_limit_its_alert_does_not_fire(tmp_path: Path) -> None:
+    tests = []
+    for name in ("FirstTokenSlow", "InterTokenSlow"):
+        cause = causes()[name]
+        series = {
+            key: one for key, one in cause["series"].items() if not key.startswith("vllm_limit")
+        }
+        assert len(series) == len(cause["series"]) - 1
+        test = fires(name, {**cause, "series": series})
+        test["alert_rule_test"][0]["exp_alerts"] = []
+        tests.append(test)
+    passed, said = promtool(tmp_path, tests)
+    assert passed, said

@@ -15,7 +15,12 @@ HOSTS = [
     {"name": "a", "address": "10.0.0.1", "accelerator": "nvidia"},
     {"name": "b", "address": "10.0.0.2", "accelerator": "nvidia"},
 ]
-BAND = {"concurrency": 32, "output_tokens_per_second": [800.0, 1000.0, 1200.0]}
+BAND = {
+    "concurrency": 32,
+    "output_tokens_per_second": [800.0, 1000.0, 1200.0],
+    "last_first_token_seconds": 1.5,
+}
+WITHOUT = {"last_first_token_seconds": None}
 
 
 def engine(name: str = "chat", **more: Any) -> dict[str, Any]:
@@ -73,18 +78,46 @@ def test_a_host_that_a_run_leaves_out_is_not_scraped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("estimate", "given", "limit"),
-    [(BAND, 0.0, 0.08), (BAND, 0.2, 0.2), ({}, 0.0, 0.5), ({}, 0.2, 0.2)],
+    ("estimate", "given", "limits"),
+    [
+        (BAND, (0.0, 0.0), [3.0, 0.08]),
+        (BAND, (0.0, 0.2), [3.0, 0.2]),
+        (BAND, (1.0, 0.0), [1.0, 0.08]),
+        ({}, (4.0, 0.2), [4.0, 0.2]),
+        # Of an engine that was planned by an earlier release.
+        ({**BAND, **WITHOUT}, (0.0, 0.0), [0.08]),
+        ({}, (0.0, 0.2), [0.2]),
+        ({}, (0.0, 0.0), []),
+    ],
 )
-def test_the_limit_between_tokens_is_twice_the_slowest_that_was_planned(
-    estimate: dict[str, Any], given: float, limit: float
+def test_limits_are_the_given_ones_or_twice_what_was_planned_or_none(
+    estimate: dict[str, Any], given: tuple[float, float], limits: list[float]
 ) -> None:
     """32 sequences at 800 tokens/s have a token each 40 ms."""
-    found = facts.of_engines([engine(estimate=estimate)], 10.0, given, 0.5)
-    assert [(one["name"], one["value"]) for one in found] == [
-        ("vllm_limit_first_token_seconds", 10.0),
-        ("vllm_limit_inter_token_seconds", limit),
-    ]
+    found = facts.of_engines([engine(estimate=estimate)], *given)
+    assert [one["value"] for one in found] == limits
+    names = list(facts.LIMITS)
+    assert [one["name"] for one in found] == names[len(names) - len(limits) :]
+
+
+def test_engines_without_a_limit_are_named_with_what_it_would_be_of() -> None:
+    engines = [engine(estimate=BAND), engine("cpu"), engine("old", estimate={**BAND, **WITHOUT})]
+    words = "no planned limit, so no alert: cpu (TTFT and ITL), old (TTFT)"
+    assert facts.unlimited(engines, 0, 0) == words
+    assert facts.unlimited(engines, 5, 0) == "no planned limit, so no alert: cpu (ITL)"
+    assert facts.unlimited(engines, 5, 1) == ""
+
+
+def test_a_page_has_each_server_and_the_devices_that_engines_use() -> None:
+    ranks = [{"host": "a", "device": 3}, {"host": "b", "device": 1}]
+    one = engine(
+        executor="dp", layout={"data": 2, "tensor": 1, "pipeline": 1}, front="dynamo", ranks=ranks
+    )
+    found = facts.of_page([one], "r1", [*HOSTS, {"name": "c", "accelerator": "cpu"}])
+    (shown,) = found["engines"]
+    assert shown["layout"] == "DP2 TP1"
+    assert shown["ranks"] == [{"rank": 0, "host": "a"}, {"rank": 1, "host": "b"}]
+    assert [host["in_use"] for host in found["hosts"]] == [[3], [1], []]
 
 
 def test_devices_are_counted_once_and_a_processor_is_none() -> None:

@@ -1,6 +1,7 @@
 // What the controls do. The key lives in this module's memory and nowhere else.
 
 import { Answers } from "./answers.js";
+import { cluster, show } from "./cluster.js";
 import { asCsv, asJson, save } from "./export.js";
 import { showLarge, showTable, shown } from "./figures.js";
 import { dots, histogram, line } from "./plots.js";
@@ -11,10 +12,13 @@ const MOST_DOTS = 2000;
 const REDRAW_MILLISECONDS = 500;
 // So often a text looks as if it came by itself.
 const TEXT_MILLISECONDS = 100;
+// As often as it is written.
+const CLUSTER_MILLISECONDS = 15000;
 const by = (id) => document.getElementById(id);
 let key = "";
 let run = null;
 let stopping = null;
+let watching = null;
 
 function say(text, bad = false) {
   by("message").textContent = text;
@@ -25,8 +29,10 @@ async function connect() {
   const given = by("key").value.trim();
   // A browser refuses to send others, and says so in words of its own.
   if (!/^[\x21-\x7e]+$/.test(given)) return say("this is not the key", true);
-  const response = await send("engines.json", given, {});
-  if (response.status === 401) return say("this is not the key", true);
+  const [response, found] = await Promise.all([send("engines.json", given, {}), cluster(given)]);
+  if (found) watch(given, found);
+  else if (response.status === 401) return say("this is not the key", true);
+  // The cluster is seen although no engine answers.
   if (!response.ok) return say(`${response.status}: ${reason(await response.text())}`, true);
   const engines = await response.json();
   key = given;
@@ -41,6 +47,18 @@ async function connect() {
   by("door").hidden = true;
   by("controls").hidden = false;
   say("");
+}
+
+// Shown first, and again as often as there may be newer figures.
+function watch(given, first) {
+  clearInterval(watching);
+  let last = first;
+  watching = setInterval(async () => {
+    last = (await cluster(given)) ?? last;
+    show(by("cluster"), last);
+  }, CLUSTER_MILLISECONDS);
+  show(by("cluster"), first);
+  by("cluster").hidden = false;
 }
 
 function settings() {

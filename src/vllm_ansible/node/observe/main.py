@@ -7,6 +7,7 @@ what the role knows of the plan: limits, prices, ends. Standard library only, Py
 from __future__ import annotations
 
 import calendar
+import contextlib
 import glob
 import json
 import os
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ..accelerators import nvml_metrics, prometheus
+from . import overview
 
 SECONDS = 15.0
 ANSWER_SECONDS = 20.0
@@ -56,7 +58,8 @@ def text(settings: Mapping[str, Any], now: float) -> str:
     """Return all that this host tells.
 
     settings: `facts`, each with name, labels, value and words; `certificates`, by name the pattern
-    of their paths; `openssl`.
+    of their paths; `openssl`; where Prometheus runs `page`, as overview.text reads it, with its
+    `file`.
     """
     helps = {**nvml_metrics.HELP, **HELP}
     samples: dict[str, list[tuple[Mapping[str, str], float]]] = {
@@ -81,10 +84,16 @@ def main(file: str) -> None:
     """Write again and again until asked to end; then remove the file, which would be old."""
     with open(file, encoding="utf-8") as stream:
         settings = json.load(stream)
+    page = settings.get("page")
+    files = [one["file"] for one in (settings, page) if one]
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     while not ended.is_set():
         prometheus.write(Path(settings["file"]), text(settings, time.time()))
+        if page:
+            prometheus.write(Path(page["file"]), overview.text(page, time.time()))
         ended.wait(SECONDS)
-    os.unlink(settings["file"])
+    for one in files:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(one)

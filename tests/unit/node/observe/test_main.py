@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.flows.clone import wait_until
 from tests.unit.door.running import make_certificate
@@ -66,24 +67,26 @@ def test_it_writes_until_it_is_asked_to_end_and_leaves_nothing(tmp_path: Path) -
     """From files in one directory, as the role puts them, without our package."""
     program = tmp_path / "program"
     source = ROOT / "src/vllm_ansible/node"
-    for name in (
-        *("observe/main.py", "forked.py"),
-        *(f"accelerators/{one}.py" for one in ("nvml", "nvml_metrics", "prometheus", "xid")),
-    ):
+    variables = yaml.safe_load((ROOT / "roles/observe/vars/main.yml").read_text())
+    for name in variables["observe_program_files"]:
         place = program / "node" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text((source / name).read_text())
     start = (ROOT / "roles/observe/files/main.py").read_text()
     (program / "main.py").write_text(start)
-    wanted = settings(tmp_path)
+    page = {"file": str(tmp_path / "cluster.json"), "user": "observe", "key_file": "/nowhere"}
+    plan = {"cluster": "r1", "engines": [], "hosts": []}
+    wanted = settings(tmp_path, page={**page, "url": "http://127.0.0.1:9", "plan": plan})
     (tmp_path / "facts.json").write_text(json.dumps(wanted))
     command = [sys.executable, "-s", "-E", str(program / "main.py"), str(tmp_path / "facts.json")]
     running = subprocess.Popen(command, cwd="/")
-    file = Path(wanted["file"])
+    file, shown = Path(wanted["file"]), Path(page["file"])
     try:
-        wait_until(file.exists, 60, "its file")
+        wait_until(shown.exists, 60, "its files")
+        # What it shows of a cluster is written although Prometheus is not there.
+        assert json.loads(shown.read_text())["problem"].startswith("Prometheus does not answer")
         assert total(file.read_text(), "vllm_limit_first_token_seconds") == 10
     finally:
         running.send_signal(signal.SIGTERM)
         assert running.wait(60) == 0
-    assert not file.exists()
+    assert not file.exists() and not shown.exists()

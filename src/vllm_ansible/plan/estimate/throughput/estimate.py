@@ -104,6 +104,10 @@ class Estimate:
     prefill_rate: float
     decode: Terms
 
+    def last_first_token(self, input_tokens: float) -> float:
+        """Return the seconds to the first token of the last one, where all clients ask at once."""
+        return self.first_token.middle + self.concurrency * input_tokens / self.prefill_rate
+
 
 @frozen
 class Round:

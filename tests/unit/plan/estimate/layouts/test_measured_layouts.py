@@ -93,6 +93,25 @@ def test_prompts_and_steps_in_waves_take_as_long_as_measured(
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "concurrency", "ttft"),
+    [
+        (name, load["concurrency"], load["ttft_ms_p99"] / 1000)
+        for name, engine in ENGINES.items()
+        for load in engine["loads"]
+    ],
+)
+def test_twice_the_last_first_token_planned_tells_a_healthy_engine_from_one_that_compiles(
+    name: str, concurrency: int, ttft: float
+) -> None:
+    """What the stage observe takes as the limit of the time to the first token."""
+    verdict = planned(name, concurrency)
+    assert verdict.load is not None
+    limit = 2 * verdict.load.last_first_token(MEASURED["input_tokens"])
+    compiled = concurrency in ENGINES[name].get("compiled_while_measured", ())
+    assert (ttft > limit) == compiled
+
+
 @pytest.mark.parametrize("name", ENGINES)
 def test_what_a_rank_holds_is_as_planned(name: str) -> None:
     verdict, printed = planned(name, 64), ENGINES[name]
