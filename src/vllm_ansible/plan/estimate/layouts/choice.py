@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
+from vllm_ansible.plan.estimate.layouts.candidate import entries_of, even
 from vllm_ansible.plan.estimate.layouts.request import Request
 from vllm_ansible.plan.estimate.layouts.verdict import GIB, Verdict
 
@@ -17,10 +18,12 @@ def choose(verdicts: Sequence[Verdict], request: Request) -> Verdict | None:
     """Return the verdict to run, or None when none can run.
 
     What fits only if the overhead is not at the high end of its band comes after what surely fits.
-    A tensor-parallel group over several nodes is taken only where links were measured, or where
-    nothing else can run.
+    What the stage `plan` does not build comes only where nothing else runs. A tensor-parallel group
+    over several nodes is taken only where links were measured, or where nothing else can run.
     """
     able = [one for one in verdicts if one.accepted]
+    nodes = request.machines.nodes
+    able = [one for one in able if even(one.candidate, nodes)] or able
     able = [one for one in able if surely(one, request)] or able
     inside = [one for one in able if one.tensor_nodes == 1]
     if inside and not request.machines.fabric.measured:
@@ -60,6 +63,11 @@ def why_not(verdict: Verdict, chosen: Verdict, request: Request) -> str:
             f"{figures} by the cards' rates, but each of its all-reduces crosses "
             f"{verdict.tensor_nodes} nodes: only measured links can justify that"
         )
+    mixture = any(layer.experts for layer in request.model.layers)
+    several, here = (entries_of(one.candidate, mixture) for one in (verdict, chosen))
+    if several > here == 1 and ratio >= EQUAL:
+        gain = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}"
+        return f"{figures}: {gain}, within the band, and it takes {several} engines behind one door"
     if ratio < EQUAL or verdict.order < chosen.order:
         return f"{figures}: {_cause(verdict, chosen)}"
     gain = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}, within the band"

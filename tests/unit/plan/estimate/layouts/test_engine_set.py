@@ -17,8 +17,8 @@ from vllm_ansible.plan.advice import Terms
 from vllm_ansible.plan.engines import parse_engines
 from vllm_ansible.plan.estimate.layouts.answer import NoLayout, answer
 from vllm_ansible.plan.estimate.layouts.command import NO_LAYOUT, OK, main
-from vllm_ansible.plan.estimate.layouts.engine_set import EngineSet, engine_set
-from vllm_ansible.plan.estimate.layouts.set_table import _unbuilt, entries, set_lines
+from vllm_ansible.plan.estimate.layouts.engine_set import EngineSet, engine_set, unbuilt
+from vllm_ansible.plan.estimate.layouts.set_table import entries, set_lines
 from vllm_ansible.plan.layout import Capacity
 from vllm_ansible.plan.plan import Plan, make_plan
 
@@ -99,7 +99,7 @@ def test_what_the_stage_does_not_build_is_in_no_list_and_said(
 ) -> None:
     """Six ranks over two nodes of four stood in the list, and the stage refused it."""
     found = engine_set(ask("r1", line, concurrency=1))
-    left = [one for one in found.members if _unbuilt(one)]
+    left = [one for one in found.members if unbuilt(one)]
     assert left
     told = set_lines(found)
     assert any(says in line for line in told)
@@ -199,7 +199,7 @@ def test_no_set_uses_a_device_twice_or_spans_makers(
     for one in found.members:
         assert len({kinds[node] for node, _ in one.devices()}) == 1
     assert all(why for _, why in found.idle)
-    built = [one for one in found.members if not _unbuilt(one)]
+    built = [one for one in found.members if not unbuilt(one)]
     assert bool(list(entries(found))) == bool(built)
     if built:
         ranks = [rank for engine in staged(found).engines for rank in engine.ranks]
