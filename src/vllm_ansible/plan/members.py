@@ -114,7 +114,10 @@ def _advice(engine: Engine, one: Built, count: int, found: EngineSet | None) -> 
     found: the set, for what is to be said once of all.
     """
     asked = one.member.answer.request
-    judge = Judge(replace(asked, concurrency=one.concurrency, wanted=None))
+    used = {node for node, _ in one.devices}
+    nodes = tuple(node for node in asked.machines.nodes if node.name in used)
+    there = Machines(nodes, asked.machines.fabric)
+    judge = Judge(replace(asked, machines=there, concurrency=one.concurrency, wanted=None))
     others = one.member.answer.others[:TOLD]
     reasons = [f"not {other.candidate.name}: {why}" for other, why in others]
     reasons += [f"one of {count} engines that serve {engine.name}"] if count > 1 else []

@@ -265,7 +265,8 @@ def _member(request: Request, pieces: Sequence[Piece]) -> Member | None:
 def _loaded(request: Request, members: Sequence[Member]) -> list[Member]:
     """Return the same engines, each with the part of the load that it is fast enough for."""
     found = list(members)
-    for _ in range(ROUNDS if len(found) > 1 else 0):
+    whole = len(found) == 1 and found[0].answer.request.concurrency == request.concurrency
+    for _ in range(0 if whole else ROUNDS if len(found) > 1 else 1):
         rates = [one.answer.chosen.output_rate for one in found]
         shares = _dealt(request.concurrency, rates)
         found = [
