@@ -100,6 +100,19 @@ def _planned(plan: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return the engine that is meant, as it was planned before the sweep."""
     engines: list[dict[str, Any]] = plan.get("engines") or []
     names = [engine["name"] for engine in engines]
+    parts = [str(engine["name"]) for engine in engines if engine.get("part_of")]
+    if parts:
+        # A point plans its engine anew, and the others of its entry would end.
+        raise PlanError(
+            Problem(
+                f"one entry of layout: auto is the engines {', '.join(names)}, and a sweep is of an "
+                "engine with an entry of its own",
+                expected="an entry for each engine",
+                found=f"{', '.join(parts)} without one",
+                where="engines",
+                fix="list the engines that vllm-ansible plan prints, then run site.yml",
+            )
+        )
     if name in names or (len(names) == 1 and not name):
         return engines[names.index(name) if name else 0]
     raise PlanError(

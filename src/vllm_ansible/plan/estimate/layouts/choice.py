@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from vllm_ansible.plan.estimate.layouts.candidate import entries_of, even
-from vllm_ansible.plan.estimate.layouts.request import Request
+from vllm_ansible.plan.estimate.layouts.request import Request, has_experts
 from vllm_ansible.plan.estimate.layouts.verdict import GIB, Verdict
 
 # Candidates this close to the best are equals, and the simplest of them is taken: the model's
@@ -63,7 +63,7 @@ def why_not(verdict: Verdict, chosen: Verdict, request: Request) -> str:
             f"{figures} by the cards' rates, but each of its all-reduces crosses "
             f"{verdict.tensor_nodes} nodes: only measured links can justify that"
         )
-    mixture = any(layer.experts for layer in request.model.layers)
+    mixture = has_experts(request)
     several, here = (entries_of(one.candidate, mixture) for one in (verdict, chosen))
     if several > here == 1 and ratio >= EQUAL:
         gain = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}"

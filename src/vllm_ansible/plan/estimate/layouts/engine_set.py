@@ -18,8 +18,8 @@ from vllm_ansible.plan.estimate.layouts.arguments import max_model_len
 from vllm_ansible.plan.estimate.layouts.candidate import MOST_DATA, Candidate, entries_of
 from vllm_ansible.plan.estimate.layouts.choice import EQUAL, worth
 from vllm_ansible.plan.estimate.layouts.evaluate import Judge
-from vllm_ansible.plan.estimate.layouts.request import Request, check
-from vllm_ansible.plan.estimate.layouts.single import devices_of, one_engine
+from vllm_ansible.plan.estimate.layouts.request import Request, check, has_experts
+from vllm_ansible.plan.estimate.layouts.single import one_engine
 from vllm_ansible.plan.estimate.throughput.estimate import Band
 
 # The asked load is dealt in proportion to what each part delivers, so often in turn.
@@ -141,23 +141,16 @@ def _of_maker(request: Request) -> list[Member]:
 
 def _as_one(request: Request, several: list[Member]) -> list[Member]:
     """Return one engine that has one address by itself in place of several, if that is as good."""
-    mixture = has_experts(request)
+    before, mixture = several[0].answer, has_experts(request)
     engines = sum(entries_of(one.answer.chosen.candidate, mixture) for one in several)
     if engines == 1 or request.objective != "throughput":
         return []
-    judge = Judge(request)
-    best = one_engine(judge)
-    if best is None or devices_of(best.candidate) < sum(len(one.devices()) for one in several):
+    able = [before.chosen, *(one for one, _ in before.others)]
+    best = one_engine(able, sum(len(one.devices()) for one in several), request)
+    if best is None or worth(best, request) < EQUAL * _worth(_loaded(request, several), request):
         return []
-    if worth(best, request) < EQUAL * _worth(_loaded(request, several), request):
-        return []
-    others = [one for one in judge.all() if one.candidate != best.candidate]
-    return [Member(_whole(request.machines.nodes), answered(judge, others, best))]
-
-
-def has_experts(request: Request) -> bool:
-    """Tell whether a model is a mixture of experts."""
-    return any(layer.experts for layer in request.model.layers)
+    others = [one for one in able if one is not best]
+    return [Member(_whole(request.machines.nodes), answered(Judge(request), others, best))]
 
 
 def unbuilt(member: Member) -> str:

@@ -119,3 +119,8 @@ def check(request: Request) -> Request:
     if problems:
         raise PlanError(problems)
     return request
+
+
+def has_experts(request: Request) -> bool:
+    """Tell whether the model is a mixture of experts."""
+    return any(layer.experts for layer in request.model.layers)

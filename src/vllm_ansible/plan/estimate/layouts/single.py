@@ -12,12 +12,14 @@ from vllm_ansible.plan.estimate.layouts.candidate import (
     Candidate,
     alike,
     candidates,
+    entries_of,
     even,
     of_experts,
     room,
 )
 from vllm_ansible.plan.estimate.layouts.choice import EQUAL, choose, surely, worth
 from vllm_ansible.plan.estimate.layouts.evaluate import Judge
+from vllm_ansible.plan.estimate.layouts.request import Request, has_experts
 from vllm_ansible.plan.estimate.layouts.verdict import Verdict
 
 
@@ -90,12 +92,14 @@ def _wider(best: Verdict, within: Sequence[Verdict], judge: Judge) -> Verdict:
     return choose(wider, request) or best
 
 
-def one_engine(judge: Judge) -> Verdict | None:
-    """Return the best single engine on machines of one kind, None where none runs."""
-    there = judge.request.machines
+def one_engine(able: Sequence[Verdict], devices: int, request: Request) -> Verdict | None:
+    """Return the best engine of data ranks on no fewer devices, None where none of these runs."""
     found = [
         one
-        for one in splits(judge, data=True, whole=True)
-        if even(one, there.nodes) and data_ranks(one) <= MOST_DATA
+        for one in able
+        if 1 < data_ranks(one.candidate) <= MOST_DATA
+        and devices_of(one.candidate) >= devices
+        and entries_of(one.candidate, has_experts(request)) == 1
+        and even(one.candidate, request.machines.nodes)
     ]
-    return best_of([judge.verdict(one) for one in found], judge, data=True)
+    return choose(found, request)

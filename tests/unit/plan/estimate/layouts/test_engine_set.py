@@ -104,10 +104,23 @@ def test_nodes_have_as_many_ranks_of_an_engine(ask: Any, line: str, load: int) -
 
 
 def test_machines_of_one_kind_are_planned_as_before(ask: Any) -> None:
-    for line in ("2x8 H100-80", "2x8 H200", "16x1 GH200-96 @ 400Gb"):
+    for line in ("2x8 H100-80", "1x8 H200", "16x1 GH200-96 @ 400Gb"):
         request = ask("r1", line)
         (one,) = engine_set(request).members
         assert one.answer == answer(request)
+
+
+def test_one_engine_is_taken_in_place_of_several_where_it_is_as_good(ask: Any) -> None:
+    """It has one address by itself; the stage built it where the verb printed two engines."""
+    request = ask("r1", "2x8 H200")
+    several = answer(request).chosen
+    (one,) = engine_set(request).members
+    assert (several.candidate.name, layouts(engine_set(request))) == ("2 x TP8", ["TP8 DP2 EP16"])
+    assert one.answer.chosen.output_rate >= 0.85 * several.output_rate
+    why = {other.candidate.name: words for other, words in one.answer.others}
+    assert "it takes 2 engines behind one door" in why["2 x TP8"]
+    # For one request, two engines are no faster than one, and ranks in step are slower.
+    assert layouts(engine_set(ask("r1", "2x8 H200", objective="latency"))) != ["TP8 DP2 EP16"]
 
 
 def test_where_nothing_fits_the_refusal_is_that_of_the_whole(ask: Any) -> None:
