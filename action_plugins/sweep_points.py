@@ -14,6 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 from vllm_ansible.inventory.play_variables import plain
+from vllm_ansible.plan.servers import entry_of
 from vllm_ansible.problem import PlanError, Problem, as_result
 from vllm_ansible.sweep import kept, points
 
@@ -101,7 +102,9 @@ def _planned(plan: Mapping[str, Any], name: str) -> dict[str, Any]:
     engines: list[dict[str, Any]] = plan.get("engines") or []
     names = [engine["name"] for engine in engines]
     if name in names or (len(names) == 1 and not name):
-        return engines[names.index(name) if name else 0]
+        found = engines[names.index(name) if name else 0]
+        _refuse_parts(found, engines)
+        return found
     raise PlanError(
         Problem(
             f"there is no engine {name}" if name else "which engine is to be measured?",
@@ -111,6 +114,23 @@ def _planned(plan: Mapping[str, Any], name: str) -> dict[str, Any]:
             fix="set sweep_engine" if names else "run site.yml first",
         )
     )
+
+
+def _refuse_parts(found: Mapping[str, Any], engines: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse an engine of a set: a point plans its entry anew, and the others of it would end."""
+    entry = entry_of(found)
+    family = [str(one["name"]) for one in engines if entry_of(one) == entry]
+    if len(family) > 1:
+        raise PlanError(
+            Problem(
+                f"{entry} with layout: auto is the engines {', '.join(family)}, and a sweep is of "
+                "an engine with an entry of its own",
+                expected="an entry for each engine",
+                found=f"{len(family)} engines of the entry {entry}",
+                where="engines",
+                fix="list the engines that vllm-ansible plan prints, then run site.yml",
+            )
+        )
 
 
 def _wanted(engines: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:

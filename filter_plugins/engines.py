@@ -28,7 +28,7 @@ def known_start(
 ) -> str:
     """Return the start of a server that need not be asked again, empty where there is none."""
     engine = next(one for one in engines if one["name"] == server["engine"])
-    same = conditions(engine, version, accelerator, models.get(server["engine"]))
+    same = conditions(engine, version, accelerator, models.get(server["entry"]))
     return verdict.known_start(kept, server["name"], same)[0]
 
 

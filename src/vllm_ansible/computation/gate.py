@@ -9,6 +9,7 @@ from vllm_ansible.computation.conditions import conditions
 from vllm_ansible.computation.reference import unmeasured
 from vllm_ansible.computation.verdict import Limits, Server, Verdict, known_start
 from vllm_ansible.gate import Case
+from vllm_ansible.plan.servers import entry_of
 
 OTHER_WEIGHTS = "nothing was computed for its weights"
 
@@ -39,8 +40,8 @@ def judge(case: Case) -> dict[str, Any]:
             if item["host"] != host:
                 continue
             one = {"asked": True, "instance": "", "refused": item["unasked"], **one}
-            model = models[host].get(item["engine"], {})
             engine = engines[item["engine"]]
+            model = models[host].get(entry_of(engine), {})
             kind = str(sites[host].get("accelerator", ""))
             same = conditions(engine, version, kind, model)
             start, loaded = known_start(kept, item["name"], same)

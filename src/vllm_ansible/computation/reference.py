@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vllm_ansible.computation.conditions import options
-from vllm_ansible.plan.servers import pinned, random_weights, unasked
+from vllm_ansible.plan.servers import entry_of, pinned, random_weights, unasked
 
 GIB = 1 << 30
 # With one of them transformers, which is given none, would compute something else.
@@ -55,7 +55,7 @@ def references(
         }
         for engine in engines
         if engine["hosts"][0] == host["name"]
-        for model in [models.get(str(engine["name"]), {})]
+        for model in [models.get(entry_of(engine), {})]
     ]
 
 

@@ -14,10 +14,10 @@ from vllm_ansible.plan.estimate.architectures.drafts import with_drafts
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.towers import with_tower
 from vllm_ansible.plan.estimate.layouts.arguments import max_model_len
-from vllm_ansible.plan.estimate.layouts.candidate import Candidate, room
-from vllm_ansible.plan.estimate.layouts.choice import EQUAL, choose, surely, why_not, worth
+from vllm_ansible.plan.estimate.layouts.choice import why_not
 from vllm_ansible.plan.estimate.layouts.evaluate import Judge
 from vllm_ansible.plan.estimate.layouts.request import Request, check
+from vllm_ansible.plan.estimate.layouts.single import best_of, data_ranks, devices_of, more
 from vllm_ansible.plan.estimate.layouts.verdict import GIB, Verdict
 from vllm_ansible.plan.layout import Capacity, allowed
 from vllm_ansible.plan.model_arguments import (
@@ -31,7 +31,7 @@ from vllm_ansible.plan.model_arguments import (
     unknown_size,
 )
 from vllm_ansible.plan.sizes import Layout
-from vllm_ansible.plan.splits import candidate_of, data_ranks, devices_of, served
+from vllm_ansible.plan.splits import candidate_of, served
 from vllm_ansible.plan.unfit import (
     cannot_run,
     far_slower,
@@ -104,7 +104,7 @@ def advise(
     if why := unknown_size(engine, model):
         return _unchecked(engine, why, terms)
     try:
-        judge = Judge(check(_request(engine, model, there)))
+        judge = Judge(check(asked_of(engine, model, there)))
     except PlanError as error:
         return _unchecked(engine, f"nothing is estimated: {error}", terms)
     if engine.layout is not None:
@@ -113,10 +113,13 @@ def advise(
         most = _allowance(engine, capacities, waiting, terms.models)
         advice = _chosen(engine, judge, most, alone)
         advice = replace(advice, reasons=(*advice.reasons, *_beside(engine, capacities, there)))
+    return replace(advice, warnings=(*advice.warnings, *drafts_beside(engine, model)))
+
+
+def drafts_beside(engine: Engine, model: Model) -> tuple[str, ...]:
+    """Return a sentence where tokens are proposed by what is not counted."""
     _, beside = proposing(engine, model)
-    if not beside:
-        return advice
-    return replace(advice, warnings=(*advice.warnings, f"engine {engine.name}: {beside}"))
+    return (f"engine {engine.name}: {beside}",) if beside else ()
 
 
 def _on_processors(engine: Engine, capacities: Sequence[Capacity]) -> bool:
@@ -192,7 +195,7 @@ def _machines(
     return Machines(tuple(nodes), fabric)
 
 
-def _request(engine: Engine, model: Model, there: Machines) -> Request:
+def asked_of(engine: Engine, model: Model, there: Machines) -> Request:
     """Return the question that the engine's own arguments make more precise."""
     given = given_arguments(engine)
     context = asked_length(engine)
@@ -222,6 +225,7 @@ def _request(engine: Engine, model: Model, there: Machines) -> Request:
         encoder_data=encoder_data,
         lora=lora_slots(engine),
         speculative=speculative,
+        whole_experts=None if (decided := given.get(EXPERTS)) is None else bool(decided),
     )
 
 
@@ -277,9 +281,7 @@ def _chosen(engine: Engine, judge: Judge, allowance: int, alone: bool) -> Advice
     data = engine.executor == "dp" or (alone and not engine.executor_given)
     able = served(engine, judge, data, whole=True)
     within = [one for one in able if devices_of(one.candidate) <= allowance]
-    best = choose(within, judge.request)
-    if best is not None and data:
-        best = _wider(best, within, judge)
+    best = best_of(within, judge, data)
     if best is None:
         smallest = sorted(able, key=lambda one: devices_of(one.candidate))
         best = next((one for one in smallest if one.accepted), None)
@@ -288,21 +290,27 @@ def _chosen(engine: Engine, judge: Judge, allowance: int, alone: bool) -> Advice
             return Advice(None)
         raise PlanError(nothing_runs(engine, able, judge))
     one = best.candidate
-    length = max_model_len(best, judge.request)
     rest = sorted((other for other in within if other is not best), key=lambda v: -v.output_rate)
-    reasons = [f"{one.name}: layout auto; {_expected(best, judge.request)}"]
-    reasons += [
+    reasons = [
         f"not {other.candidate.name}: {why_not(other, best, judge.request)}"
         for other in rest[:TOLD]
     ]
-    more = _more(one, there)
-    if more > 0:
-        reasons.append(f"{more} more such engine{'s' if more > 1 else ''} would fit beside it")
-    reasons += there.nodes[0].accelerator.assumed
+    others = more(one, there)
+    if others > 0:
+        reasons.append(f"{others} more such engine{'s' if others > 1 else ''} would fit beside it")
+    return advice_of(engine, best, judge, max_model_len(best, judge.request), reasons)
+
+
+def advice_of(
+    engine: Engine, best: Verdict, judge: Judge, length: int | None, reasons: Sequence[str]
+) -> Advice:
+    """Return the advice that a verdict of the planner's own choice is."""
+    one = best.candidate
+    assumed = judge.request.machines.nodes[0].accelerator.assumed
     return Advice(
         Layout(one.tensor, one.pipeline, data_ranks(one)),
         True,
-        tuple(reasons),
+        (f"{one.name}: layout auto; {_expected(best, judge.request)}", *reasons, *assumed),
         {
             **({"max_model_len": length} if length else {}),
             # Data ranks have it by themselves.
@@ -310,34 +318,6 @@ def _chosen(engine: Engine, judge: Judge, allowance: int, alone: bool) -> Advice
         },
         _kept(engine, best, judge),
     )
-
-
-def _more(one: Candidate, there: Machines) -> int:
-    """Return how many further engines of a split the machines would hold."""
-    return room(replace(one, replicas=1), len(there.nodes), there.nodes[0].devices) - one.replicas
-
-
-def _wider(best: Verdict, within: Sequence[Verdict], judge: Judge) -> Verdict:
-    """Return a split that uses more devices where several engines of the best one would do that.
-
-    One engine cannot be several of a mixture, or several pipelines. Data ranks over more devices
-    are taken in their place if they gain more than what counts as equal over one without any.
-    """
-    request = judge.request
-    plain = choose([one for one in within if data_ranks(one.candidate) == 1], request)
-    if plain is None or _more(best.candidate, request.machines) < 1:
-        return best
-    least = max(worth(best, request), worth(plain, request) / EQUAL)
-    wider = [
-        one
-        for one in within
-        if data_ranks(one.candidate) > 1
-        and devices_of(one.candidate) > devices_of(best.candidate)
-        and one.accepted
-        and worth(one, request) > least
-        and (surely(one, request) or not surely(best, request))
-    ]
-    return choose(wider, request) or best
 
 
 def _allowance(

@@ -14,7 +14,8 @@ from vllm_ansible.plan.dynamo import FRONTS, front_refusals
 from vllm_ansible.plan.sizes import Layout
 from vllm_ansible.problem import PlanError, Problem, close_match
 
-NAME = re.compile(r"[a-z][a-z0-9-]{0,11}")
+NAME_LENGTH = 12
+NAME = re.compile(rf"[a-z][a-z0-9-]{{0,{NAME_LENGTH - 1}}}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EXECUTORS = ("ray", "mp", "dp")
 ROLES = ("serve",)

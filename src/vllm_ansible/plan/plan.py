@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vllm_ansible.accelerators.platform import has_devices
-from vllm_ansible.plan.advice import Advice, Terms, advise
+from vllm_ansible.plan.advice import Terms, advise
 from vllm_ansible.plan.arguments import command_line, with_defaults
 from vllm_ansible.plan.clashes import clashes
 from vllm_ansible.plan.data_placing import no_data_layout, place_data
 from vllm_ansible.plan.dynamo import refuse_hosts
 from vllm_ansible.plan.engines import Engine
 from vllm_ansible.plan.layout import Capacity, place
+from vllm_ansible.plan.members import Part, divisible, names, parts_of
 from vllm_ansible.plan.planned_engine import PlannedEngine, plain
 from vllm_ansible.plan.ports import (
     INTERNAL_BASE,
@@ -141,30 +142,40 @@ def make_plan(
     unchecked: dict[str, str] = {}
     warnings: list[str] = []
     stays = _staying(engines, capacities, kept, port_base)
-    free = [_left_free(capacity, stays.values()) for capacity in capacities]
+    staying = [one for family in stays.values() for one in family]
+    free = [_left_free(capacity, staying) for capacity in capacities]
     had = {engine.name: engine.index for engine in kept.engines} if kept else {}
-    indices = indices_of([engine.name for engine in engines], had)
+    alone = len(engines) == 1
     problems: list[Problem] = []
-    planned = []
+    planned: list[PlannedEngine] = []
     waiting = [engine for engine in engines if engine.name not in stays]
     for engine in engines:
-        if engine.name in stays:
-            planned.append(stays[engine.name])
-            continue
-        before = kept.engine(engine.name) if kept else None
-        hosts = before.hosts if before else ()
+        family = stays.get(engine.name, ())
+        planned += family
+        before = [one for one in kept.engines if one.entry == engine.name] if kept else []
+        hosts = tuple(dict.fromkeys(host for one in before for host in one.hosts))
         try:
-            advice = advise(engine, free, waiting, known, len(engines) == 1)
-            waiting = waiting[1:]
-            new = _place_engine(engine, indices[engine.name], free, port_base, advice, hosts)
+            parts: Sequence[Part] = ()
+            if alone and divisible(engine):
+                parts = parts_of(engine, free, capacities, known, hosts)
+            if not parts and not family:
+                advice = advise(engine, free, waiting, known, alone)
+                waiting = waiting[1:]
+                parts = (Part(advice, tuple(free), placed=False),)
+            # Of a set that stays in part, the names of those that are gone come again first.
+            taken = {one.name for one in engines if one is not engine}
+            named = names(engine, len(parts), taken | {one.name for one in planned})
+            listed = dict.fromkeys([*(one.name for one in engines), *named])
+            places = indices_of(list(listed), had)
+            for name, part in zip(named, parts, strict=True):
+                new = _place_engine(engine, name, places[name], part, port_base, hosts)
+                planned.append(new)
+                warnings += part.advice.warnings
+                if part.advice.unchecked:
+                    unchecked[name] = part.advice.unchecked
+                free = [_left_free(capacity, [new]) for capacity in free]
         except PlanError as error:
             problems += error.problems
-            continue
-        planned.append(new)
-        warnings += advice.warnings
-        if advice.unchecked:
-            unchecked[engine.name] = advice.unchecked
-        free = [_left_free(capacity, [new]) for capacity in free]
     problems += clashes(planned, port_base)
     if problems:
         raise PlanError(problems)
@@ -172,14 +183,17 @@ def make_plan(
 
 
 def _place_engine(
-    engine: Engine,
+    entry: Engine,
+    name: str,
     index: int,
-    free: Sequence[Capacity],
+    part: Part,
     port_base: int,
-    advice: Advice,
     before: Sequence[str],
 ) -> PlannedEngine:
-    """Place one engine and write down all that follows from its place."""
+    """Place one engine of an entry and write down all that follows from its place."""
+    advice, free = part.advice, part.capacities
+    named = tuple(host for host in entry.hosts if host in {one.host for one in free})
+    engine = replace(entry, name=name, hosts=named) if part.placed else entry
     layout = advice.layout
     executor = engine.executor
     if executor == "dp" and (layout is None or layout.data == 1):
@@ -205,7 +219,7 @@ def _place_engine(
         layout=placement.layout,
         hosts=placement.hosts,
         ranks=placement.ranks,
-        ports=ports_for(index, engine.port, port_base),
+        ports=ports_for(index, entry.port if name == entry.name else None, port_base),
         arguments=command_line(
             with_defaults(
                 {**advice.arguments, **engine.vllm_args},
@@ -215,10 +229,11 @@ def _place_engine(
         ),
         environment=dict(engine.environment),
         probe=engine.probe,
-        request=digest(plain(engine)),
+        request=digest(plain(entry)),
         reasons=tuple(reasons),
         estimate=advice.estimate,
         front=engine.front,
+        part_of="" if name == entry.name else entry.name,
     )
 
 
@@ -233,20 +248,24 @@ def _staying(
     capacities: Sequence[Capacity],
     kept: Plan | None,
     port_base: int,
-) -> dict[str, PlannedEngine]:
-    """Return the kept engines that are asked for unchanged and whose devices are still there."""
+) -> dict[str, tuple[PlannedEngine, ...]]:
+    """Return, by entry, the kept engines asked for unchanged whose devices are still there."""
     there = {capacity.host: capacity.free for capacity in capacities}
-    stays = {}
+    entries = {engine.name for engine in engines}
+    stays: dict[str, tuple[PlannedEngine, ...]] = {}
     for engine in engines:
-        before = kept.engine(engine.name) if kept else None
-        if (
-            before
+        family = tuple(
+            now
+            for before in (kept.engines if kept else ())
+            if before.entry == engine.name
+            and (before.name == engine.name or before.name not in entries)
             and (now := as_before(engine, before))
             and base_of(before.ports, before.index) == port_base
             and (before.executor == engine.executor or not engine.executor_given)
             and all(rank.device in there.get(rank.host, ()) for rank in before.ranks)
-        ):
-            stays[engine.name] = now
+        )
+        if family:
+            stays[engine.name] = family
     return stays
 
 

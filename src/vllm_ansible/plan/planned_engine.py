@@ -18,13 +18,16 @@ def plain(engine: Any) -> dict[str, Any]:
     """Return an engine, planned or asked for, as its digest takes it.
 
     Where there is one data rank nothing is said of data: it was so before there were several, and
-    engines that run keep their digests. Nor is anything said of the front that all had before.
+    engines that run keep their digests. Nor is anything said of the front that all had before, nor
+    of the entry where an engine has its name.
     Whether the executor was written down is no part of it.
     """
     value = asdict(engine)
     value.pop("executor_given", None)
     if value["front"] == FRONTS[0]:
         del value["front"]
+    if not value.get("part_of"):
+        value.pop("part_of", None)
     if value["layout"] and value["layout"]["data"] == 1:
         del value["layout"]["data"]
     return value
@@ -54,6 +57,13 @@ class PlannedEngine:
     estimate: Mapping[str, Any] = field(default_factory=dict)
     # What stands before its data ranks.
     front: str = FRONTS[0]
+    # The entry of the inventory, where `layout: auto` of one entry became several engines.
+    part_of: str = ""
+
+    @property
+    def entry(self) -> str:
+        """Return the name of its entry in the inventory."""
+        return self.part_of or self.name
 
     def devices(self, host: str) -> tuple[int, ...]:
         """Return the devices this engine has on a host."""

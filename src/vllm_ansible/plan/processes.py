@@ -28,7 +28,7 @@ def wanted_processes(
     """Return the processes of every host in `hosts`, each list in the order of start.
 
     hosts: site_host by inventory name. environments: by host, directory, fingerprint and versions
-    of the engine's environment; of an image also how it is run there. models: by host and engine,
+    of the engine's environment; of an image also how it is run there. models: by host and entry,
     path and fingerprint of the weights, with several data ranks also experts and hidden size.
     fingerprints: by engine, anything else whose change means a restart. An engine none of whose
     hosts is given is left out; one of which only some are given is refused.
@@ -42,12 +42,12 @@ def wanted_processes(
             raise PlanError(_split(engine, absent))
         depends = dict((fingerprints or {}).get(engine.name, {}))
         rooms = [
-            _room(hosts[host], engine, environments[host], models[host][engine.name]["path"])
+            _room(hosts[host], engine, environments[host], models[host][engine.entry]["path"])
             for host in engine.hosts
         ]
         refuse_ray(engine, rooms)
         for room in rooms:
-            model = models[str(room.host["name"])][engine.name]
+            model = models[str(room.host["name"])][engine.entry]
             weights = {"weights": model.get("fingerprint", "")}
             for spec in _of_host(room, rooms, model, {**weights, **depends}):
                 packed = contained(room, plan.cluster, model["path"], spec) if room.image else spec

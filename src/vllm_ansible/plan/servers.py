@@ -48,6 +48,11 @@ def servers(engine: Mapping[str, Any]) -> tuple[Server, ...]:
     return tuple(found)
 
 
+def entry_of(engine: Mapping[str, Any]) -> str:
+    """Return the entry of the inventory that a planned engine is of, which has its model."""
+    return str(engine.get("part_of") or engine["name"])
+
+
 def serving(engine: str, rank: int | None = None) -> str:
     """Return the name of an engine's serving process, or of that of one data rank."""
     return f"{engine}-serve" if rank is None else f"{engine}-serve-{rank}"
@@ -80,6 +85,7 @@ def listed(
                 {
                     **asdict(one),
                     "of": len(ranks),
+                    "entry": entry_of(engine),
                     "guarded": not has_dynamo(engine),
                     "address": rank_address(
                         engine, str(by_name.get(one.host, {}).get("address", ""))

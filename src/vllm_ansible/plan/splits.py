@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.plan.engines import Engine
-from vllm_ansible.plan.estimate.layouts.candidate import Candidate, alike, candidates, room
+from vllm_ansible.plan.estimate.layouts.candidate import Candidate
 from vllm_ansible.plan.estimate.layouts.evaluate import Judge
+from vllm_ansible.plan.estimate.layouts.single import data_ranks, splits
 from vllm_ansible.plan.estimate.layouts.verdict import Verdict
 from vllm_ansible.plan.layout import host_counts
-from vllm_ansible.plan.model_arguments import EXPERTS, given_arguments
 from vllm_ansible.plan.ports import WORKERS
 from vllm_ansible.plan.sizes import Layout
 
@@ -32,47 +29,16 @@ def written(one: Candidate) -> str:
     return f"{{{told or 'tensor: 1'}}}"
 
 
-def data_ranks(one: Candidate) -> int:
-    """Return the data ranks that a split is served as: replicas are ranks of their own."""
-    return one.data * one.replicas
-
-
-def devices_of(one: Candidate) -> int:
-    """Return the devices of a split with all its replicas."""
-    return one.ranks * one.replicas
-
-
 def served(engine: Engine, judge: Judge, data: bool, whole: bool = False) -> list[Verdict]:
     """Return the verdict of each split that this project serves, as one engine.
 
-    data: also of data ranks. Those of a mixture of experts share the experts; those of a dense
-    model are replicas, of which there are as many as the devices hold. whole: also with whole
-    experts on each rank, where the engine's arguments do not decide that.
+    data: also of data ranks. whole: also with whole experts on each rank, where the engine's
+    arguments do not decide that.
     """
     there = judge.request.machines
     count, devices = len(there.nodes), min(node.devices for node in there.nodes)
-    decided = given_arguments(engine).get(EXPERTS)
-    allowed = all(platform(node.accelerator.kind).expert_parallel for node in there.nodes)
-    whole = (whole and allowed) if decided is None else bool(decided)
-    experts = judge.facts.experts if data or whole else 0
-    splits = [
-        replace(candidate, replicas=1)
-        for candidate in candidates(there, judge.facts.layers, experts)
-    ]
-    if data and not judge.facts.experts and alike(there.nodes):
-        splits += [
-            replace(one, replicas=room(one, count, devices))
-            for one in splits
-            if one.pipeline == 1 and one.tensor <= devices and room(one, count, devices) > 1
-        ]
-    if decided is False:
-        splits = [one for one in splits if not one.expert]
-    elif decided:
-        wide = {one.tensor for one in splits if one.expert and one.data == 1}
-        splits = [one for one in splits if one.expert or one.pipeline > 1 or one.tensor not in wide]
-    elif not whole:
-        splits = [one for one in splits if not one.expert or one.data > 1]
-    return [judge.verdict(one) for one in splits if _servable(one, engine, count, devices, data)]
+    found = splits(judge, data, whole)
+    return [judge.verdict(one) for one in found if _servable(one, engine, count, devices, data)]
 
 
 def _servable(candidate: Candidate, engine: Engine, nodes: int, devices: int, data: bool) -> bool:

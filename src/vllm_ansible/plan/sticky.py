@@ -24,12 +24,13 @@ def plan_of_some_hosts(engines: Sequence[Engine], kept: Plan | None, hosts: Sequ
             )
         )
     wanted = {engine.name: engine for engine in engines}
-    planned = {engine.name: engine for engine in kept.engines}
     stays = {
-        name: as_before(wanted[name], before) if name in wanted else None
-        for name, before in planned.items()
+        before.name: as_before(wanted[before.entry], before) if before.entry in wanted else None
+        for before in kept.engines
     }
-    changed = sorted(name for name in wanted | planned if not stays.get(name))
+    served = {before.entry for before in kept.engines}
+    gone = {before.entry for before in kept.engines if not stays[before.name]}
+    changed = sorted(gone | {name for name in wanted if name not in served})
     if changed:
         raise PlanError(
             Problem(

@@ -9,10 +9,11 @@ from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.layouts.choice import choose
 from vllm_ansible.plan.estimate.layouts.evaluate import Judge
 from vllm_ansible.plan.estimate.layouts.request import Request
+from vllm_ansible.plan.estimate.layouts.single import devices_of
 from vllm_ansible.plan.estimate.layouts.verdict import Verdict
 from vllm_ansible.plan.model_arguments import asked_length, given_arguments
 from vllm_ansible.plan.sizes import Layout
-from vllm_ansible.plan.splits import devices_of, served, written
+from vllm_ansible.plan.splits import served, written
 from vllm_ansible.problem import PlanError, Problem
 
 # A layout below this part of another one's rate, on no more devices, is worth a warning: bands of

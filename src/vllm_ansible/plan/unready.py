@@ -21,7 +21,7 @@ def refuse_unready(
         for host in [host for host in engine.hosts if host in environments]:
             if not environments[host].get("fingerprint"):
                 problems.append(_unready(engine, host, "environment", "install"))
-            elif engine.name not in models[host]:
+            elif engine.entry not in models[host]:
                 problems.append(_unready(engine, host, "weights", "weights"))
     if problems:
         raise PlanError(problems)

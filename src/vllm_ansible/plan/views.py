@@ -8,7 +8,7 @@ from typing import Any
 
 from vllm_ansible.plan.dynamo import GRPC, has_dynamo
 from vllm_ansible.plan.environment import KEPT_ON_THEIR_HOST
-from vllm_ansible.plan.servers import servers
+from vllm_ansible.plan.servers import entry_of, servers
 
 Planned = Mapping[str, Any]
 Host = Mapping[str, Any]
@@ -82,7 +82,7 @@ def parser_arguments(
     """Return model and arguments of each engine a host serves, as `vllm serve` parses them."""
     return {
         engine["name"]: [
-            models[engine["name"]],
+            models[entry_of(engine)],
             f"--tensor-parallel-size={engine['layout']['tensor']}",
             f"--pipeline-parallel-size={engine['layout']['pipeline']}",
             # A data rank is an engine of its own to the parser; its ranks are of one host.

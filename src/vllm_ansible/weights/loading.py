@@ -19,6 +19,7 @@ from vllm_ansible.node.weights.loading.way import (
 )
 from vllm_ansible.plan.estimate.memory.release import release
 from vllm_ansible.plan.estimate.memory.split import Split, stages
+from vllm_ansible.plan.servers import entry_of
 from vllm_ansible.problem import PlanError
 from vllm_ansible.terminal import amount, duration
 
@@ -62,14 +63,14 @@ def to_load(
     return [
         {
             "name": engine["name"],
-            "path": models[engine["name"]]["path"],
-            "fingerprint": str(models[engine["name"]].get("fingerprint", "")),
+            "path": models[entry_of(engine)]["path"],
+            "fingerprint": str(models[entry_of(engine)].get("fingerprint", "")),
             "arguments": list(engine["arguments"]),
             "ranks": sum(1 for rank in engine["ranks"] if rank["host"] == host),
         }
         for engine in engines
         if host in engine["hosts"]
-        and engine["name"] in models
+        and entry_of(engine) in models
         and actions.get(engine["name"], {}).get("action", "none") not in ("none", "remove")
     ]
 

@@ -21,6 +21,7 @@ PLAN = {
         {**PLANNED, "name": "code", "estimate": {}},
     ]
 }
+PART = {**PLANNED, "name": "chat-2", "part_of": "chat", "estimate": {}}
 FIGURES = {"output_tokens_per_second": 31.5, "concurrency": 4, "measured_at": "then"}
 POINT = {"max_num_seqs": 4, "max_num_batched_tokens": 64}
 GOOD = {**POINT, "ok": True, "figures": FIGURES, "predicted": [10, 20, 40]}
@@ -90,6 +91,7 @@ def played(shared_play: Any, run_dir: Path) -> Any:
             asked("unknown", engine="chatt"),
             asked("nothing planned", plan={}),
             asked("no points", max_num_seqs=[]),
+            asked("a set", plan={"engines": [*PLAN["engines"], PART]}),
             shown("two points", GOOD, BAD),
             shown("none", BAD),
             shown("nothing at all"),
@@ -119,6 +121,7 @@ def test_every_point_brings_its_engines_and_its_load(played: Any) -> None:
         ("unknown", "no engine chatt"),
         ("nothing planned", "run site.yml first"),
         ("no points", "there is no point"),
+        ("a set", "chat with layout: auto is the engines chat, chat-2"),
         ("gone", "the inventory has no engine chat"),
         ("another load", "not the point 4 x 64"),
     ],

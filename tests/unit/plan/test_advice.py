@@ -208,12 +208,16 @@ def test_data_ranks_of_a_known_mixture_may_be_left_to_the_planner() -> None:
 
 
 def test_hosts_that_differ_are_named_with_the_question_that_lists_engines_for_all() -> None:
-    """One engine over 2x8 H200 leaves 1x8 H100 without one, and said nothing of it."""
+    """One engine over 2x8 H200 leaves 1x8 H100 without one, and said nothing of it.
+
+    An executor is of one engine; without it the entry becomes an engine for each kind.
+    """
     mixed = [*hosts(8, 8, kind="H200"), Capacity.whole("n3", "nvidia", 8, accelerator("H100-80"))]
-    engine = only(plan([{"name": "a"}], mixed, a=LLAMA))
+    engine = only(plan([{"name": "a", "executor": "ray"}], mixed, a=LLAMA))
+    assert len(plan([{"name": "a"}], mixed, a=LLAMA).engines) == 2
     assert "n3" not in engine.hosts
     (said,) = (one for one in engine.reasons if "lists engines" in one)
     assert "n3 is not" in said
     assert 'vllm-ansible plan org/model "2x8 H200 + 1x8 H100-80"' in said
-    alike = only(plan([{"name": "a"}], hosts(8, 8, kind="H200"), a=LLAMA))
+    alike = only(plan([{"name": "a", "executor": "ray"}], hosts(8, 8, kind="H200"), a=LLAMA))
     assert not any("lists engines" in one for one in alike.reasons)

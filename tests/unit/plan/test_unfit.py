@@ -202,7 +202,8 @@ def test_replicas_come_before_a_pipeline_that_is_no_faster() -> None:
     small = CONFIGS["smollm2-135m-instruct"]
     engine = only(plan(hosts(2, kind="H100-80"), small))
     assert engine.layout == Layout(1, 1, 2)
-    assert only(plan(hosts(2, kind="H100-80"), small, executor="ray")).layout == Layout(1, 2)
+    # A pipeline is planned slower than one device today: with stages the host is waited for.
+    assert only(plan(hosts(2, kind="H100-80"), small, executor="ray")).layout == Layout(1, 1)
 
 
 def test_an_executor_that_was_asked_for_is_kept() -> None:

@@ -50,9 +50,17 @@ def by_engine(
     places = indices_of([engine.name for engine in typed], had)
     found = []
     for engine in typed:
-        ports = ports_for(places[engine.name], engine.port, port_base)
-        words = _of_data_ranks(engine, ports) if engine.executor == "dp" else _of_ray(ports)
-        found.append({port: f"{words[port]} of engine {engine.name}" for port in sorted(words)})
+        # What one entry became has a block each.
+        others = [
+            (str(one["name"]), int(one["index"]))
+            for one in (kept or {}).get("engines", ())
+            if one.get("part_of") == engine.name
+        ]
+        for name, index in ((engine.name, places[engine.name]), *others):
+            own = engine.port if name == engine.name else None
+            ports = ports_for(index, own, port_base)
+            words = _of_data_ranks(engine, ports) if engine.executor == "dp" else _of_ray(ports)
+            found.append({port: f"{words[port]} of engine {name}" for port in sorted(words)})
     return found
 
 

@@ -52,9 +52,14 @@ def answer(request: Request) -> Answer:
         return _of_makers(request, parts)
     judge = Judge(request)
     verdicts = list(judge.all())
-    chosen = choose(verdicts, request)
+    return answered(judge, verdicts, choose(verdicts, request))
+
+
+def answered(judge: Judge, verdicts: Sequence[Verdict], chosen: Verdict | None) -> Answer:
+    """Return the answer that one verdict is, with the reasons against the others, or refuse."""
+    request = judge.request
     if chosen is None or chosen.budget is None:
-        raise NoLayout(_nothing(verdicts, request))
+        raise NoLayout(_nothing(list(verdicts), request))
     rest = sorted(
         (one for one in verdicts if one is not chosen),
         key=lambda one: (not one.accepted, -one.output_rate, one.candidate.name),

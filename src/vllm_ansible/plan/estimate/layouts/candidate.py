@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from vllm_ansible.accelerators.machines import Machines, Node
@@ -10,6 +10,8 @@ from vllm_ansible.frozen import frozen
 
 # Up to here every number of stages is tried; beyond, those that use all devices.
 EVERY_PIPELINE = 4
+# Data ranks of one engine at most, each with a port of the engine's block (plan/ports.py).
+MOST_DATA = 80
 
 
 @frozen
@@ -82,6 +84,42 @@ def candidates(machines: Machines, layers: int, experts: int) -> Iterator[Candid
         for data in _divisors(groups) if experts and tensor <= devices else ():
             if data > 1:
                 yield _placed(Candidate(tensor, data=data, expert=True), count, devices)
+
+
+def even(one: Candidate, nodes: tuple[Node, ...]) -> bool:
+    """Tell whether the stage `plan` builds each engine of a split on these nodes.
+
+    Its nodes are of one kind, each has as many ranks, and each data rank has a port.
+    """
+    devices = usable(one.tensor, min(node.devices for node in nodes))
+    fits = one.ranks <= devices or one.ranks % devices == 0
+    return alike(nodes) and one.data <= MOST_DATA and fits
+
+
+def entries_of(one: Candidate, mixture: bool) -> int:
+    """Return how many engines a split is built as.
+
+    Replicas of a dense model are data ranks of one; those of a mixture would share their experts,
+    and those with stages would lie on several hosts.
+    """
+    return one.replicas if mixture or one.pipeline > 1 else 1
+
+
+def of_experts(
+    found: Iterable[Candidate], decided: bool | None, allowed: bool = True
+) -> list[Candidate]:
+    """Return the splits that keep experts as the user decided, or as the software can.
+
+    decided: whether experts are kept whole, None where the planner may choose. allowed: whether
+    the software keeps them whole without data ranks, too.
+    """
+    splits = list(found)
+    if decided:
+        wide = {one.tensor for one in splits if one.expert and one.data == 1}
+        return [one for one in splits if one.expert or one.pipeline > 1 or one.tensor not in wide]
+    if decided is False:
+        return [one for one in splits if not one.expert]
+    return splits if allowed else [one for one in splits if not one.expert or one.data > 1]
 
 
 def alike(nodes: tuple[Node, ...]) -> bool:

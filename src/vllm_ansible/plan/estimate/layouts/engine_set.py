@@ -7,9 +7,19 @@ from dataclasses import replace
 
 from vllm_ansible.accelerators.machines import Machines, Node, usual_fabric
 from vllm_ansible.frozen import frozen
-from vllm_ansible.plan.estimate.layouts.answer import Answer, NoLayout, answer, of_each_maker
+from vllm_ansible.plan.estimate.layouts.answer import (
+    Answer,
+    NoLayout,
+    answer,
+    answered,
+    of_each_maker,
+)
+from vllm_ansible.plan.estimate.layouts.arguments import max_model_len
+from vllm_ansible.plan.estimate.layouts.candidate import MOST_DATA, Candidate, entries_of
 from vllm_ansible.plan.estimate.layouts.choice import EQUAL, worth
-from vllm_ansible.plan.estimate.layouts.request import Request, check
+from vllm_ansible.plan.estimate.layouts.evaluate import Judge
+from vllm_ansible.plan.estimate.layouts.request import Request, check, has_experts
+from vllm_ansible.plan.estimate.layouts.single import one_engine
 from vllm_ansible.plan.estimate.throughput.estimate import Band
 
 # The asked load is dealt in proportion to what each part delivers, so often in turn.
@@ -93,7 +103,10 @@ def engine_set(request: Request) -> EngineSet:
     No engine spans two makers. Each kind of node gets a layout of its own, and what that leaves
     free gets further engines as long as any fits; what holds no engine by itself is planned
     together with the rest of its maker. One engine over all of a maker's nodes is taken instead
-    where it is more than 15 % better. A split that was asked for is one member.
+    where it is more than 15 % better; on nodes of one kind, where one engine of data ranks is no
+    more than 15 % worse than several engines on no more devices: it has one address by itself.
+    What the stage `plan` does not build comes only where nothing else runs on a maker's machines.
+    A split that was asked for is one member.
     """
     check(request)
     if request.wanted:
@@ -110,18 +123,110 @@ def engine_set(request: Request) -> EngineSet:
 def _of_maker(request: Request) -> list[Member]:
     """Return the engines on the machines of one maker, none where nothing fits."""
     pieces = _whole(request.machines.nodes)
-    apart = list(_filled(request, pieces))
+    apart = [one for one in _filled(request, pieces) if not unbuilt(one)]
     if len(_kinds(pieces)) == 1 and apart:
-        return apart
+        return _as_one(request, apart) or apart
     try:
         joint = Member(pieces, answer(request))
     except NoLayout:
         return apart
-    one = [joint, *_filled(request, _free(joint))]
+    if apart and unbuilt(joint):
+        return apart
+    one = [joint, *(one for one in _filled(request, _free(joint)) if not unbuilt(one))]
     if not apart:
         return one
     found = _worth(_loaded(request, apart), request)
     return apart if found >= EQUAL * _worth(_loaded(request, one), request) else one
+
+
+def _as_one(request: Request, several: list[Member]) -> list[Member]:
+    """Return one engine that has one address by itself in place of several, if that is as good."""
+    before, mixture = several[0].answer, has_experts(request)
+    engines = sum(entries_of(one.answer.chosen.candidate, mixture) for one in several)
+    if engines == 1 or request.objective != "throughput":
+        return []
+    able = [before.chosen, *(one for one, _ in before.others)]
+    best = one_engine(able, sum(len(one.devices()) for one in several), request)
+    if best is None or worth(best, request) < EQUAL * _worth(_loaded(request, several), request):
+        return []
+    others = [one for one in able if one is not best]
+    return [Member(_whole(request.machines.nodes), answered(Judge(request), others, best))]
+
+
+def unbuilt(member: Member) -> str:
+    """Return why the stage `plan` does not build a member, nothing where it does.
+
+    It builds engines of equal accelerators, with as many ranks on each of their nodes.
+    """
+    nodes = {name for name, _ in member.devices()}
+    if len({one.node.accelerator.name for one in member.pieces if one.node.name in nodes}) > 1:
+        return "no engine over nodes that differ"
+    if not all(_even(member.devices(engine)) for engine in range(member.engines)):
+        return "no engine with more ranks on one of its nodes than on another"
+    return ""
+
+
+@frozen
+class Built:
+    """One engine as the stage builds it: engines of a member, by their numbers.
+
+    `length` is the longest request of all engines of the set, None for the model's own.
+    """
+
+    member: Member
+    parts: tuple[int, ...]
+    length: int | None
+
+    @property
+    def candidate(self) -> Candidate:
+        """Return its split; several parts are data ranks of it."""
+        return replace(self.member.answer.chosen.candidate, replicas=len(self.parts))
+
+    @property
+    def devices(self) -> tuple[tuple[str, int], ...]:
+        """Return node and number of the device of each rank."""
+        return tuple(seat for part in self.parts for seat in self.member.devices(part))
+
+    @property
+    def concurrency(self) -> int:
+        """Return its part of the requests of its member, at least one."""
+        whole = self.member.answer.request.concurrency
+        return max(1, round(whole * len(self.parts) / self.member.engines))
+
+
+def built(found: EngineSet) -> tuple[Built, ...]:
+    """Return the engines that the stage builds of a set.
+
+    Replicas of a dense model on nodes that are used alike are data ranks of one engine; each engine
+    of a mixture, whose data ranks would share their experts, is one. All of a set take requests of
+    one length at most: whoever sends a request does not choose the engine.
+    """
+    mixture = has_experts(found.request)
+    groups = [
+        (member, part)
+        for member in found.members
+        if not unbuilt(member)
+        for part in _grouped(member, mixture)
+    ]
+    lengths = [max_model_len(one.answer.chosen, one.answer.request) for one, _ in groups]
+    length = min((one for one in lengths if one), default=None)
+    return tuple(Built(member, parts, length) for member, parts in groups)
+
+
+def _grouped(member: Member, mixture: bool) -> list[tuple[int, ...]]:
+    """Return the engines of a member by the one that each is a part of."""
+    one, replicas = member.answer.chosen.candidate, member.engines
+    if entries_of(one, mixture) > 1 or one.data > 1 or not _even(member.devices()):
+        return [(number,) for number in range(replicas)]
+    each = replicas // len({node for node, _ in member.devices()}) or 1
+    size = min(replicas, max(1, MOST_DATA // each) * each)
+    return [tuple(range(first, min(first + size, replicas))) for first in range(0, replicas, size)]
+
+
+def _even(devices: Sequence[tuple[str, int]]) -> bool:
+    """Tell whether each node has as many of these devices."""
+    named = [node for node, _ in devices]
+    return len({named.count(node) for node in set(named)}) == 1
 
 
 def _filled(request: Request, pieces: Sequence[Piece]) -> Iterator[Member]:
@@ -153,7 +258,8 @@ def _member(request: Request, pieces: Sequence[Piece]) -> Member | None:
 def _loaded(request: Request, members: Sequence[Member]) -> list[Member]:
     """Return the same engines, each with the part of the load that it is fast enough for."""
     found = list(members)
-    for _ in range(ROUNDS if len(found) > 1 else 0):
+    whole = len(found) == 1 and found[0].answer.request.concurrency == request.concurrency
+    for _ in range(0 if whole else ROUNDS if len(found) > 1 else 1):
         rates = [one.answer.chosen.output_rate for one in found]
         shares = _dealt(request.concurrency, rates)
         found = [

@@ -12,6 +12,7 @@ from vllm_ansible.plan.estimate.layouts.candidate import (
     alike,
     candidates,
     fitted,
+    of_experts,
     usable,
 )
 from vllm_ansible.plan.estimate.layouts.limits import (
@@ -63,7 +64,9 @@ class Judge:
             yield self.verdict(fitted(self.request.wanted, self.request.machines))
             return
         machines, known = self.request.machines, self.facts
-        for candidate in candidates(machines, known.layers, known.experts):
+        allowed = all(platform(one.accelerator.kind).expert_parallel for one in machines.nodes)
+        found = candidates(machines, known.layers, known.experts)
+        for candidate in of_experts(found, self.request.whole_experts, allowed):
             yield self.verdict(candidate)
 
     def verdict(self, candidate: Candidate) -> Verdict:

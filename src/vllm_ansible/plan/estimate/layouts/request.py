@@ -24,7 +24,8 @@ class Request:
     that the engine takes, and `batched_tokens` the most tokens of a step, None for what its version
     does by itself. `text_only` leaves the vision tower out, `encoder_data` keeps it whole on every
     rank; `lora` are slots for adapters, `speculative` the tokens that the checkpoint's own layers
-    propose in a step. `model` is the one that results.
+    propose in a step. `whole_experts` is what the user decided of experts, None for what is best.
+    `model` is the one that results.
     """
 
     model: Model
@@ -45,6 +46,7 @@ class Request:
     encoder_data: bool = False
     lora: Slots | None = None
     speculative: int = 0
+    whole_experts: bool | None = None
 
     @property
     def longest(self) -> int:
@@ -117,3 +119,8 @@ def check(request: Request) -> Request:
     if problems:
         raise PlanError(problems)
     return request
+
+
+def has_experts(request: Request) -> bool:
+    """Tell whether the model is a mixture of experts."""
+    return any(layer.experts for layer in request.model.layers)

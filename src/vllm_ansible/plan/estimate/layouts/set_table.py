@@ -6,7 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from vllm_ansible.plan.estimate.layouts.engine_set import EngineSet, Member, Piece
+from vllm_ansible.plan.estimate.layouts.engine_set import (
+    Built,
+    EngineSet,
+    Member,
+    Piece,
+    built,
+    unbuilt,
+)
 from vllm_ansible.plan.estimate.layouts.table import SHOWN, document, lines, rate
 
 LAYOUT = (
@@ -25,7 +32,7 @@ def set_lines(found: EngineSet, everything: bool = False) -> list[str]:
     """Return the set as people read it; one layout on all of its machines as itself."""
     if len(found.members) == 1:
         told = lines(found.members[0].answer, everything)
-        why = _unbuilt(found.members[0])
+        why = unbuilt(found.members[0])
         told += ["", f"  note  The stage plan builds {why}."] if why else []
         return [*told, *([""] if found.idle else []), *_idle(found.idle)]
     request, machines = found.request, found.request.machines
@@ -82,15 +89,27 @@ def set_document(found: EngineSet) -> dict[str, Any]:
 def entries(found: EngineSet) -> Iterator[Entry]:
     """Yield the engines as the variable `engines` of an inventory lists them.
 
-    Replicas of a dense model on nodes that are used alike are data ranks of one entry; each engine
-    of a mixture, whose data ranks would share their experts, is an entry. What the stage `plan`
-    does not build is left out.
+    What the stage `plan` does not build is left out.
     """
     text = re.sub(r"[^a-z0-9]+", "-", found.request.model.name.rpartition("/")[2].lower())
     base = (text if text[:1].isalpha() else f"m{text}")[:LETTERS].strip("-")
-    made = [entry for one in found.members if not _unbuilt(one) for entry in _entries(found, one)]
+    made = list(map(_entry, built(found)))
     for number, entry in enumerate(made, 1):
         yield {"name": f"{base}-{number}" if len(made) > 1 else base, **entry}
+
+
+def _entry(one: Built) -> Entry:
+    split = one.candidate
+    sizes = {
+        "data": split.data * split.replicas,
+        "tensor": split.tensor,
+        "pipeline": split.pipeline,
+    }
+    layout = {name: size for name, size in sizes.items() if size > 1} or {"tensor": 1}
+    hosts = list(dict.fromkeys(node for node, _ in one.devices))
+    entry: Entry = {"model": one.member.answer.request.model.name, "hosts": hosts, "layout": layout}
+    arguments = _arguments(one)
+    return {**entry, "vllm_args": arguments} if arguments else entry
 
 
 def where(member: Member) -> str:
@@ -105,51 +124,16 @@ def where(member: Member) -> str:
     )
 
 
-def _unbuilt(member: Member) -> str:
-    """Return why the stage `plan` does not build a member, nothing where it does.
-
-    It builds engines of equal accelerators, with as many ranks on each of their nodes.
-    """
-    nodes = {name for name, _ in member.devices()}
-    if len({one.node.accelerator.name for one in member.pieces if one.node.name in nodes}) > 1:
-        return "no engine over nodes that differ"
-    if member.answer.chosen.candidate.data == 1 and not all(
-        _even(member.devices(engine)) for engine in range(member.engines)
-    ):
-        return "no engine with more ranks on one of its nodes than on another"
-    return ""
-
-
 def _left_out(found: EngineSet) -> Iterator[str]:
     for one in found.members:
-        if why := _unbuilt(one):
+        if why := unbuilt(one):
             name = one.answer.chosen.candidate.name
             yield f"{name} on {where(one)} is not in the list: the stage plan builds {why}."
 
 
-def _entries(found: EngineSet, member: Member) -> Iterator[Entry]:
-    one, replicas = member.answer.chosen.candidate, member.engines
-    mixture = any(layer.experts for layer in found.request.model.layers)
-    arguments = _arguments(member)
-    groups = [[number] for number in range(replicas)]
-    if replicas > 1 and not mixture and one.pipeline == 1 and _even(member.devices()):
-        groups = [list(range(replicas))]
-    for group in groups:
-        hosts = dict.fromkeys(node for part in group for node, _ in member.devices(part))
-        sizes = {"data": one.data * len(group), "tensor": one.tensor, "pipeline": one.pipeline}
-        layout = {name: size for name, size in sizes.items() if size > 1} or {"tensor": 1}
-        entry: Entry = {"model": found.request.model.name, "hosts": list(hosts), "layout": layout}
-        yield {**entry, "vllm_args": arguments} if arguments else entry
-
-
-def _even(devices: Sequence[tuple[str, int]]) -> bool:
-    """Tell whether each node has as many of these devices."""
-    named = [node for node, _ in devices]
-    return len({named.count(node) for node in set(named)}) == 1
-
-
-def _arguments(member: Member) -> dict[str, Any]:
+def _arguments(one: Built) -> dict[str, Any]:
     """Return what vLLM is given beside the layout."""
+    member = one.member
     found: dict[str, Any] = {}
     name = ""
     for word in member.answer.start.arguments:
@@ -160,7 +144,9 @@ def _arguments(member: Member) -> dict[str, Any]:
             found[name] = _value(word)
     if member.answer.chosen.candidate.data > 1:
         found.pop("enable_expert_parallel", None)
-    layout = tuple(one.replace("-", "_") for one in LAYOUT)
+    if one.length:
+        found["max_model_len"] = one.length
+    layout = tuple(word.replace("-", "_") for word in LAYOUT)
     return {name: value for name, value in found.items() if not name.startswith(layout)}
 
 

@@ -62,6 +62,9 @@ class Verdict:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Return how much there is to go wrong: what is simpler comes first."""
+        """Return how much there is to go wrong: what is simpler comes first.
+
+        Replicas and tensor-parallel groups in a node are as simple as each other.
+        """
         one = self.candidate
-        return (self.tensor_nodes, self.nodes, one.data, one.pipeline, int(one.expert), one.tensor)
+        return (self.tensor_nodes, self.nodes, one.data, one.pipeline, int(one.expert))

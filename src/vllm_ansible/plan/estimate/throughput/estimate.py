@@ -15,6 +15,8 @@ from vllm_ansible.plan.estimate.throughput.work import Kinds, Parts, Work
 V1_SINCE = (0, 8)
 FUSED_ROTARY_SINCE = (0, 10)
 MARLIN_SINCE = (0, 9)
+# Scheduling beside the device is the default from 0.14.0 on (vllm#33352 says so).
+ASYNC_SINCE = (0, 14)
 # FlashMLA's sparse kernel went over all places of its choice until it was given how many are filled
 # (FlashMLA#150, January 2026): not by vLLM 0.13.0 to 0.17.1, by 0.24.0.
 CHOICE_COUNTED_SINCE = (0, 18)
@@ -64,6 +66,15 @@ class Placed:
     def old_rotary(self) -> bool:
         """Tell whether this engine runs DeepSeek's rotary embedding operation by operation."""
         return self.engine_version is not None and self.engine_version < FUSED_ROTARY_SINCE
+
+    @property
+    def overlaps(self) -> bool:
+        """Tell whether the host prepares a step while the device works on the one before.
+
+        With stages it does not: the model runner does not support it (vLLM 0.32, config/vllm.py).
+        """
+        since = self.engine_version is None or self.engine_version >= ASYNC_SINCE
+        return since and len(self.stages) == 1
 
     @property
     def first_engine(self) -> bool:
@@ -234,7 +245,8 @@ class Speed:
         ]
         host = self._host(max(1.0, sequences))
         through = sum((one.total * times for one, times in passes), 0.0)
-        through += host + (len(placed.stages) - 1) * c.PIPELINE_HOP
+        through = max(through, host) if placed.overlaps else through + host
+        through += (len(placed.stages) - 1) * c.PIPELINE_HOP
         widest = max(max(one.total for one, _ in passes), host)
         together = sum((one.times(times) for one, times in passes), Terms())
         # What each sequence gets is sent by a process beside the engine, which works meanwhile.

@@ -17,8 +17,8 @@ from vllm_ansible.plan.advice import Terms
 from vllm_ansible.plan.engines import parse_engines
 from vllm_ansible.plan.estimate.layouts.answer import NoLayout, answer
 from vllm_ansible.plan.estimate.layouts.command import NO_LAYOUT, OK, main
-from vllm_ansible.plan.estimate.layouts.engine_set import EngineSet, engine_set
-from vllm_ansible.plan.estimate.layouts.set_table import _unbuilt, entries, set_lines
+from vllm_ansible.plan.estimate.layouts.engine_set import EngineSet, engine_set, unbuilt
+from vllm_ansible.plan.estimate.layouts.set_table import entries, set_lines
 from vllm_ansible.plan.layout import Capacity
 from vllm_ansible.plan.plan import Plan, make_plan
 
@@ -52,7 +52,7 @@ def staged(found: EngineSet) -> Plan:
 def test_each_kind_of_node_has_engines_of_its_own(ask: Any) -> None:
     """One engine over 4x8 H200 + 2x8 H100 left 24 of 48 devices idle."""
     found = engine_set(ask("r1", "4x8 H200 + 2x8 H100-80"))
-    assert layouts(found) == ["4 x TP8", "TP8 PP2"]
+    assert layouts(found) == ["4 x TP8", "TP8 DP2 EP16"]
     assert found.devices == 48 and not found.idle
     assert sum(one.answer.request.concurrency for one in found.members) == 64
     assert found.output_rate.middle > answer(ask("r1", "4x8 H200")).chosen.output_rate
@@ -87,32 +87,41 @@ def test_nodes_that_hold_the_model_only_together_have_one_engine(ask: Any) -> No
     assert not list(entries(found))
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("1x8 H100-80 + 1x8 A100-80", "no engine over nodes that differ"),
-        ("2x4 H200 + 2x2 H20-141", "more ranks on one of its nodes than on another"),
-    ],
-)
-def test_what_the_stage_does_not_build_is_in_no_list_and_said(
-    ask: Any, line: str, says: str
-) -> None:
-    """Six ranks over two nodes of four stood in the list, and the stage refused it."""
-    found = engine_set(ask("r1", line, concurrency=1))
-    left = [one for one in found.members if _unbuilt(one)]
-    assert left
-    told = set_lines(found)
-    assert any(says in line for line in told)
-    assert sum("the stage plan builds no" in line.lower() for line in told) == len(left)
-    listed = {host for entry in entries(found) for host in entry["hosts"]}
-    assert not listed & {node for one in left for node, _ in one.devices()}
+def test_what_the_stage_does_not_build_is_in_no_list_and_said(ask: Any) -> None:
+    found = engine_set(ask("r1", "1x8 H100-80 + 1x8 A100-80", concurrency=1))
+    assert [unbuilt(one) for one in found.members] == ["no engine over nodes that differ"]
+    assert not list(entries(found))
+    assert any("The stage plan builds no engine over nodes" in line for line in set_lines(found))
+
+
+@pytest.mark.parametrize("line", ["2x4 H200 + 2x2 H20-141", "2x4 H200", "1x8 H200 + 2x4 H200"])
+@pytest.mark.parametrize("load", [1, 64])
+def test_nodes_have_as_many_ranks_of_an_engine(ask: Any, line: str, load: int) -> None:
+    """Six ranks over two nodes of four were chosen, which the stage does not build."""
+    found = engine_set(ask("r1", line, concurrency=load))
+    assert not [one for one in found.members if unbuilt(one)]
+    assert len(list(entries(found))) >= 1
 
 
 def test_machines_of_one_kind_are_planned_as_before(ask: Any) -> None:
-    for line in ("2x8 H100-80", "2x8 H200", "16x1 GH200-96 @ 400Gb"):
+    for line in ("2x8 H100-80", "1x8 H200", "16x1 GH200-96 @ 400Gb"):
         request = ask("r1", line)
         (one,) = engine_set(request).members
         assert one.answer == answer(request)
+
+
+def test_one_engine_is_taken_in_place_of_several_where_it_is_as_good(ask: Any) -> None:
+    """It has one address by itself; the stage built it where the verb printed two engines."""
+    request = ask("r1", "2x8 H200")
+    several = answer(request).chosen
+    (one,) = engine_set(request).members
+    assert several.candidate.name == "2 x TP8 EP8"
+    assert one.answer.chosen.candidate.name == "TP8 DP2 EP16"
+    assert one.answer.chosen.output_rate >= 0.85 * several.output_rate
+    why = {other.candidate.name: words for other, words in one.answer.others}
+    assert "it takes 2 engines behind one door" in why["2 x TP8"]
+    # For one request, two engines are no faster than one, and ranks in step are slower.
+    assert layouts(engine_set(ask("r1", "2x8 H200", objective="latency"))) != ["TP8 DP2 EP16"]
 
 
 def test_where_nothing_fits_the_refusal_is_that_of_the_whole(ask: Any) -> None:
@@ -154,7 +163,7 @@ def test_the_command_prints_engines_as_an_inventory_lists_them(
     assert "48 of 48 devices" in told
     text = told[told.index("  engines:") : told.index("\non node-1")]
     read = yaml.safe_load(text)["engines"]
-    assert len(read) == 5 and read[-1]["layout"] == {"tensor": 8, "pipeline": 2}
+    assert len(read) == 5 and read[-1]["layout"] == {"data": 2, "tensor": 8}
     parse_engines(read)
     assert main([config, "4x8 H200 + 2x8 H100-80", "--json"]) == OK
     found = json.loads(capsys.readouterr().out)
@@ -199,7 +208,7 @@ def test_no_set_uses_a_device_twice_or_spans_makers(
     for one in found.members:
         assert len({kinds[node] for node, _ in one.devices()}) == 1
     assert all(why for _, why in found.idle)
-    built = [one for one in found.members if not _unbuilt(one)]
+    built = [one for one in found.members if not unbuilt(one)]
     assert bool(list(entries(found))) == bool(built)
     if built:
         ranks = [rank for engine in staged(found).engines for rank in engine.ranks]
