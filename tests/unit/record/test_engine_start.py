@@ -139,9 +139,7 @@ def test_the_ranks_that_others_wait_for_are_named_well_before_the_wait_ends() ->
 
 
 def test_a_process_that_is_stopped_ends_the_wait_within_a_minute_by_name() -> None:
-    words = (
-        "ray::RayWorker, process 7 of chat-ray, is stopped (state T); kill -CONT 7 resumes it"
-    )
+    words = "ray::RayWorker, process 7 of chat-ray, is stopped (state T); kill -CONT 7 resumes it"
     start = waits(LOG, 30, stopped=[words])
     assert words in start.behind() and not start.given_up(30)
     start.observe(look(stopped=[words]), 45)
