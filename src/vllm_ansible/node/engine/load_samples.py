@@ -250,7 +250,7 @@ def _of_requests(known: Sequence[Mapping[str, float]]) -> dict[str, Any]:
         "waiting_mean": round(mean(one["waiting"] for one in known), 2),
         # A request ends and the next is admitted between two steps: one seat may look free.
         "seats_full_share": round(
-            sum(1 for one in waiting if one["running"] >= most - max(1, most // 10)) / len(known), 3
+            sum(1 for one in waiting if one["running"] >= most - most // 8) / len(known), 3
         ),
         "cache_full_share": round(
             sum(1 for one in waiting if one["usage"] >= FULL) / len(known), 3
