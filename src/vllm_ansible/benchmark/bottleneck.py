@@ -76,7 +76,10 @@ def bottleneck(
     if parts is None:
         return _unknown(step, "the engine's counters or the client's times are not known")
     evidence = _evidence(figures, parts, step, users)
-    found = [*_delivery(figures, parts), *_waiting(figures, parts, None if single or not users else knee)]
+    found = [
+        *_delivery(figures, parts),
+        *_waiting(figures, parts, None if single or not users else knee),
+    ]
     computes = _compute(parts, prompts_share)
     waits = {one.name for one in found} & {SEATS, CACHE}
     # Whether more seats would bring more is seen by users alone, where fewer left some free.
@@ -96,7 +99,9 @@ def bottleneck(
             "step": step,
         }
     named = [found[0], *(one for one in found[1:] if one.strength * APART >= found[0].strength)][:2]
-    if named == [computes] and parts["delivery"] >= max(LEAST_PART, parts["prefill"] + parts["decode"]):
+    if named == [computes] and parts["delivery"] >= max(
+        LEAST_PART, parts["prefill"] + parts["decode"]
+    ):
         named.append(_likeliest(figures, parts))
     return {
         "name": named[0].name,
@@ -145,7 +150,10 @@ def _delivery(figures: Mapping[str, float], parts: Mapping[str, float]) -> list[
     if front >= BUSY:
         why = f"the API server's thread ran or waited for a processor {front:.0%} of the time"
         found.append(Candidate(FRONT_END, parts["delivery"] * front, why))
-    unsent, used = figures.get("server_unsent_share") or 0.0, figures.get("network_used_share") or 0.0
+    unsent, used = (
+        figures.get("server_unsent_share") or 0.0,
+        figures.get("network_used_share") or 0.0,
+    )
     if unsent >= UNSENT or used >= FULL_LINK:
         why = f"{unsent:.0%} of the connections had answers that were not acknowledged"
         if used >= FULL_LINK:
@@ -181,7 +189,9 @@ def _waiting(
     if not held or (knee is not None and knee < most):
         return []
     of = f" of {seats:.0f}" if seats else ""
-    return [Candidate(SEATS, parts["queue"], f"requests waited while {most:.0f}{of} seats were taken")]
+    return [
+        Candidate(SEATS, parts["queue"], f"requests waited while {most:.0f}{of} seats were taken")
+    ]
 
 
 def _no_room(figures: Mapping[str, float]) -> bool:
@@ -253,7 +263,9 @@ def _evidence(
         )
     for name, key in (("API server", "front_end_busy"), ("client", "client_busy")):
         if known(key) is not None:
-            found.append(f"the {name}'s thread ran or waited for a processor {known(key):.0%} of the time")
+            found.append(
+                f"the {name}'s thread ran or waited for a processor {known(key):.0%} of the time"
+            )
     if known("server_unsent_share") is not None:
         found.append(
             f"connections with answers not acknowledged: {known('server_unsent_share'):.0%}"

@@ -38,7 +38,18 @@ KPIS = (
 # Users are within the objectives where so many of their requests are.
 GOOD_SHARE = 0.9
 COLUMNS = (
-    *("engine", "model", "kind", "users", "rate", "round", "requests", "failed", "error", "compiled"),
+    *(
+        "engine",
+        "model",
+        "kind",
+        "users",
+        "rate",
+        "round",
+        "requests",
+        "failed",
+        "error",
+        "compiled",
+    ),
     *("input_tokens", "output_tokens", "duration_seconds", "tokens_in", "tokens_out"),
     *KPIS,
     *("usd_per_hour", "usd_per_million_tokens", "usd_per_million_output_tokens_alone"),
@@ -105,7 +116,10 @@ def _is(point: Mapping[str, Any], kind: str, step: float) -> bool:
 def _load(ramp: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what was asked; of prompts from a file the mean lengths of those that were sent."""
     found = {name: ramp[name] for name in ("input_tokens", "output_tokens", "rounds")}
-    found |= {"dataset": ramp.get("dataset", points_of.RANDOM), "digest": ramp.get("dataset_digest", "")}
+    found |= {
+        "dataset": ramp.get("dataset", points_of.RANDOM),
+        "digest": ramp.get("dataset_digest", ""),
+    }
     if found["dataset"] != points_of.RANDOM:
         sent = [one["figures"] for one in points if not one["figures"]["failed"]]
         requests = max(1, sum(one["requests"] for one in sent))

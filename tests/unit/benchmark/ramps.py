@@ -51,7 +51,7 @@ def figures(
     ramped: Ramp, point: Mapping[str, Any], seats: int, speed: float, failing: int
 ) -> dict[str, Any]:
     """Return what `ramp.figures` would, of an engine that completes a request in a second."""
-    users, prompts = point["concurrency"], point["kind"] == ramp.PREFILL
+    users, prompts = point["step"], point["kind"] == ramp.PREFILL
     requests = min(users, seats) * speed * (4 if prompts else 1)
     seconds = 1000 * max(users, seats) / seats / speed
     said = 1 if prompts else SAID
@@ -76,6 +76,20 @@ def figures(
         "preemptions": 0,
         "prefix_cache_hit_share": 0.0,
         "other_requests": 0,
+        "compiled": "",
+        "e2e_ms_mean": seconds,
+        "engine_e2e_ms_mean": seconds,
+        "seats": seats,
+        "running_most": float(min(users, seats)),
+        "running_mean": float(min(users, seats)),
+        "waiting_mean": float(max(0, users - seats)),
+        "seats_full_share": 1.0 if users > seats else 0.0,
+        "cache_full_share": 0.0,
+        "client_busy": 0.2,
+        "client_cpus": 0.1,
+        "host_cpus": 2,
+        "front_end_busy": 0.2,
+        "server_unsent_share": 0.0,
     }
     for place, percentile in enumerate(ramp.PERCENTILES):
         spread = 1 + 0.2 * place

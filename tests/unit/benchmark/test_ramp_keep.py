@@ -62,14 +62,19 @@ class Host:
             "points": [],
         }
 
-    def keep(self, users: int, raw: dict[str, Any], counters: dict[str, float]) -> dict[str, Any]:
+    def keep(
+        self, users: int, raw: dict[str, Any], counters: dict[str, float], logs: Any = ()
+    ) -> dict[str, Any]:
         self.result.write_text(json.dumps({**RESULT, **PERCENTILES, **raw}))
         measured = {
-            "point": {"kind": ramp.LOAD, "concurrency": users, "round": 1},
+            "point": {"kind": ramp.LOAD, "step": users, "round": 1},
             "seed": 10000,
             "argv": ["vllm", "bench", "serve"],
             "result": str(self.result),
             "counters": counters,
+            "logs": dict(logs),
+            "seats": 8,
+            "watched": {"rows": str(self.directory / "rows")},
         }
         return ramp.keep(str(self.directory), self.engine, self.document, measured, "task.log")
 
@@ -81,7 +86,7 @@ def test_a_point_is_kept_with_the_percentiles_that_the_client_computed(tmp_path:
     assert not host.result.exists()
     (point,) = kept["points"]
     figures = point["figures"]
-    assert (kept["seed"], point["kind"], point["concurrency"]) == (10000, "load", 1)
+    assert (kept["seed"], point["kind"], point["step"]) == (10000, "load", 1)
     assert (figures["requests"], figures["failed"], figures["error"]) == (8, 0, "")
     assert [figures[f"ttft_ms_p{one}"] for one in (50, 90, 99)] == [15.0, 19.0, 19.9]
     assert [figures[f"e2e_ms_p{one}"] for one in (50, 90, 99)] == [45.0, 49.0, 49.9]
@@ -134,7 +139,7 @@ def test_requests_that_fail_beyond_the_first_step_are_kept_as_the_end(tmp_path: 
     assert (figures["requests"], figures["failed"]) == (8, 5)
     assert figures["error"] == "aiohttp.ServerDisconnectedError: gone"
     assert ramp.next_point(kept["points"], asked(rounds=1)) == {
-        "kind": ramp.PREFILL, "concurrency": 1, "round": 1,
+        "kind": ramp.PREFILL, "step": 1, "round": 1,
     }  # fmt: skip
 
 
@@ -153,9 +158,9 @@ def test_the_order_of_calls_is_that_of_the_play(tmp_path: Path) -> None:
     host, order = Host(tmp_path), []
     wanted: Callable[[], Any] = lambda: ramp.next_point(host.document["points"], asked(rounds=1))  # noqa: E731
     while (point := wanted()) and point["kind"] == ramp.LOAD:
-        order.append(point["concurrency"])
+        order.append(point["step"])
         # Twice as many users, and no token more.
-        host.document = host.keep(point["concurrency"], {**one_of(point["concurrency"])}, {})
+        host.document = host.keep(point["step"], {**one_of(point["step"])}, {})
     assert order == [1, 2, 4]
 
 

@@ -256,10 +256,10 @@ def test_a_ramp_measures_each_point_once_and_leaves_its_files(site: Site, first:
     assert site.requests == before + 2 * 16
     evidence = only(events, "evidence")
     (found,) = evidence["values"]["engines"]
-    assert [one["users"] for one in found["users"]] == [2]
-    assert found["prompts_alone"]["users"] == found["knee"]
-    rate = found["users"][0]["figures"]["output_tokens_per_second"]["median"]
-    alone = found["users"][0]["cost"]["usd_per_million_output_tokens_alone"]
+    assert [one["step"] for one in found["steps"]] == [2]
+    assert found["prompts_alone"]["step"] == found["knee"]
+    rate = found["steps"][0]["figures"]["output_tokens_per_second"]["median"]
+    alone = found["steps"][0]["cost"]["usd_per_million_output_tokens_alone"]
     # $3.6 an hour is a tenth of a cent a second.
     assert alone == pytest.approx(0.001 / rate * 1_000_000)
     directory = site.directory / "runs/latest"

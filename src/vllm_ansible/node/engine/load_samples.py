@@ -159,7 +159,9 @@ def sockets(table: str, port: int) -> dict[str, int]:
 
     table: what /proc/net/tcp says. Both ends are in it where the client is on this host.
     """
-    found = dict.fromkeys(("server", "server_unsent", "server_unread", "client", "client_unread"), 0)
+    found = dict.fromkeys(
+        ("server", "server_unsent", "server_unread", "client", "client_unread"), 0
+    )
     for line in table.splitlines():
         words = line.split()
         if len(words) < 5 or words[3] != ESTABLISHED:
