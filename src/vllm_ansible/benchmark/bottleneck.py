@@ -1,8 +1,8 @@
 """What limits an engine at the end of a ramp, named from what was sampled meanwhile.
 
-A request's mean time, as the client saw it, has parts that the engine's own clock knows: waiting to
-be scheduled, prefill and decode. What is left was spent in the API server, on the network and in the
-client. The part says which side limits, samples of sockets and processors which piece of that side.
+A request's mean time, as the client saw it, has parts that the engine's own clock knows: waiting,
+prefill and decode. What is left was spent in the API server, on the network and in the client. The
+part says which side limits, samples of sockets and processors say which piece of that side.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ NOT_REACHED, UNKNOWN = "not reached", "unknown"
 LEAST_PART = 0.2
 # Seats, or the cache, are full in at least every second sample, in which requests wait.
 MOST_SAMPLES = 0.5
-# Of one thread, which ran or waited for a processor for so much of the time. Measured on idle and on
-# starved threads of vLLM 0.32.0: docs/benchmark.md.
+# Of one thread, which ran or waited for a processor for so much of the time. Measured on idle and
+# on starved threads of vLLM 0.32.0: docs/benchmark.md.
 BUSY = 0.8
 # Of an interface's nominal rate: beyond it queues grow without bound (Ethernet's framing is 5 %).
 FULL_LINK = 0.9
@@ -38,13 +38,13 @@ PREFILL_SHARE = 0.5
 APART = 1.5
 FIXES = {
     SEATS: "raise max_num_seqs of the engine, if its KV cache has room",
-    CACHE: "raise gpu_memory_utilization or kv_cache_memory_bytes, take an FP8 cache (kv_cache_dtype), "
-    "or lower max_model_len",
-    PREFILL: "more ranks of tensor parallelism or a second engine; prefix caching where prompts share "
-    "their beginning",
+    CACHE: "raise gpu_memory_utilization or kv_cache_memory_bytes, take an FP8 cache "
+    "(kv_cache_dtype), or lower max_model_len",
+    PREFILL: "more ranks of tensor parallelism or a second engine; prefix caching where prompts "
+    "share their beginning",
     DECODE: "more or faster accelerators, or a smaller type of weights",
     FRONT_END: "more API servers (api_server_count), or more and faster CPU cores on that host",
-    GENERATOR: "run the load from a host of its own, or from several: these figures are the generator's",
+    GENERATOR: "run the load from a host of its own: these figures are the generator's",
     NETWORK: "measure from a host nearer to the engine, or over a faster link",
 }
 
@@ -83,7 +83,8 @@ def bottleneck(
     computes = _compute(parts, prompts_share)
     waits = {one.name for one in found} & {SEATS, CACHE}
     # Whether more seats would bring more is seen by users alone, where fewer left some free.
-    if knee < step and not waits or SEATS in waits and (single or not users):
+    unsure = SEATS in waits and (single or not users)
+    if unsure or (knee < step and not waits):
         found.append(computes)
     found.sort(key=lambda one: -one.strength)
     if not found and single:
@@ -257,8 +258,9 @@ def _evidence(
     if known("running_most") is not None:
         seats = f" of {known('seats'):.0f} seats" if known("seats") else ""
         found.append(
-            f"at most {known('running_most'):.0f}{seats} running, {known('waiting_mean') or 0:.1f} waiting "
-            f"in the mean, {known('cache_usage_most') or 0:.0%} of the KV cache in use at most, "
+            f"at most {known('running_most'):.0f}{seats} running, "
+            f"{known('waiting_mean') or 0:.1f} waiting in the mean, "
+            f"{known('cache_usage_most') or 0:.0%} of the KV cache in use at most, "
             f"{known('preemptions') or 0:.0f} preemptions"
         )
     for name, key in (("API server", "front_end_busy"), ("client", "client_busy")):

@@ -1,4 +1,4 @@
-"""What a ramp has found: figures by users, the knee, goodput, cost, and what was planned."""
+"""What a ramp has found: figures by load, the knee, what limits, goodput, cost, the plan."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def load_words(result: Mapping[str, Any], step: float) -> str:
 
 
 def _goodput(steps: Sequence[Mapping[str, Any]], slo: Mapping[str, float]) -> dict[str, Any] | None:
-    """Return up to which step requests are within the stated objectives; None where none is stated."""
+    """Return up to which step requests are within the objectives; None where none is stated."""
     stated = {name: limit for name, limit in slo.items() if limit}
     if not stated:
         return None

@@ -30,6 +30,8 @@ PRICE = {
         }
     ],
 }
+# As the log of an H200 had it: tests/data/h200-layouts.json.
+COMPILED = "Triton kernel JIT compilation during inference: fused_moe_kernel"
 Noise = Callable[[int], float]
 
 
@@ -100,13 +102,22 @@ def figures(
 
 
 def points(
-    ramped: Ramp, seats: int = 6, failing: int = 0, noise: Noise = lambda _: 1.0
+    ramped: Ramp,
+    seats: int = 6,
+    failing: int = 0,
+    noise: Noise = lambda _: 1.0,
+    compiling: tuple[int, int] = (0, 0),
 ) -> list[dict[str, Any]]:
-    """Return all points in the order in which they would be measured."""
+    """Return all points in the order in which they would be measured.
+
+    compiling: the step and the round in which the engine compiles, and answers a sixth.
+    """
     known: list[dict[str, Any]] = []
     while (point := ramp.next_point(known, ramped)) is not None:
-        speed = noise(point["round"])
+        compiles = (point["step"], point["round"]) == compiling and point["kind"] == ramp.LOAD
+        speed = noise(point["round"]) / (6 if compiles else 1)
         one = figures(ramped, point, seats, speed, failing)
+        one["compiled"] = COMPILED if compiles else ""
         known.append({**point, "command": "vllm bench serve", "figures": one})
     return known
 

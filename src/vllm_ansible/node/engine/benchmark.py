@@ -13,7 +13,7 @@ from typing import Any, Optional
 from .. import launcher
 from ..image.command import another
 from ..process import process
-from . import result_file
+from . import compilation, result_file
 from .refused_request import explain
 
 VERSION = 1
@@ -111,6 +111,7 @@ def look(
         "figures": kept.get("figures", {}) if before == fingerprint else {},
         "fingerprint": fingerprint,
         "seed": seed,
+        "logs": compilation.logs(cluster_dir, engine.name),
         **how(cluster_dir, engine, settings, seed, result_path(cluster_dir, engine.name)),
     }
 
@@ -218,6 +219,7 @@ def keep(cluster_dir: str, engine: Served, seen: Mapping[str, Any], log: str) ->
         engine = replace(engine, url=seen["fingerprint"]["router"])
     judge(raw, engine, settings, cluster_dir, shown)
     measured = figures(raw, engine, settings)
+    measured["compiled"] = compilation.since(seen["logs"])
     if "router" in seen["fingerprint"]:
         measured["router"] = seen["fingerprint"]["router"]
     launcher.write_json(

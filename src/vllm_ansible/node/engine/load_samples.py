@@ -1,7 +1,7 @@
 """What a host shows each second while an engine is loaded, and what that comes to.
 
 Of the engine its own gauges; of its API server and of the load generator how long their main
-threads ran and how long they waited for a processor; of their sockets what is not sent and not read.
+threads ran and how long they waited for a processor; of their sockets what is not sent or read.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def summary(
 
 
 def _of_requests(known: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """Return how requests waited: for seats while all that were ever taken are, or for the cache."""
+    """Return how requests waited: while all seats were taken, or the cache was full."""
     if not known:
         return {}
     most = max(one["running"] for one in known)
