@@ -86,7 +86,7 @@ def compared(a: Result, b: Result, margin: float) -> dict[str, Any]:
                 expected=words[0],
                 found=words[1],
                 where="A and B",
-                fix="measure both with the same prompts and the same steps (benchmark_ramp_users, _rates)",
+                fix="measure both with the same prompts and the same users or rates",
             )
         )
     # Where B failed at every step there are no figures to hold against each other.

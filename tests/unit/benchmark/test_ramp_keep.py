@@ -120,6 +120,36 @@ def test_counters_are_what_grew_while_it_was_measured(tmp_path: Path, serve: Any
     assert figures["other_requests"] == 3
 
 
+def test_a_point_during_which_the_engine_compiled_is_measured_once_more(tmp_path: Path) -> None:
+    host, log = Host(tmp_path), tmp_path / "chat.log"
+    # As the log of an H200 had it: tests/data/h200-layouts.json.
+    log.write_text("WARNING Triton kernel JIT compilation during inference: fused_moe_kernel\n")
+    first = host.keep(1, {}, {}, {str(log): 0})
+    assert first["points"] == [] and first["discarded"]["figures"]["compiled"]
+    assert ramp.next_point(first["points"], asked(rounds=1)) == {
+        "kind": ramp.LOAD, "step": 1, "round": 1,
+    }  # fmt: skip
+    host.document = first
+    again = host.keep(1, {}, {}, {str(log): log.stat().st_size})
+    assert (again["discarded"], len(again["points"])) == ({}, 1)
+    assert again["points"][0]["figures"]["compiled"] == ""
+    host.document = again
+    # What compiles each time is kept with its mark, and is not judged beside one that does not.
+    host.document = host.keep(2, {"completed": 8}, {}, {str(log): 0})
+    kept = host.keep(2, {"completed": 8}, {}, {str(log): 0})
+    assert "fused_moe_kernel" in kept["points"][1]["figures"]["compiled"]
+    assert list(ramp.of_steps(kept["points"])) == [1]
+
+
+def test_requests_that_were_sent_late_are_counted(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.document["fingerprint"]["ramp"] |= {"arrivals": "rate", "seconds": 2.0}
+    # Eight requests at two a second are sent within four seconds; these took six.
+    times = {"start_times": [float(one) for one in (0, 1, 2, 3, 4, 5, 5.5, 6)]}
+    figures = host.keep(2, times, {})["points"][0]["figures"]
+    assert (figures["send_lag_share"], figures["concurrency"]) == (0.5, 0)
+
+
 def test_a_server_without_these_counters_has_none(tmp_path: Path, serve: Any) -> None:
     server = serve(lambda _: (404, "not here"))
     assert ramp.counters((server.url,)) == {}

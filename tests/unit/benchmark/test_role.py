@@ -207,11 +207,16 @@ def test_check_mode_measures_nothing_and_says_so(site: Site, first: Any) -> None
     assert "check mode: chat is not measured: something else is asked of it" in output
 
 
-def test_another_question_is_measured(site: Site, first: Any) -> None:
+def test_another_question_is_measured_and_once_more_if_the_engine_compiled(
+    site: Site, first: Any
+) -> None:
     before = site.requests
-    _, events = site.measure(benchmark_requests=4)
-    assert only(events, "evidence")["values"]["engines"][0]["requests"] == 4
-    assert site.requests == before + 4
+    site.count.with_name("compile").touch()
+    output, events = site.measure(benchmark_requests=4)
+    assert only(events, "run_end")["ok"], output
+    (figures,) = only(events, "evidence")["values"]["engines"]
+    assert (figures["requests"], figures["compiled"]) == (4, "")
+    assert site.requests == before + 2 * 4
 
 
 def test_a_wrong_key_fails_with_one_clear_error(site: Site, first: Any) -> None:

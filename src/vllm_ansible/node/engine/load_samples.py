@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -28,9 +29,11 @@ GAUGES = {
     "waiting": "vllm:num_requests_waiting",
     "usage": "vllm:kv_cache_usage_perc",
 }
-CACHE = "vllm:cache_config_info"
+CACHE, BLOCKS = "vllm:cache_config_info", ("num_gpu_blocks", "block_size")
 ESTABLISHED = "01"
 NANO = 1e9
+# What a row has of a process that ended while it was looked at.
+GONE = (None, [])
 # Fewer say nothing about shares of time.
 LEAST = 3
 # Beside this much of the cache in use, a request of a few blocks finds no room.
@@ -111,15 +114,9 @@ def gauges(pages: Iterable[str]) -> dict[str, float]:
 
 
 def _cache_tokens(page: str) -> float:
-    for line in page.splitlines():
-        if line.startswith(CACHE):
-            labels = dict(
-                part.split("=", 1) for part in line[len(CACHE) + 1 :].split(",") if "=" in part
-            )
-            with suppress(KeyError, ValueError):
-                blocks = float(labels["num_gpu_blocks"].strip('"'))
-                return blocks * float(labels["block_size"].strip('"'))
-    return 0.0
+    found = [re.search(rf'^{CACHE}\{{.*\b{name}="(\d+)"', page, re.MULTILINE) for name in BLOCKS]
+    blocks, size = (float(one[1]) if one else 0.0 for one in found)
+    return blocks * size
 
 
 def _client(task: str) -> set[int]:
@@ -139,10 +136,10 @@ def thread(pid: int) -> list[int]:
     return [int(words[0]), int(words[1])] if len(words) >= 2 else []
 
 
-def ticks(pid: int) -> int:
-    """Return the processor time of a process in units of the kernel's clock."""
+def ticks(pid: int) -> Optional[int]:
+    """Return the processor time of a process in units of the kernel's clock, None of none."""
     fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12]) if len(fields) > 12 else 0
+    return int(fields[11]) + int(fields[12]) if len(fields) > 12 else None
 
 
 def host_ticks() -> list[int]:
@@ -277,7 +274,8 @@ def _cpus(rows: Sequence[Mapping[str, Any]], name: str, ticks_each: float) -> Op
 def _grown(rows: Sequence[Mapping[str, Any]], kind: str, name: str) -> list[tuple[Any, Any]]:
     """Return what each process had at the first and at the last sample that both show it."""
     first, last = rows[0][kind].get(name, {}), rows[-1][kind].get(name, {})
-    return [(first[pid], last[pid]) for pid in first if first[pid] and last.get(pid)]
+    there = [pid for pid in first if first[pid] not in GONE and last.get(pid) not in GONE]
+    return [(first[pid], last[pid]) for pid in there]
 
 
 def _of_network(
