@@ -226,7 +226,7 @@ def main() -> None:
             "most": {"type": "float", "default": 1024},
             "seconds": {"type": "float", "default": 60},
             "burstiness": {"type": "float", "default": 1},
-            "dataset": {"choices": ["random", *ramp.FILES], "default": "random"},
+            "dataset": {"choices": ["random", "sharegpt", "mooncake", "qwen"], "default": "random"},
             "dataset_path": {"type": "path", "default": ""},
             "rounds": {"type": "int", "default": 3},
             "requests_each": {"type": "int", "default": 4},

@@ -7,8 +7,8 @@ part says which side limits, samples of sockets and processors say which piece o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 SEATS, CACHE, PREFILL, DECODE = "seats", "KV cache", "prefill", "decode"
@@ -83,9 +83,10 @@ def bottleneck(
     computes = _compute(parts, prompts_share)
     waits = {one.name for one in found} & {SEATS, CACHE}
     # Whether more seats would bring more is seen by users alone, where fewer left some free.
-    unsure = SEATS in waits and (single or not users)
-    if unsure or (knee < step and not waits):
+    if knee < step and not waits:
         found.append(computes)
+    elif SEATS in waits and (single or not users):
+        found.append(replace(computes, strength=parts["queue"]))
     found.sort(key=lambda one: -one.strength)
     if not found and single:
         return _unknown(step, "one step does not say whether more load would bring more", evidence)
@@ -140,25 +141,25 @@ def _delivery(figures: Mapping[str, float], parts: Mapping[str, float]) -> list[
     late = figures.get("send_lag_share") or 0.0
     busy = figures.get("client_busy") or 0.0
     if late > LATE:
-        why = f"requests were sent {late:.0%} later than asked"
+        why = f"requests were sent {percent(late)} later than asked"
         found.append(Candidate(GENERATOR, max(parts["delivery"], late), why))
     if parts["delivery"] < LEAST_PART:
         return found
     if busy >= BUSY and late <= LATE:
-        why = f"the client's thread ran or waited for a processor {busy:.0%} of the time"
+        why = f"the client's thread ran or waited for a processor {percent(busy)} of the time"
         found.append(Candidate(GENERATOR, parts["delivery"] * busy, why))
     front = figures.get("front_end_busy") or 0.0
     if front >= BUSY:
-        why = f"the API server's thread ran or waited for a processor {front:.0%} of the time"
+        why = f"the API server's thread ran or waited for a processor {percent(front)} of the time"
         found.append(Candidate(FRONT_END, parts["delivery"] * front, why))
     unsent, used = (
         figures.get("server_unsent_share") or 0.0,
         figures.get("network_used_share") or 0.0,
     )
     if unsent >= UNSENT or used >= FULL_LINK:
-        why = f"{unsent:.0%} of the connections had answers that were not acknowledged"
+        why = f"{percent(unsent)} of the connections had answers that were not acknowledged"
         if used >= FULL_LINK:
-            why = f"an interface carried {used:.0%} of its nominal rate"
+            why = f"an interface carried {percent(used)} of its nominal rate"
         found.append(Candidate(NETWORK, parts["delivery"], why))
     return found
 
@@ -175,7 +176,7 @@ def _waiting(
     most, mean = figures.get("running_most") or 0.0, figures.get("running_mean") or 0.0
     full, seats = figures.get("cache_full_share") or 0.0, figures.get("seats") or 0.0
     if preempted >= PREEMPTED_SHARE:
-        why = f"{preempted:.0%} of the requests were preempted"
+        why = f"{percent(preempted)} of the requests were preempted"
         return [Candidate(CACHE, max(parts["queue"], preempted, LEAST_PART), why)]
     if parts["queue"] < LEAST_PART:
         return []
@@ -184,7 +185,7 @@ def _waiting(
         if knee is not None and knee * (1 + SLACK) < mean:
             return []
         usage = figures.get("cache_usage_most") or 0.0
-        why = f"requests waited with {most:.0f} running and {usage:.0%} of the cache in use"
+        why = f"requests waited with {most:.0f} running and {percent(usage)} of the cache in use"
         return [Candidate(CACHE, parts["queue"], why)]
     held = taken and (figures.get("seats_full_share") or 0.0) >= MOST_SAMPLES
     if not held or (knee is not None and knee < most):
@@ -211,7 +212,7 @@ def _compute(parts: Mapping[str, float], prompts_share: float | None) -> Candida
     name = PREFILL if prompts_share >= PREFILL_SHARE else DECODE
     why = (
         "more load brought less than a tenth more tokens a second; "
-        f"prompts take {prompts_share:.0%} of the engine's time"
+        f"prompts take {percent(prompts_share)} of the engine's time"
     )
     return Candidate(name, inner + parts["queue"], why)
 
@@ -224,8 +225,13 @@ def _likeliest(figures: Mapping[str, float], parts: Mapping[str, float]) -> Cand
         NETWORK: (figures.get("server_unsent_share") or 0.0) / UNSENT,
     }
     name = max(near, key=lambda one: near[one])
-    why = f"{parts['delivery']:.0%} of a request's time was spent outside of the engine"
+    why = f"{percent(parts['delivery'])} of a request's time was spent outside of the engine"
     return Candidate(name, parts["delivery"], why)
+
+
+def percent(part: float) -> str:
+    """Return a part of one as people read it."""
+    return f"{100 * part:.0f} %"
 
 
 def _unknown(step: float, why: str, evidence: Sequence[str] = ()) -> dict[str, Any]:
@@ -251,25 +257,24 @@ def _evidence(
         "API server": parts["front"],
         "network and client": parts["outside"],
     }
-    times = ", ".join(f"{name} {part:.0%}" for name, part in shown.items())
+    times = ", ".join(f"{name} {percent(part)}" for name, part in shown.items())
     load = f"{step:g} {'users' if users else 'requests/s'}"
     found = [f"at {load} a request took {figures['e2e_ms_mean']:,.0f} ms: {times}"]
-    known = figures.get
+    known: Callable[[str], Any] = figures.get
     if known("running_most") is not None:
         seats = f" of {known('seats'):.0f} seats" if known("seats") else ""
         found.append(
             f"at most {known('running_most'):.0f}{seats} running, "
             f"{known('waiting_mean') or 0:.1f} waiting in the mean, "
-            f"{known('cache_usage_most') or 0:.0%} of the KV cache in use at most, "
+            f"{percent(known('cache_usage_most') or 0)} of the KV cache in use at most, "
             f"{known('preemptions') or 0:.0f} preemptions"
         )
     for name, key in (("API server", "front_end_busy"), ("client", "client_busy")):
         if known(key) is not None:
-            found.append(
-                f"the {name}'s thread ran or waited for a processor {known(key):.0%} of the time"
-            )
+            busy = percent(known(key))
+            found.append(f"the {name}'s thread ran or waited for a processor {busy} of the time")
     if known("server_unsent_share") is not None:
         found.append(
-            f"connections with answers not acknowledged: {known('server_unsent_share'):.0%}"
+            f"connections with answers not acknowledged: {percent(known('server_unsent_share'))}"
         )
     return found

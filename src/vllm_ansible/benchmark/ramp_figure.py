@@ -67,7 +67,7 @@ def figure(
     last = -math.inf
     for step in places:
         if x[step] - last > 8 + 7 * len(str(step)):
-            parts.append(text(x[step], HEIGHT - BOTTOM + 18, f"{step:,}", "middle", 11))
+            parts.append(text(x[step], HEIGHT - BOTTOM + 18, f"{step:,.6g}", "middle", 11))
             last = x[step]
     parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, across, "middle", 12))
     if knee in x:

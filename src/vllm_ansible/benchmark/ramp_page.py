@@ -8,18 +8,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from .bottleneck import NOT_REACHED, UNKNOWN
-from .ramp import (
-    GOOD_SHARE,
-    PERCENTILES,
-    USERS,
-    at,
-    dollars,
-    line,
-    load_words,
-    medians,
-    steps_words,
-)
+from vllm_ansible.node.engine.ramp import USERS
+
+from .bottleneck import NOT_REACHED, UNKNOWN, percent
+from .ramp import GOOD_SHARE, PERCENTILES, at, dollars, line, load_words, medians, steps_words
 from .ramp_figure import Mark, Series, figure
 
 LIMITS = {"ttft_ms": "first token", "tpot_ms": "time per token", "e2e_ms": "whole answer"}
@@ -61,8 +53,8 @@ def number(value: Any, digits: int = 1) -> str:
 
 
 def share(value: float | None) -> str:
-    """Return a part of one as people read it."""
-    return "not measured" if value is None else f"{100 * value:.0f} %"
+    """Return a measured part of one as people read it."""
+    return "not measured" if value is None else percent(value)
 
 
 def _unit(result: Result) -> str:

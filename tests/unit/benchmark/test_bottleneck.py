@@ -124,7 +124,7 @@ def test_seats_that_are_full_limit_nothing_where_fewer_brought_as_much() -> None
 
 
 def test_full_seats_at_a_rate_may_be_a_slow_engine() -> None:
-    found = limit(**SEATS, users=False)
+    found = limit(**{**SEATS, "queue_ms_mean": 600.0, "decode_ms_mean": 340.0}, users=False)
     assert (found["certain"], set(found["candidates"])) == (False, {named.SEATS, named.DECODE})
 
 

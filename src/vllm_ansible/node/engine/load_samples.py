@@ -18,7 +18,6 @@ from typing import Any, Callable, Optional
 
 from .. import launcher
 from ..process.process import ProcessError, read_json
-from ..watchdog.snapshot import Snapshots
 from . import metrics
 
 SECONDS = 1.0
@@ -33,7 +32,8 @@ CACHE, BLOCKS = "vllm:cache_config_info", ("num_gpu_blocks", "block_size")
 ESTABLISHED = "01"
 NANO = 1e9
 # What a row has of a process that ended while it was looked at.
-GONE = (None, [])
+GONE: tuple[Any, ...] = (None, [])
+Marks = dict[tuple[int, int], str]
 # Fewer say nothing about shares of time.
 LEAST = 3
 # Beside this much of the cache in use, a request of a few blocks finds no room.
@@ -67,25 +67,30 @@ class Watched:
 
 def follow(watched: Watched, report: Callable[..., None]) -> None:
     """Write a row each second until ended."""
-    snapshots = Snapshots(watched.cluster_dir)
+    marks: Marks = {}
     began = time.monotonic()
     with open(watched.rows, "w", encoding="utf-8") as file:
         number = 0
         while True:
-            file.write(json.dumps(row(watched, snapshots)) + "\n")
+            file.write(json.dumps(row(watched, marks)) + "\n")
             file.flush()
             number += 1
             report(done=number, unit="samples")
             time.sleep(max(0.0, began + number * SECONDS - time.monotonic()))
 
 
-def row(watched: Watched, snapshots: Snapshots) -> dict[str, Any]:
-    """Return one sample."""
-    pids = {FRONT_END: set(), ENGINE: set(), CLIENT: _client(watched.task)}  # type: dict[str, set[int]]
-    groups = snapshots.take(time.monotonic())
-    for name in watched.servers:
-        for pid, process in groups.get(name, {}).items():
-            pids[FRONT_END if answers(process.title) else ENGINE].add(pid)
+def row(watched: Watched, marks: Marks) -> dict[str, Any]:
+    """Return one sample. marks: of which recorded process each process is, as far as known."""
+    pids: dict[str, set[int]] = {FRONT_END: set(), ENGINE: set(), CLIENT: _client(watched.task)}
+    wanted = {
+        os.path.join(watched.cluster_dir, "processes", f"{one}.json") for one in watched.servers
+    }
+    for pid, stat in launcher.process_table().items():
+        key = (pid, stat.start_time)
+        if key not in marks:
+            marks[key] = mark(pid)
+        if marks[key] in wanted:
+            pids[FRONT_END if answers(title(pid)) else ENGINE].add(pid)
     return {
         "at": time.monotonic(),
         "gauges": gauges(metrics.get(f"{url}/metrics", PAGE_SECONDS) for url in watched.urls),
@@ -97,9 +102,21 @@ def row(watched: Watched, snapshots: Snapshots) -> dict[str, Any]:
     }
 
 
-def answers(title: str) -> bool:
+def mark(pid: int) -> str:
+    """Return the record that a process carries in its environment, empty where it has none."""
+    begins = f"{launcher.MARKER}="
+    words = _text(f"/proc/{pid}/environ").split("\0")
+    return next((one[len(begins) :] for one in words if one.startswith(begins)), "")
+
+
+def title(pid: int) -> str:
+    """Return what a process calls itself."""
+    return _text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
+
+
+def answers(called: str) -> bool:
     """Tell whether a process of an engine is its API server, by the title that vLLM gives it."""
-    return "APIServer" in title or ("VLLM::" not in title and " serve " in f"{title} ")
+    return "APIServer" in called or ("VLLM::" not in called and " serve " in f"{called} ")
 
 
 def gauges(pages: Iterable[str]) -> dict[str, float]:
