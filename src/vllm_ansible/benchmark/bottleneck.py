@@ -63,32 +63,33 @@ def bottleneck(
     step: float,
     knee: float,
     prompts_share: float | None,
-    single: bool = False,
+    least: float = 1,
     users: bool = True,
 ) -> dict[str, Any]:
     """Return what limits at the last step, or the two candidates that the evidence leaves.
 
-    figures are the medians of that step, knee where the ramp has its own. prompts_share is how much
-    of the engine's time prompts alone would take. single: no other step was measured, so nobody
-    knows whether more load would have brought more. users: a step is a number of them.
+    figures are the medians of that step, knee where the ramp has its own, least its first step.
+    prompts_share is how much of the engine's time prompts alone would take. users: a step is a
+    number of them.
     """
     parts = parts_of(figures)
     if parts is None:
         return _unknown(step, "the engine's counters or the client's times are not known")
     evidence = _evidence(figures, parts, step, users)
+    # At how many requests at a time throughput ceases to grow is seen by fewer users alone.
+    known = users and (least < knee or knee == 1)
     found = [
         *_delivery(figures, parts),
-        *_waiting(figures, parts, None if single or not users else knee),
+        *_waiting(figures, parts, knee if known else None),
     ]
     computes = _compute(parts, prompts_share)
     waits = {one.name for one in found} & {SEATS, CACHE}
-    # Whether more seats would bring more is seen by users alone, where fewer left some free.
     if knee < step and not waits:
         found.append(computes)
-    elif SEATS in waits and (single or not users):
+    elif SEATS in waits and not known:
         found.append(replace(computes, strength=parts["queue"]))
     found.sort(key=lambda one: -one.strength)
-    if not found and single:
+    if not found and least == step:
         return _unknown(step, "one step does not say whether more load would bring more", evidence)
     if not found:
         return {

@@ -187,7 +187,7 @@ def _bottleneck(
         prompts = medians(prefill)["requests_per_second"]
         share = medians(at_knee)["requests_per_second"] / prompts if prompts else None
     return bottleneck(
-        figures, last["step"], knee, share, single=len(steps) == 1, users=arrivals == USERS
+        figures, last["step"], knee, share, least=whole[0]["step"], users=arrivals == USERS
     )
 
 

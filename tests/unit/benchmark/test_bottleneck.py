@@ -56,7 +56,7 @@ OUTSIDE = {
 
 
 def limit(step: float = 32, knee: float = 8, **more: Any) -> dict[str, Any]:
-    options = {name: more.pop(name) for name in ("single", "users") if name in more}
+    options = {name: more.pop(name) for name in ("least", "users") if name in more}
     share = more.pop("share", 0.2)
     return bottleneck({**FREE, **more}, step, knee, share, **options)
 
@@ -123,6 +123,13 @@ def test_seats_that_are_full_limit_nothing_where_fewer_brought_as_much() -> None
     assert limit(**SEATS, knee=4)["name"] == named.DECODE
 
 
+def test_full_seats_may_be_a_slow_engine_where_no_step_left_one_free() -> None:
+    shown = {**SEATS, "queue_ms_mean": 600.0, "decode_ms_mean": 340.0}
+    assert limit(**shown, least=4)["certain"]
+    found = limit(**shown, least=8)
+    assert (found["certain"], set(found["candidates"])) == (False, {named.SEATS, named.DECODE})
+
+
 def test_full_seats_at_a_rate_may_be_a_slow_engine() -> None:
     found = limit(**{**SEATS, "queue_ms_mean": 600.0, "decode_ms_mean": 340.0}, users=False)
     assert (found["certain"], set(found["candidates"])) == (False, {named.SEATS, named.DECODE})
@@ -138,10 +145,8 @@ def test_throughput_that_still_grows_has_no_bottleneck_yet() -> None:
 
 
 def test_one_step_says_not_whether_more_would_come() -> None:
-    assert limit(step=8, knee=8, single=True)["name"] == named.UNKNOWN
-    assert (
-        limit(step=8, knee=8, single=True, **OUTSIDE, client_busy=0.97)["name"] == named.GENERATOR
-    )
+    assert limit(step=8, knee=8, least=8)["name"] == named.UNKNOWN
+    assert limit(step=8, knee=8, least=8, **OUTSIDE, client_busy=0.97)["name"] == named.GENERATOR
 
 
 def test_without_the_engines_clock_nothing_is_named() -> None:
