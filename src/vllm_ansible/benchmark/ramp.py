@@ -18,12 +18,12 @@ from vllm_ansible.plan.servers import servers
 VERSION = 2
 LATENCIES = tuple(points_of.LATENCIES.values())
 PERCENTILES = points_of.PERCENTILES
+WAYS = ("input", "output")
 KPIS = (
     "requests_per_second",
     "input_tokens_per_second",
     "output_tokens_per_second",
-    "output_tokens_per_second_per_user",
-    "output_tokens_per_second_per_rank",
+    *(f"{way}_tokens_per_second_per_{one}" for way in WAYS for one in ("user", "rank")),
     "good_requests_per_second",
     *(f"{name}_p{percentile}" for name in LATENCIES for percentile in PERCENTILES),
     "e2e_ms_mean",
@@ -160,11 +160,14 @@ def _step(
 
 
 def _derived(figures: Mapping[str, Any], users: float, ranks: int) -> dict[str, Any]:
-    rate = figures["output_tokens_per_second"]
+    rates = {way: figures[f"{way}_tokens_per_second"] for way in WAYS}
     return {
         **figures,
-        "output_tokens_per_second_per_user": rate / users if users else None,
-        "output_tokens_per_second_per_rank": rate / ranks,
+        **{
+            f"{way}_tokens_per_second_per_user": rate / users if users else None
+            for way, rate in rates.items()
+        },
+        **{f"{way}_tokens_per_second_per_rank": rate / ranks for way, rate in rates.items()},
     }
 
 

@@ -182,6 +182,10 @@ def test_every_round_is_a_row_of_the_table() -> None:
     first = rows[0]
     assert (first["kind"], first["users"], first["round"]) == ("load", "1", "1")
     assert first["ttft_ms_p99"] and first["itl_ms_p50"] and first["e2e_ms_p90"]
+    second = rows[3]
+    assert (second["input_tokens_per_second_per_user"], second["users"]) == ("64.0", "2")
+    assert second["input_tokens_per_second_per_rank"] == "128.0"
+    assert (second["running_most"], second["front_end_busy"]) == ("2.0", "0.2")
     # 96 tokens a second at $0.001 a second.
     assert float(first["usd_per_million_tokens"]) == pytest.approx(0.001 / 96 * 1_000_000)
 

@@ -81,11 +81,16 @@ def follow(watched: Watched, report: Callable[..., None]) -> None:
 
 def row(watched: Watched, marks: Marks) -> dict[str, Any]:
     """Return one sample. marks: of which recorded process each process is, as far as known."""
-    pids: dict[str, set[int]] = {FRONT_END: set(), ENGINE: set(), CLIENT: _client(watched.task)}
+    table = launcher.process_table()
+    pids: dict[str, set[int]] = {
+        FRONT_END: set(),
+        ENGINE: set(),
+        CLIENT: _client(watched.task, table),
+    }
     wanted = {
         os.path.join(watched.cluster_dir, "processes", f"{one}.json") for one in watched.servers
     }
-    for pid, stat in launcher.process_table().items():
+    for pid, stat in table.items():
         key = (pid, stat.start_time)
         if key not in marks:
             marks[key] = mark(pid)
@@ -136,14 +141,14 @@ def _cache_tokens(page: str) -> float:
     return blocks * size
 
 
-def _client(task: str) -> set[int]:
+def _client(task: str, table: Mapping[int, launcher.Stat]) -> set[int]:
     """Return the processes of the load generator: of its task, and all below."""
     with suppress(ProcessError):
         status = read_json(task) or {}
         process = status.get("process") or {}
         if launcher.alive(process.get("pid"), process.get("start_time")):
             pid = int(process["pid"])
-            return {pid} | launcher.descendants({pid}, launcher.process_table())
+            return {pid} | launcher.descendants({pid}, dict(table))
     return set()
 
 
