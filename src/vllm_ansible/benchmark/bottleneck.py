@@ -19,12 +19,13 @@ NOT_REACHED, UNKNOWN = "not reached", "unknown"
 LEAST_PART = 0.2
 # Seats, or the cache, are full in at least every second sample, in which requests wait.
 MOST_SAMPLES = 0.5
-# Of one thread, which ran or waited for a processor for so much of the time. Measured on idle and
-# on starved threads of vLLM 0.32.0: docs/benchmark.md.
+# Of one thread, which ran or waited for a processor for so much of the time: 63 % on a busy machine,
+# 98 % of one that three others leave no processor (docs/soak.md).
 BUSY = 0.8
 # Of an interface's nominal rate: beyond it queues grow without bound (Ethernet's framing is 5 %).
 FULL_LINK = 0.9
-# Of connections that have bytes which were sent and are not acknowledged, on average over samples.
+# Of connections with bytes that were sent and are not acknowledged, on average over samples: 6 % on
+# a link with room for half as much again, 100 % on one with room for half (docs/soak.md).
 UNSENT = 0.4
 # A client that sends later than this at a given rate does not make that rate.
 LATE = 0.05
