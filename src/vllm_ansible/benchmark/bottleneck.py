@@ -19,8 +19,8 @@ NOT_REACHED, UNKNOWN = "not reached", "unknown"
 LEAST_PART = 0.2
 # Seats, or the cache, are full in at least every second sample, in which requests wait.
 MOST_SAMPLES = 0.5
-# Of one thread, which ran or waited for a processor for so much of the time: 63 % on a busy machine,
-# 98 % of one that three others leave no processor (docs/soak.md).
+# Of one thread, which ran or waited for a processor for so much of the time: 63 % on a busy
+# machine, 98 % of one that three others leave no processor (docs/soak.md).
 BUSY = 0.8
 # Of an interface's nominal rate: beyond it queues grow without bound (Ethernet's framing is 5 %).
 FULL_LINK = 0.9
