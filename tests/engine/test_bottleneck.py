@@ -78,7 +78,11 @@ class Lab:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 argv,
-                env={**self.environment, launcher.MARKER: str(record)},
+                env={
+                    **self.environment,
+                    **launcher.KEEP_ENVIRON_READABLE,
+                    launcher.MARKER: str(record),
+                },
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
