@@ -27,15 +27,43 @@ options:
         planned rate is for, C(metrics), the addresses of its servers.
     type: dict
     required: true
+  arrivals:
+    description:
+      - What the steps are. V(users) send the next request when the last is answered, V(rate) is in
+        requests a second that wait for no answer.
+    type: str
+    choices: [users, rate]
+    default: users
   steps:
-    description: Numbers of users. Without them the ramp doubles from one.
+    description: Numbers of users, or rates. Without them the ramp doubles from O(first).
     type: list
-    elements: int
+    elements: float
     default: []
+  first:
+    description: The first step where the ramp doubles.
+    type: float
+    default: 1
   most:
-    description: The most users where the ramp doubles.
-    type: int
+    description: The last step at most where the ramp doubles.
+    type: float
     default: 1024
+  seconds:
+    description: For how long requests arrive at a rate.
+    type: float
+    default: 60
+  burstiness:
+    description: 1 is arrivals by chance (Poisson), less is bursts.
+    type: float
+    default: 1
+  dataset:
+    description: The form of the file that prompts come from, V(random) for prompts without one.
+    type: str
+    choices: [random, sharegpt, mooncake, qwen]
+    default: random
+  dataset_path:
+    description: That file on the host.
+    type: path
+    default: ''
   rounds:
     description: How often each step is measured.
     type: int
@@ -66,9 +94,11 @@ options:
     type: bool
     default: false
   state:
-    description: V(kept) takes the result of the point that was measured.
+    description:
+      - V(sampled) begins to sample the engine, its host and the client before the point is
+        measured. V(kept) takes the result of the point that was measured, and the samples.
     type: str
-    choices: [look, kept]
+    choices: [look, sampled, kept]
     default: look
   seen:
     description: What this module returned before the point was measured.
@@ -86,6 +116,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+task:
+  description: The task that samples; it samples until M(background_command) stops it.
+  type: str
+  returned: when O(state) is V(sampled)
 running:
   description: Whether the engine's server runs. C(why) says why it does not.
   type: bool
@@ -102,12 +136,15 @@ next:
   returned: when the server runs
 """
 
+import functools
+import hashlib
 import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node.engine import ramp
+from ansible.module_utils.vllm_ansible.node.engine import load_samples, ramp
 from ansible.module_utils.vllm_ansible.node.engine.benchmark import Served, Settings
+from ansible.module_utils.vllm_ansible.node.process import background
 from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
 from ansible.module_utils.vllm_ansible.node.process.processes import looks
 
@@ -125,13 +162,44 @@ def look(module: AnsibleModule, engine: Served) -> dict[str, Any]:
         input_tokens=filled.input_tokens,
         output_tokens=filled.output_tokens,
         slo={name: float(wanted["slo"].get(name) or 0) for name in ramp.LIMITS},
-        also=int(engine.load.get("concurrency", 0)),
+        also=int(engine.load.get("concurrency", 0)) if wanted["arrivals"] == ramp.USERS else 0,
+        arrivals=wanted["arrivals"],
+        first=wanted["first"],
+        seconds=wanted["seconds"],
+        burstiness=wanted["burstiness"],
+        dataset=wanted["dataset"],
+        dataset_path=wanted["dataset_path"],
+        dataset_digest=digest(wanted["dataset_path"]),
     )
     ramp.check(asked, engine.name)
     running = looks(wanted["cluster_dir"], wanted["cluster"], module.run_command)
     found, router = running.get(engine.process), running.get(engine.router)
     known = ramp.look(wanted["cluster_dir"], engine, found, asked, router, wanted["again"])
     return {"changed": False, **known}
+
+
+def digest(path: str) -> str:
+    """Return the digest of a file, empty where there is none."""
+    if not os.path.isfile(path):
+        return ""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        for part in iter(lambda: file.read(1 << 20), b""):
+            found.update(part)
+    return found.hexdigest()
+
+
+def sample(module: AnsibleModule, engine: Served) -> dict[str, Any]:
+    """Begin to sample, before the client starts."""
+    directory, following = module.params["cluster_dir"], module.params["seen"]["next"]
+    watched = load_samples.Watched(**following["watched"])
+    work = functools.partial(load_samples.follow, watched)
+    tasks, name = os.path.join(directory, "tasks"), f"ramp-{engine.name}-samples"
+    # Each point has its own seed.
+    started = background.start(
+        tasks, name, work, digest=str(following["seed"]), check=module.check_mode
+    )
+    return {"changed": started["changed"], "task": name}
 
 
 def keep(module: AnsibleModule, engine: Served) -> dict[str, Any]:
@@ -152,8 +220,14 @@ def main() -> None:
             "cluster": {"type": "str", "required": True},
             "cluster_dir": {"type": "path", "required": True},
             "engine": {"type": "dict", "required": True},
-            "steps": {"type": "list", "elements": "int", "default": []},
-            "most": {"type": "int", "default": 1024},
+            "arrivals": {"choices": ["users", "rate"], "default": "users"},
+            "steps": {"type": "list", "elements": "float", "default": []},
+            "first": {"type": "float", "default": 1},
+            "most": {"type": "float", "default": 1024},
+            "seconds": {"type": "float", "default": 60},
+            "burstiness": {"type": "float", "default": 1},
+            "dataset": {"choices": ["random", "sharegpt", "mooncake", "qwen"], "default": "random"},
+            "dataset_path": {"type": "path", "default": ""},
             "rounds": {"type": "int", "default": 3},
             "requests_each": {"type": "int", "default": 4},
             "least_requests": {"type": "int", "default": 16},
@@ -162,12 +236,12 @@ def main() -> None:
             "output_tokens": {"type": "int", "default": 0, "no_log": False},
             "slo": {"type": "dict", "default": {}},
             "again": {"type": "bool", "default": False},
-            "state": {"choices": ["look", "kept"], "default": "look"},
+            "state": {"choices": ["look", "sampled", "kept"], "default": "look"},
             "seen": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
     )
-    work = look if module.params["state"] == "look" else keep
+    work = {"look": look, "sampled": sample, "kept": keep}[module.params["state"]]
     try:
         result = work(module, Served(**module.params["engine"]))
     except ProcessError as error:

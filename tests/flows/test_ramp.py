@@ -132,9 +132,9 @@ def test_it_climbs_to_the_knee_over_a_kill_and_says_what_a_million_tokens_cost(
     points = read_json(ramped.kept)["points"]
     assert points[:2] == first
     found = document(ran)
-    users = [one["users"] for one in found["users"]]
+    users = [one["step"] for one in found["steps"]]
     assert users[:3] == [1, 2, 4] and users == [1 << place for place in range(len(users))]
-    assert all(one["failed"] == 0 for one in found["users"])
+    assert all(one["failed"] == 0 for one in found["steps"])
     assert found["knee"] in users
     # Its own counter: what was sent, a question before each point, those in flight at the kill.
     sent = sum(one["figures"]["requests"] for one in points[2:])
@@ -149,7 +149,7 @@ def test_it_climbs_to_the_knee_over_a_kill_and_says_what_a_million_tokens_cost(
         for way, name in (("in", "input"), ("out", "output"))
     ]
     assert sum(parts) / 1e6 == pytest.approx(cost["usd_per_request"])
-    rate = next(one for one in found["users"] if one["users"] == found["knee"])
+    rate = next(one for one in found["steps"] if one["step"] == found["knee"])
     rate = rate["figures"]["requests_per_second"]["median"]
     assert cost["usd_per_request"] == pytest.approx(USD / 3600 / rate)
     assert found["goodput"]["slo"] == {"ttft_ms": 1500.0, "tpot_ms": 250.0}

@@ -17,7 +17,8 @@ from vllm_ansible.benchmark.difference import (
     Difference,
     difference,
 )
-from vllm_ansible.benchmark.ramp import VERSION, dollars
+from vllm_ansible.benchmark.ramp import VERSION, dollars, steps_words
+from vllm_ansible.node.engine.ramp import RANDOM, USERS, judged
 from vllm_ansible.problem import PlanError, Problem
 
 # What is judged, whether more of it is better, and how it is called.
@@ -53,7 +54,7 @@ def read(place: str, engine: str) -> dict[str, Any]:
         )
     try:
         found = json.loads(files[0].read_text(encoding="utf-8"))
-        if not isinstance(found, dict) or found.get("version") != VERSION or "users" not in found:
+        if not isinstance(found, dict) or found.get("version") != VERSION or "steps" not in found:
             raise ValueError("it is not the JSON file of a ramp of this release")
     except (OSError, ValueError) as error:
         raise PlanError(
@@ -69,16 +70,15 @@ def read(place: str, engine: str) -> dict[str, Any]:
 
 
 def compared(a: Result, b: Result, margin: float) -> dict[str, Any]:
-    """Return both beside each other over the numbers of users that both have, and the verdict."""
-    loads = [[one["load"][name] for name in ("input_tokens", "output_tokens")] for one in (a, b)]
-    users = [one for one in _users(a) if one in _users(b)]
-    tried = {one["users"] for one in b["users"] if one["failed"]}
-    fails = [one for one in _users(a) if one in tried]
-    if loads[0] != loads[1] or not (users or fails):
-        words = [f"{told} tokens in, {said} out" for told, said in loads]
+    """Return both beside each other over the steps that both have, and the verdict."""
+    loads = [_load(one) for one in (a, b)]
+    steps = [one for one in _steps(a) if one in _steps(b)]
+    tried = {one["step"] for one in b["steps"] if one["failed"]}
+    fails = [one for one in _steps(a) if one in tried]
+    if loads[0] != loads[1] or not (steps or fails):
         words = [
-            f"{one} at {', '.join(map(str, _users(side)))} users"
-            for one, side in zip(words, (a, b), strict=True)
+            f"{load} at {steps_words(one, _steps(one))}"
+            for load, one in zip(loads, (a, b), strict=True)
         ]
         raise PlanError(
             Problem(
@@ -86,17 +86,18 @@ def compared(a: Result, b: Result, margin: float) -> dict[str, Any]:
                 expected=words[0],
                 found=words[1],
                 where="A and B",
-                fix="measure both with the same lengths and the same benchmark_ramp_users",
+                fix="measure both with the same prompts and the same users or rates",
             )
         )
-    # Where B failed at every number of users there are no figures to hold against each other.
-    rows = [_row(name, a, b, users, margin) for name in JUDGED] if users else []
+    # Where B failed at every step there are no figures to hold against each other.
+    rows = [_row(name, a, b, steps, margin) for name in JUDGED] if steps else []
     at_each = [
-        {"users": number, **_row("output_tokens_per_second", a, b, [number], margin)}
-        for number in users
+        {"step": number, **_row("output_tokens_per_second", a, b, [number], margin)}
+        for number in steps
     ]
     return {
-        "users": users,
+        "arrivals": a["arrivals"],
+        "steps": steps,
         "margin": margin,
         "error": ERROR,
         "verdict": WORSE if fails else verdict([row["verdict"] for row in rows]),
@@ -104,7 +105,7 @@ def compared(a: Result, b: Result, margin: float) -> dict[str, Any]:
         "judged": rows,
         "each": at_each,
         "knees": [a["knee"], b["knee"]],
-        "users_within": [(one["goodput"] or {}).get("users_within") for one in (a, b)],
+        "step_within": [(one["goodput"] or {}).get("step_within") for one in (a, b)],
         "costs": [(one["cost"] or {}).get("usd_per_million_tokens") for one in (a, b)],
         "prices": [one["price"].get("usd_per_hour") for one in (a, b)],
         "differs": {
@@ -113,14 +114,25 @@ def compared(a: Result, b: Result, margin: float) -> dict[str, Any]:
     }
 
 
-def _users(result: Result) -> list[int]:
-    """Return the numbers of users that were measured without a failure."""
-    return [one["users"] for one in result["users"] if one["figures"] and not one["failed"]]
+def _load(result: Result) -> str:
+    """Return in words what was sent, the same for the same load."""
+    load = result["load"]
+    if load["dataset"] == RANDOM:
+        words = f"{load['input_tokens']} tokens in, {load['output_tokens']} out"
+    else:
+        words = f"{load['dataset']} {load['digest'][:12]}"
+    return words if result["arrivals"] == USERS else f"{words}, burstiness {result['burstiness']:g}"
 
 
-def _row(name: str, a: Result, b: Result, users: Sequence[int], margin: float) -> dict[str, Any]:
+def _steps(result: Result) -> list[float]:
+    """Return the steps that were measured without a failure, in a round at least that is judged."""
+    steps = [one for one in result["steps"] if one["figures"] and not one["failed"]]
+    return [one["step"] for one in steps if any(map(judged, one["rounds"]))]
+
+
+def _row(name: str, a: Result, b: Result, steps: Sequence[float], margin: float) -> dict[str, Any]:
     more, called = JUDGED[name]
-    of_a, of_b = _rounds(a, name, users), _rounds(b, name, users)
+    of_a, of_b = _rounds(a, name, steps), _rounds(b, name, steps)
     found = difference(of_a, of_b, margin, ERROR / len(JUDGED))
     return {
         "kpi": name,
@@ -134,10 +146,13 @@ def _row(name: str, a: Result, b: Result, users: Sequence[int], margin: float) -
     }
 
 
-def _rounds(result: Result, name: str, users: Sequence[int]) -> list[list[float]]:
-    """Return the values of each round that has all these numbers of users."""
-    steps = [one for one in result["users"] if one["users"] in users]
-    found = [{one["round"]: float(one[name]) for one in step["rounds"]} for step in steps]
+def _rounds(result: Result, name: str, steps: Sequence[float]) -> list[list[float]]:
+    """Return the values of each round that has all these steps, and is judged at each."""
+    found = [
+        {one["round"]: float(one[name]) for one in step["rounds"] if judged(one)}
+        for step in result["steps"]
+        if step["step"] in steps
+    ]
     every = sorted(set.intersection(*(set(one) for one in found)))
     return [[one[number] for one in found] for number in every]
 
@@ -166,23 +181,22 @@ def as_text(found: Mapping[str, Any], names: Sequence[str]) -> str:
     lines = [f"A  {names[0]}", f"B  {names[1]}"]
     for name, (one, other) in found["differs"].items():
         lines.append(f"   {DIGESTS.get(name) or f'{name}: {one} in A, {other} in B'}")
-    number = ", ".join(map(str, found["users"]))
+    number = steps_words(found, found["steps"]) if found["steps"] else ""
+    unit = "users" if found["arrivals"] == USERS else "requests/s"
     if number:
-        lines += ["", f"over {number} users, geometric means:"]
+        lines += ["", f"over {number}, geometric means:"]
         lines.append(f"{'':22}{'A':>12}{'B':>12}   B to A")
     for row in found["judged"]:
         means = f"{row['called']:22}{row['a']:12,.1f}{row['b']:12,.1f}"
         lines.append(f"{means}   {_bounds(row)}  {row['verdict']}")
-    lines += ["", "tokens/s out by users:"] if number else []
+    lines += ["", f"tokens/s out by {unit}:"] if number else []
     for row in found["each"]:
-        lines.append(
-            f"{row['users']:>6,}{'':16}{row['a']:12,.1f}{row['b']:12,.1f}   {_bounds(row)}"
-        )
+        lines.append(f"{row['step']:>6,}{'':16}{row['a']:12,.1f}{row['b']:12,.1f}   {_bounds(row)}")
     lines.append("")
-    lines.append(f"{'knee, users':22}{found['knees'][0]:>12}{found['knees'][1]:>12}")
-    if None not in found["users_within"]:
-        within = found["users_within"]
-        lines.append(f"{'users within limits':22}{within[0]:>12}{within[1]:>12}")
+    lines.append(f"{f'knee, {unit}':22}{found['knees'][0]:>12}{found['knees'][1]:>12}")
+    if None not in found["step_within"]:
+        within = found["step_within"]
+        lines.append(f"{f'{unit} within limits':22}{within[0]:>12}{within[1]:>12}")
     if None not in found["costs"]:
         spent = [dollars(one) for one in found["costs"]]
         lines.append(f"{'$ a million tokens':22}{spent[0]:>12}{spent[1]:>12}   {_prices(found)}")
@@ -214,8 +228,7 @@ def _sentence(found: Mapping[str, Any]) -> str:
         word: [row["called"] for row in found["judged"] if row["verdict"] == word]
         for word in (WORSE, UNKNOWN, BETTER, SAME)
     }
-    fails = ", ".join(map(str, found["fails"]))
-    each = [f"B fails at {fails} users"] if fails else []
+    each = [f"B fails at {steps_words(found, found['fails'])}"] if found["fails"] else []
     each += [f"{word}: {', '.join(those)}" for word, those in named.items() if those]
     said = {
         WORSE: "B is worse than A",

@@ -1,4 +1,4 @@
-"""What a ramp has found: figures by users, the knee, goodput, cost, and what was planned."""
+"""What a ramp has found: figures by load, the knee, what limits, goodput, cost, the plan."""
 
 from __future__ import annotations
 
@@ -9,30 +9,47 @@ from statistics import median
 from typing import Any
 
 from vllm_ansible.benchmark import cost
+from vllm_ansible.benchmark.bottleneck import NOT_REACHED, UNKNOWN, bottleneck
+from vllm_ansible.node.engine import load_samples
 from vllm_ansible.node.engine import ramp as points_of
-from vllm_ansible.node.engine.ramp import LOAD, PREFILL
+from vllm_ansible.node.engine.ramp import LOAD, PREFILL, USERS
 from vllm_ansible.plan.servers import servers
 
-VERSION = 1
+VERSION = 2
 LATENCIES = tuple(points_of.LATENCIES.values())
 PERCENTILES = points_of.PERCENTILES
+WAYS = ("input", "output")
 KPIS = (
     "requests_per_second",
     "input_tokens_per_second",
     "output_tokens_per_second",
-    "output_tokens_per_second_per_user",
-    "output_tokens_per_second_per_rank",
+    *(f"{way}_tokens_per_second_per_{one}" for way in WAYS for one in ("user", "rank")),
     "good_requests_per_second",
     *(f"{name}_p{percentile}" for name in LATENCIES for percentile in PERCENTILES),
-    *(f"{name}_ms_mean" for name in points_of.PHASES),
+    "e2e_ms_mean",
+    *(f"{name}_ms_mean" for name in points_of.TIMES),
     "preemptions",
     "prefix_cache_hit_share",
     "other_requests",
+    "send_lag_share",
+    "seats",
+    *load_samples.KEYS,
 )
 # Users are within the objectives where so many of their requests are.
 GOOD_SHARE = 0.9
 COLUMNS = (
-    *("engine", "model", "kind", "users", "round", "requests", "failed", "error"),
+    *(
+        "engine",
+        "model",
+        "kind",
+        "users",
+        "rate",
+        "round",
+        "requests",
+        "failed",
+        "error",
+        "compiled",
+    ),
     *("input_tokens", "output_tokens", "duration_seconds", "tokens_in", "tokens_out"),
     *KPIS,
     *("usd_per_hour", "usd_per_million_tokens", "usd_per_million_output_tokens_alone"),
@@ -56,14 +73,14 @@ def found(
         price = {**price, "data_ranks": data}
         if price.get("usd_per_hour"):
             price["usd_per_hour"] /= data
-    points = document["points"]
-    users = [
-        _step(number, [one for one in points if _is(one, LOAD, number)], ranks, price)
-        for number in sorted({one["concurrency"] for one in points if one["kind"] == LOAD})
+    points, arrivals = document["points"], ramp.get("arrivals", USERS)
+    steps = [
+        _step(number, [one for one in points if _is(one, LOAD, number)], arrivals, ranks, price)
+        for number in sorted({one["step"] for one in points if one["kind"] == LOAD})
     ]
     knee = points_of.knee(points)
     prompts = [one for one in points if _is(one, PREFILL, knee)]
-    prefill = _step(knee, prompts, ranks, {}) if prompts else None
+    prefill = _step(knee, prompts, arrivals, ranks, {}) if prompts else None
     times = sorted(one["figures"]["measured_at"] for one in points)
     return {
         "version": VERSION,
@@ -75,39 +92,65 @@ def found(
         "instance": document["fingerprint"]["instance"],
         "ranks": ranks,
         "alone": alone,
-        "load": {name: ramp[name] for name in ("input_tokens", "output_tokens", "rounds")},
+        "arrivals": arrivals,
+        "burstiness": ramp.get("burstiness", 1) if arrivals != USERS else None,
+        "load": _load(ramp, points),
         "measured": [times[0], times[-1]] if times else [],
-        "users": users,
+        "steps": steps,
         "prompts_alone": prefill,
         "knee": knee,
-        "goodput": _goodput(users, ramp["slo"]),
+        "bottleneck": _bottleneck(steps, knee, prefill, arrivals),
+        "generator": _generator(steps, engine["hosts"][0]),
+        "goodput": _goodput(steps, ramp["slo"]),
         "price": dict(price),
-        "cost": _cost(users, knee, prefill, price),
-        "planned": _planned({} if alone else engine.get("estimate") or {}, ramp, users),
+        "cost": _cost(steps, knee, prefill, price),
+        "planned": _planned({} if alone else engine.get("estimate") or {}, ramp, steps),
         "command": points[0]["command"] if points else "",
     }
 
 
-def _is(point: Mapping[str, Any], kind: str, users: int) -> bool:
-    return bool(point["kind"] == kind and point["concurrency"] == users)
+def _is(point: Mapping[str, Any], kind: str, step: float) -> bool:
+    return bool(point["kind"] == kind and point["step"] == step)
+
+
+def _load(ramp: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what was asked; of prompts from a file the mean lengths of those that were sent."""
+    found = {name: ramp[name] for name in ("input_tokens", "output_tokens", "rounds")}
+    found |= {
+        "dataset": ramp.get("dataset", points_of.RANDOM),
+        "digest": ramp.get("dataset_digest", ""),
+    }
+    if found["dataset"] != points_of.RANDOM:
+        sent = [one["figures"] for one in points if not one["figures"]["failed"]]
+        requests = max(1, sum(one["requests"] for one in sent))
+        found["input_tokens"] = round(sum(one["tokens_in"] for one in sent) / requests)
+        found["output_tokens"] = round(sum(one["tokens_out"] for one in sent) / requests)
+    return found
 
 
 def _step(
-    users: int, points: Sequence[Mapping[str, Any]], ranks: int, price: Mapping[str, Any]
+    number: float,
+    points: Sequence[Mapping[str, Any]],
+    arrivals: str,
+    ranks: int,
+    price: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return one number of users: each round, the median and the range of those without failure."""
+    """Return one step: each round, the median and the range of those that are judged."""
+    users = number if arrivals == USERS else 0
     rounds = [{"round": one["round"], **_derived(one["figures"], users, ranks)} for one in points]
-    good = [one for one in rounds if not one["failed"]]
+    whole = [one for one in rounds if not one["failed"]]
+    good = [one for one in whole if points_of.judged(one)]
     figures = {}
     for name in KPIS:
-        values = [float(one[name]) for one in good if one.get(name) is not None]
+        values = [float(one[name]) for one in good or whole if one.get(name) is not None]
         if values:
             figures[name] = {"median": median(values), "least": min(values), "most": max(values)}
     step: dict[str, Any] = {
-        "users": users,
+        "step": number,
         "requests": sum(one["requests"] for one in rounds),
         "failed": sum(one["failed"] for one in rounds),
         "error": next((one["error"] for one in rounds if one["error"]), ""),
+        "compiled": next((one["compiled"] for one in rounds if one.get("compiled")), ""),
         "figures": figures,
         "rounds": rounds,
     }
@@ -116,12 +159,50 @@ def _step(
     return step
 
 
-def _derived(figures: Mapping[str, Any], users: int, ranks: int) -> dict[str, Any]:
-    rate = figures["output_tokens_per_second"]
+def _derived(figures: Mapping[str, Any], users: float, ranks: int) -> dict[str, Any]:
+    rates = {way: figures[f"{way}_tokens_per_second"] for way in WAYS}
     return {
         **figures,
-        "output_tokens_per_second_per_user": rate / users,
-        "output_tokens_per_second_per_rank": rate / ranks,
+        **{
+            f"{way}_tokens_per_second_per_user": rate / users if users else None
+            for way, rate in rates.items()
+        },
+        **{f"{way}_tokens_per_second_per_rank": rate / ranks for way, rate in rates.items()},
+    }
+
+
+def _bottleneck(
+    steps: Sequence[Mapping[str, Any]],
+    knee: float,
+    prefill: Mapping[str, Any] | None,
+    arrivals: str,
+) -> dict[str, Any]:
+    """Return what limits at the last step that was answered."""
+    whole = [one for one in steps if one["figures"] and not one["failed"]]
+    if not whole:
+        return bottleneck({}, 0, 0, None)
+    last, share = whole[-1], None
+    figures = {**medians(last), "requests": last["requests"] / len(last["rounds"])}
+    first = last["rounds"][0]
+    figures |= {name: float(first[name]) for name in ("input_tokens", "output_tokens")}
+    at_knee = next((one for one in whole if one["step"] == knee), None)
+    if prefill and prefill["figures"] and at_knee:
+        prompts = medians(prefill)["requests_per_second"]
+        share = medians(at_knee)["requests_per_second"] / prompts if prompts else None
+    return bottleneck(
+        figures, last["step"], knee, share, least=whole[0]["step"], users=arrivals == USERS
+    )
+
+
+def _generator(steps: Sequence[Mapping[str, Any]], host: str) -> dict[str, Any]:
+    """Return where the load came from, and what it took of that host at the last step."""
+    figures = next((medians(one) for one in reversed(steps) if one["figures"]), {})
+    used, all_of_host = figures.get("client_cpus"), figures.get("host_cpus")
+    return {
+        "host": host,
+        "shared": True,
+        "cpus": used,
+        "share": used / all_of_host if used is not None and all_of_host else None,
     }
 
 
@@ -130,28 +211,35 @@ def medians(step: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(one["median"]) for name, one in step["figures"].items()}
 
 
-def at(result: Mapping[str, Any], users: int) -> Mapping[str, Any]:
-    """Return what was found at so many users."""
-    return next((one for one in result["users"] if one["users"] == users), {})
+def at(result: Mapping[str, Any], step: float) -> Mapping[str, Any]:
+    """Return what was found at a step."""
+    return next((one for one in result["steps"] if one["step"] == step), {})
 
 
-def _goodput(users: Sequence[Mapping[str, Any]], slo: Mapping[str, float]) -> dict[str, Any] | None:
-    """Return how many users are within the stated objectives; None where none is stated."""
+def load_words(result: Mapping[str, Any], step: float) -> str:
+    """Return a step as people say it."""
+    if result["arrivals"] == USERS:
+        return f"{step:,} {'user' if step == 1 else 'users'}"
+    return f"{step:g} requests/s"
+
+
+def _goodput(steps: Sequence[Mapping[str, Any]], slo: Mapping[str, float]) -> dict[str, Any] | None:
+    """Return up to which step requests are within the objectives; None where none is stated."""
     stated = {name: limit for name, limit in slo.items() if limit}
     if not stated:
         return None
     rates = []
-    for step in users:
+    for step in steps:
         figures = medians(step)
         if "good_requests_per_second" in figures:
             good, every = figures["good_requests_per_second"], figures["requests_per_second"]
-            rates.append((step["users"], good, good / every if every else 0.0))
+            rates.append((step["step"], good, good / every if every else 0.0))
     within = [number for number, _, share in rates if share >= GOOD_SHARE]
     best = max(rates, key=lambda one: one[1], default=(0, 0.0, 0.0))
     return {
         "slo": stated,
         "share": GOOD_SHARE,
-        "users_within": max(within, default=0),
+        "step_within": max(within, default=0),
         "most_good_requests_per_second": best[1],
         "most_good_at": best[0] if best[1] else 0,
         "shares": {str(number): share for number, _, share in rates},
@@ -159,24 +247,24 @@ def _goodput(users: Sequence[Mapping[str, Any]], slo: Mapping[str, float]) -> di
 
 
 def _cost(
-    users: Sequence[Mapping[str, Any]],
-    knee: int,
+    steps: Sequence[Mapping[str, Any]],
+    knee: float,
     prefill: Mapping[str, Any] | None,
     price: Mapping[str, Any],
 ) -> dict[str, Any] | None:
     """Return what tokens cost at the knee; None where no price is known."""
     hourly = price.get("usd_per_hour")
-    step = next((one for one in users if one["users"] == knee), None)
+    step = next((one for one in steps if one["step"] == knee), None)
     if not hourly or step is None:
         return None
-    found = {"users": knee, "usd_per_hour": hourly, **step["cost"]}
+    found = {"step": knee, "usd_per_hour": hourly, **step["cost"]}
     if prefill is not None:
         found |= cost.split(hourly, medians(step), medians(prefill))
     return found
 
 
 def _planned(
-    estimate: Mapping[str, Any], ramp: Mapping[str, Any], users: Sequence[Mapping[str, Any]]
+    estimate: Mapping[str, Any], ramp: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any] | None:
     """Return the planner's rate, and the measured one where the load is the same."""
     rates = estimate.get("output_tokens_per_second")
@@ -184,7 +272,10 @@ def _planned(
         return None
     number = round(estimate["concurrency"])
     same = all(round(estimate[name]) == ramp[name] for name in ("input_tokens", "output_tokens"))
-    step = next((one for one in users if one["users"] == number and one["figures"]), None)
+    # The plan's rate is for users and random prompts, and for an engine that has compiled.
+    same &= ramp.get("arrivals", USERS) == USERS and not ramp.get("dataset_path")
+    known = [one for one in steps if one["figures"] and not one["compiled"]]
+    step = next((one for one in known if one["step"] == number), None)
     measured = medians(step)["output_tokens_per_second"] if same and step else None
     return {
         "users": number,
@@ -202,7 +293,7 @@ def line(result: Mapping[str, Any]) -> str:
     figures = medians(at(result, result["knee"]))
     alone = f", {result['alone']}" if result["alone"] else ""
     words = [
-        f"{result['engine']}{alone}: knee at {result['knee']} users, "
+        f"{result['engine']}{alone}: knee at {load_words(result, result['knee'])}, "
         f"{figures['output_tokens_per_second']:,.1f} tokens/s out, TTFT p90 "
         f"{figures['ttft_ms_p90']:,.0f} ms, ITL p90 {figures['itl_ms_p90']:,.1f} ms"
     ]
@@ -213,12 +304,31 @@ def line(result: Mapping[str, Any]) -> str:
         words.append(
             f"planned {middle:,.0f} ({low:,.0f} to {high:,.0f}) at {planned['users']}, {beside}"
         )
+    words.append(bottleneck_words(result["bottleneck"]))
     if goodput := result["goodput"]:
-        words.append(f"{goodput['users_within']} users within the objectives")
+        words.append(f"{load_words(result, goodput['step_within'])} within the objectives")
     words.append(_cost_words(result))
-    if failed := [one["users"] for one in result["users"] if one["failed"]]:
-        words.append(f"requests failed at {', '.join(map(str, failed))} users")
+    if failed := [one["step"] for one in result["steps"] if one["failed"]]:
+        words.append(f"requests failed at {steps_words(result, failed)}")
+    if compiled := [one["step"] for one in result["steps"] if one["compiled"]]:
+        shown = steps_words(result, compiled)
+        words.append(f"vLLM compiled at {shown}, in one round at least, which is not judged")
     return "; ".join(words)
+
+
+def steps_words(result: Mapping[str, Any], steps: Sequence[float]) -> str:
+    """Return steps as people say them."""
+    unit = "users" if result["arrivals"] == USERS else "requests/s"
+    return f"{', '.join(f'{one:g}' for one in steps)} {unit}"
+
+
+def bottleneck_words(found: Mapping[str, Any]) -> str:
+    """Return in a few words what limits."""
+    if found["name"] in (NOT_REACHED, UNKNOWN):
+        return f"bottleneck {found['name']}: {found['why']}"
+    if not found["certain"]:
+        return f"bottleneck not certain: {' or '.join(found['candidates'])}"
+    return f"bottleneck: {found['name']} ({found['why']})"
 
 
 def _cost_words(result: Mapping[str, Any]) -> str:
@@ -246,13 +356,14 @@ def as_csv(result: Mapping[str, Any]) -> str:
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     hourly = result["price"].get("usd_per_hour")
-    steps = [(LOAD, one) for one in result["users"]]
+    steps = [(LOAD, one) for one in result["steps"]]
+    column = "users" if result["arrivals"] == USERS else "rate"
     if result["prompts_alone"]:
         steps.append((PREFILL, result["prompts_alone"]))
     for kind, step in steps:
         for one in step["rounds"]:
             spent = cost.per_million(hourly, one) if hourly and one["tokens_out"] else {}
             of_all = {name: result[name] for name in ("engine", "model")}
-            of_all |= {"kind": kind, "users": step["users"], "usd_per_hour": hourly}
+            of_all |= {"kind": kind, column: step["step"], "usd_per_hour": hourly}
             writer.writerow({**one, **of_all, **spent})
     return text.getvalue()

@@ -1,4 +1,4 @@
-"""Figures over the number of users, as SVG: medians as lines, the range over rounds as bars."""
+"""Figures over the load, as SVG: medians as lines, the range over rounds as bars."""
 
 from __future__ import annotations
 
@@ -18,29 +18,34 @@ LIMIT = "#b42318"
 
 @frozen
 class Series:
-    """One line: for each number of users the median, the least and the most over rounds."""
+    """One line: for each step the median, the least and the most over rounds."""
 
     name: str
-    values: Mapping[int, tuple[float, float, float]]
+    values: Mapping[float, tuple[float, float, float]]
     dash: str = ""
 
 
 @frozen
 class Mark:
-    """What a figure is read against: a level, or a band at one number of users."""
+    """What a figure is read against: a level, or a band at one step."""
 
     name: str
     low: float
     high: float
-    users: int = 0
+    step: float = 0
 
 
 def figure(
-    title: str, unit: str, series: Sequence[Series], knee: int = 0, marks: Sequence[Mark] = ()
+    title: str,
+    unit: str,
+    series: Sequence[Series],
+    knee: float = 0,
+    marks: Sequence[Mark] = (),
+    across: str = "users",
 ) -> str:
-    """Return one figure; series without a value are left out."""
+    """Return one figure over what across names; series without a value are left out."""
     shown = [one for one in series if one.values]
-    places = sorted({users for one in shown for users in one.values})
+    places = sorted({step for one in shown for step in one.values})
     if not places:
         return ""
     x = _across(places)
@@ -48,23 +53,23 @@ def figure(
     # A limit far above everything would press what was measured flat.
     near = [mark for mark in marks if mark.low <= 1.6 * most]
     most = max([most, *(mark.high for mark in near)])
-    step = round_step(most / TICKS) if most else 1.0
-    top = step * math.ceil(most / step + 0.02)
+    tick = round_step(most / TICKS) if most else 1.0
+    top = tick * math.ceil(most / tick + 0.02)
 
     def y(value: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top
 
     parts = [text(16, 22, f"{title}, {unit}", "start", 15, INK)]
-    for number in range(round(top / step) + 1):
-        level = y(number * step)
+    for number in range(round(top / tick) + 1):
+        level = y(number * tick)
         parts.append(line([(LEFT, level), (WIDTH - RIGHT, level)], LINE, 1))
-        parts.append(text(LEFT - 8, level + 4, f"{number * step:,.6g}", "end", 11))
+        parts.append(text(LEFT - 8, level + 4, f"{number * tick:,.6g}", "end", 11))
     last = -math.inf
-    for users in places:
-        if x[users] - last > 8 + 7 * len(str(users)):
-            parts.append(text(x[users], HEIGHT - BOTTOM + 18, f"{users:,}", "middle", 11))
-            last = x[users]
-    parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, "users", "middle", 12))
+    for step in places:
+        if x[step] - last > 8 + 7 * len(str(step)):
+            parts.append(text(x[step], HEIGHT - BOTTOM + 18, f"{step:,.6g}", "middle", 11))
+            last = x[step]
+    parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, across, "middle", 12))
     if knee in x:
         parts.append(line([(x[knee], TOP - 6), (x[knee], HEIGHT - BOTTOM)], DIM, 1, "3 4"))
         parts.append(text(x[knee], TOP - 10, "knee", "middle", 11))
@@ -73,8 +78,8 @@ def figure(
     at = float(LEFT)
     for number, one in enumerate(shown):
         colour = COLOURS[number % len(COLOURS)]
-        heights = {users: tuple(map(y, values)) for users, values in one.values.items()}
-        parts += _line(one, colour, x, heights)
+        heights = {step: tuple(map(y, values)) for step, values in one.values.items()}
+        parts += _line(one, colour, x, heights, across)
         parts += [line([(at, 39), (at + 18, 39)], colour, 2.5, one.dash)]
         parts += [text(at + 23, 43, one.name, "start", 12)]
         at += 42 + 6.8 * len(one.name)
@@ -89,40 +94,44 @@ def figure(
     )
 
 
-def _across(places: Sequence[int]) -> dict[int, float]:
-    """Return where each number of users is drawn; twice as many are as far away everywhere."""
+def _across(places: Sequence[float]) -> dict[float, float]:
+    """Return where each step is drawn; twice as many are as far away everywhere."""
     first, last = math.log2(places[0]), math.log2(places[-1])
     left, right = LEFT + 22, WIDTH - RIGHT - 22
     if first == last:
         return {places[0]: (left + right) / 2}
     scale = (right - left) / (last - first)
-    return {users: left + scale * (math.log2(users) - first) for users in places}
+    return {step: left + scale * (math.log2(step) - first) for step in places}
 
 
 def _line(
-    series: Series, colour: str, x: Mapping[int, float], y: Mapping[int, tuple[float, ...]]
+    series: Series,
+    colour: str,
+    x: Mapping[float, float],
+    y: Mapping[float, tuple[float, ...]],
+    across: str,
 ) -> list[str]:
     order = sorted(series.values)
-    parts = [line([(x[users], y[users][0]) for users in order], colour, 2.2, series.dash)]
-    for users in order:
-        middle, low, high = series.values[users]
-        at_middle, at_low, at_high = y[users]
+    parts = [line([(x[step], y[step][0]) for step in order], colour, 2.2, series.dash)]
+    for step in order:
+        middle, low, high = series.values[step]
+        at_middle, at_low, at_high = y[step]
         if high > low:
-            parts.append(line([(x[users], at_low), (x[users], at_high)], colour, 1.4))
+            parts.append(line([(x[step], at_low), (x[step], at_high)], colour, 1.4))
             for end in (at_low, at_high):
-                parts.append(line([(x[users] - 4, end), (x[users] + 4, end)], colour, 1.4))
-        told = f"{series.name} at {users} users: {middle:,.6g} ({low:,.6g} to {high:,.6g})"
-        parts.append(dot((x[users], at_middle), colour, colour, told))
+                parts.append(line([(x[step] - 4, end), (x[step] + 4, end)], colour, 1.4))
+        told = f"{series.name} at {step:g} {across}: {middle:,.6g} ({low:,.6g} to {high:,.6g})"
+        parts.append(dot((x[step], at_middle), colour, colour, told))
     return parts
 
 
-def _mark(mark: Mark, x: Mapping[int, float], low: float, high: float) -> list[str]:
-    """Return a level over the whole width, or a bar from low to high at its number of users."""
-    if not mark.users:
+def _mark(mark: Mark, x: Mapping[float, float], low: float, high: float) -> list[str]:
+    """Return a level over the whole width, or a bar from low to high at its step."""
+    if not mark.step:
         return [line([(LEFT, low), (WIDTH - RIGHT, low)], LIMIT, 1.5, "6 4")]
-    if mark.users not in x:
+    if mark.step not in x:
         return []
-    at = x[mark.users] + 9
+    at = x[mark.step] + 9
     return [
         line([(at, low), (at, high)], LIMIT, 2.5),
         *(line([(at - 5, end), (at + 5, end)], LIMIT, 2.5) for end in (low, high)),

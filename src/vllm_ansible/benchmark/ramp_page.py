@@ -8,7 +8,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from .ramp import GOOD_SHARE, PERCENTILES, at, dollars, line, medians
+from vllm_ansible.node.engine.ramp import USERS
+
+from .bottleneck import NOT_REACHED, UNKNOWN, percent
+from .ramp import GOOD_SHARE, PERCENTILES, at, dollars, line, load_words, medians, steps_words
 from .ramp_figure import Mark, Series, figure
 
 LIMITS = {"ttft_ms": "first token", "tpot_ms": "time per token", "e2e_ms": "whole answer"}
@@ -24,7 +27,7 @@ def page(result: Result) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, dollars=dollars)
+    environment.filters.update(number=number, dollars=dollars, share=share)
     return environment.get_template("ramp.html.j2").render(
         result=result,
         headline=line(result),
@@ -32,6 +35,10 @@ def page(result: Result) -> str:
         figures_of=medians,
         limits=LIMITS,
         good_share=GOOD_SHARE,
+        unit=_unit(result),
+        load_words=lambda step: load_words(result, step),
+        compiled=steps_words(result, [one["step"] for one in result["steps"] if one["compiled"]]),
+        unnamed=(NOT_REACHED, UNKNOWN),
         # Drawn of numbers and of names that are escaped.
         figures=[Markup(one) for one in figures(result) if one],  # noqa: S704 see above
     )
@@ -45,9 +52,19 @@ def number(value: Any, digits: int = 1) -> str:
     return f"{value:,.{0 if whole else digits}f}"
 
 
+def share(value: float | None) -> str:
+    """Return a measured part of one as people read it."""
+    return "not measured" if value is None else percent(value)
+
+
+def _unit(result: Result) -> str:
+    return "users" if result["arrivals"] == USERS else "requests/s"
+
+
 def figures(result: Result) -> list[str]:
     """Return the figures: rate, goodput, first token, between tokens, whole answers, cost."""
     knee, planned, goodput = result["knee"], result["planned"], result["goodput"]
+    across = _unit(result)
     slo = goodput["slo"] if goodput else {}
     expected = []
     if planned and planned["same_load"]:
@@ -59,6 +76,7 @@ def figures(result: Result) -> list[str]:
         [_series(result, "tokens/s", "output_tokens_per_second")],
         knee,
         expected,
+        across,
     )
     requests = figure(
         "Answers",
@@ -68,6 +86,7 @@ def figures(result: Result) -> list[str]:
             _series(result, "within the objectives", "good_requests_per_second", "6 4"),
         ],
         knee,
+        across=across,
     )
     latencies = [
         figure(
@@ -76,6 +95,7 @@ def figures(result: Result) -> list[str]:
             [_series(result, f"p{one}", f"{name}_p{one}") for one in PERCENTILES],
             knee,
             [Mark("objective", slo[name], slo[name])] if slo.get(name) else [],
+            across,
         )
         for name, title in (
             ("ttft_ms", "Time to first token"),
@@ -84,8 +104,8 @@ def figures(result: Result) -> list[str]:
         )
     ]
     spent = {
-        step["users"]: (step["cost"]["usd_per_million_tokens"],) * 3
-        for step in result["users"]
+        step["step"]: (step["cost"]["usd_per_million_tokens"],) * 3
+        for step in result["steps"]
         if step.get("cost")
     }
     cost = figure(
@@ -93,14 +113,15 @@ def figures(result: Result) -> list[str]:
         "US dollars",
         [Series("at the median rate", spent)],
         knee,
+        across=across,
     )
     return [rates, requests, *latencies, cost]
 
 
 def _series(result: Result, name: str, kpi: str, dash: str = "") -> Series:
     values = {
-        step["users"]: (one["median"], one["least"], one["most"])
-        for step in result["users"]
+        step["step"]: (one["median"], one["least"], one["most"])
+        for step in result["steps"]
         if (one := step["figures"].get(kpi))
     }
     return Series(name, values, dash)

@@ -49,11 +49,12 @@ def ramped_on(
 ) -> list[dict[str, Any]]:
     """Return what engine_ramp wants to know of an engine: what engine_benchmark does, and more.
 
-    Counters are read where all servers of the engine are this host's own.
+    Counters and gauges are read where all servers of the engine are this host's own.
     """
     found = served_on(plan, host, engine)
     for one, planned in zip(found, plan_of(plan, engine)["engines"], strict=True):
         ranks = servers(planned)
+        one["servers"] = [rank.name for rank in ranks if rank.host == host["name"]]
         if all(rank.host == host["name"] for rank in ranks):
             one["metrics"] = [f"http://{host['address']}:{rank.port}" for rank in ranks]
     return found

@@ -59,6 +59,8 @@ def _expected(estimate: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[s
     """Return the planned rate, least, middle and most, where it is for what was measured."""
     rates = estimate.get("output_tokens_per_second")
     same = all(round(estimate.get(name) or 0) == figures.get(name) for name in LOAD)
+    # A rate during which the engine compiled is not the engine's.
+    same &= not figures.get("compiled")
     return {"planned_tokens_per_second": list(rates)} if rates and same else {}
 
 
@@ -68,6 +70,8 @@ def line(figures: Mapping[str, Any]) -> str:
     part = f", rank 0 of {len(ranks)} data ranks alone" if ranks else ""
     if ranks and "router" in figures:
         part = f", {len(ranks)} data ranks behind {figures['router']}"
+    words = "; vLLM compiled meanwhile, so this rate is not judged"
+    compiled = words if figures.get("compiled") else ""
     rates = figures.get("planned_tokens_per_second")
     planned = f" (planned {rates[1]:,.0f}, {rates[0]:,.0f} to {rates[2]:,.0f})" if rates else ""
     return (
@@ -75,7 +79,7 @@ def line(figures: Mapping[str, Any]) -> str:
         f"{figures['output_tokens_per_second']:.1f} tokens/s{planned} at "
         f"{figures['concurrency']} concurrent, "
         f"{figures['requests'] - figures['failed']} of {figures['requests']} answered "
-        f"({figures['measured_at']})"
+        f"({figures['measured_at']}){compiled}"
     )
 
 

@@ -30,6 +30,8 @@ PRICE = {
         }
     ],
 }
+# As the log of an H200 had it: tests/data/h200-layouts.json.
+COMPILED = "Triton kernel JIT compilation during inference: fused_moe_kernel"
 Noise = Callable[[int], float]
 
 
@@ -51,7 +53,7 @@ def figures(
     ramped: Ramp, point: Mapping[str, Any], seats: int, speed: float, failing: int
 ) -> dict[str, Any]:
     """Return what `ramp.figures` would, of an engine that completes a request in a second."""
-    users, prompts = point["concurrency"], point["kind"] == ramp.PREFILL
+    users, prompts = point["step"], point["kind"] == ramp.PREFILL
     requests = min(users, seats) * speed * (4 if prompts else 1)
     seconds = 1000 * max(users, seats) / seats / speed
     said = 1 if prompts else SAID
@@ -76,6 +78,20 @@ def figures(
         "preemptions": 0,
         "prefix_cache_hit_share": 0.0,
         "other_requests": 0,
+        "compiled": "",
+        "e2e_ms_mean": seconds,
+        "engine_e2e_ms_mean": seconds,
+        "seats": seats,
+        "running_most": float(min(users, seats)),
+        "running_mean": float(min(users, seats)),
+        "waiting_mean": float(max(0, users - seats)),
+        "seats_full_share": 1.0 if users > seats else 0.0,
+        "cache_full_share": 0.0,
+        "client_busy": 0.2,
+        "client_cpus": 0.1,
+        "host_cpus": 2,
+        "front_end_busy": 0.2,
+        "server_unsent_share": 0.0,
     }
     for place, percentile in enumerate(ramp.PERCENTILES):
         spread = 1 + 0.2 * place
@@ -86,13 +102,22 @@ def figures(
 
 
 def points(
-    ramped: Ramp, seats: int = 6, failing: int = 0, noise: Noise = lambda _: 1.0
+    ramped: Ramp,
+    seats: int = 6,
+    failing: int = 0,
+    noise: Noise = lambda _: 1.0,
+    compiling: tuple[int, int] = (0, 0),
 ) -> list[dict[str, Any]]:
-    """Return all points in the order in which they would be measured."""
+    """Return all points in the order in which they would be measured.
+
+    compiling: the step and the round in which the engine compiles, and answers a sixth.
+    """
     known: list[dict[str, Any]] = []
     while (point := ramp.next_point(known, ramped)) is not None:
-        speed = noise(point["round"])
+        compiles = (point["step"], point["round"]) == compiling and point["kind"] == ramp.LOAD
+        speed = noise(point["round"]) / (6 if compiles else 1)
         one = figures(ramped, point, seats, speed, failing)
+        one["compiled"] = COMPILED if compiles else ""
         known.append({**point, "command": "vllm bench serve", "figures": one})
     return known
 

@@ -10,9 +10,13 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+# As the log of an H200 had it: tests/data/h200-layouts.json.
+COMPILED = "WARNING Triton kernel JIT compilation during inference: fused_moe_kernel"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -29,6 +33,9 @@ class Handler(BaseHTTPRequestHandler):
             return
         with self.count.open("a") as log:
             log.write("request\n")
+        with suppress(FileNotFoundError):
+            self.count.with_name("compile").unlink()
+            print(COMPILED, flush=True)
         self.send_response(200)
         self.end_headers()
         tokens = request["max_tokens"]

@@ -74,9 +74,9 @@ def test_an_engine_that_fails_where_the_other_answered_is_worse() -> None:
     found = compared(good, broken, 0.03)
     assert (found["verdict"], found["fails"]) == ("worse", [8])
     assert "B fails at 8 users" in as_text(found, ("a", "b"))
-    everywhere = {**broken, "users": [{**one, "failed": 1} for one in broken["users"]]}
+    everywhere = {**broken, "steps": [{**one, "failed": 1} for one in broken["steps"]]}
     found = compared(good, everywhere, 0.03)
-    assert (found["verdict"], found["fails"], found["users"]) == ("worse", list(USERS), [])
+    assert (found["verdict"], found["fails"], found["steps"]) == ("worse", list(USERS), [])
     assert "B fails at" in as_text(found, ("a", "b"))
     # The other way round it is no fault of B's.
     assert compared(broken, good, 0.03)["fails"] == []
@@ -125,7 +125,7 @@ def test_the_command_says_it_and_ends_by_it(
     said = capsys.readouterr().out
     assert words in said and "tokens/s out" in said, said
     assert main([runs["good"], f"{runs[b]}/ramp-chat.json", "--json"]) == status
-    assert json.loads(capsys.readouterr().out)["users"] == list(USERS)
+    assert json.loads(capsys.readouterr().out)["steps"] == list(USERS)
 
 
 def test_what_holds_no_ramp_is_refused(

@@ -32,6 +32,7 @@ def keep(
         "argv": ["vllm", "bench", "serve"],
         "result": str(result),
         "seed": 1,
+        "logs": {},
         "fingerprint": {"plan": "plan1", "instance": "i1", "settings": SETTINGS, **asked},
     }
     return benchmark.keep(str(tmp_path), engine, seen, "task.log")
@@ -53,6 +54,7 @@ def test_figures_are_kept_with_what_they_hold_for(tmp_path: Path) -> None:
         "inter_token_latency_ms_median": 0.0,
         "output_tokens_per_second": 7602.8,
         "duration_seconds": 0.03,
+        "compiled": "",
     }
     kept = json.loads(Path(benchmark.kept_path(str(tmp_path), "chat")).read_text())
     assert kept["fingerprint"]["instance"] == "i1"

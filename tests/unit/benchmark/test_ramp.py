@@ -20,7 +20,7 @@ FORMULA = '=HYPERLINK("https://example.org")<script>'
 
 
 def climbed(found: list[dict[str, Any]]) -> list[int]:
-    return [one["concurrency"] for one in found if one["kind"] == "load" and one["round"] == 1]
+    return [one["step"] for one in found if one["kind"] == "load" and one["round"] == 1]
 
 
 def test_it_doubles_until_two_steps_in_a_row_bring_less_than_a_tenth() -> None:
@@ -33,7 +33,7 @@ def test_further_rounds_measure_the_same_steps_and_last_the_prompts_alone_at_the
     found = points(asked(rounds=2))
     order = [(one["kind"], one["round"]) for one in found]
     assert order == [("load", 1)] * 6 + [("load", 2)] * 6 + [("prefill", 1), ("prefill", 2)]
-    assert {one["concurrency"] for one in found[12:]} == {8}
+    assert {one["step"] for one in found[12:]} == {8}
 
 
 def test_steps_that_are_named_are_all_measured() -> None:
@@ -47,7 +47,7 @@ def test_the_concurrency_that_was_planned_for_is_a_step() -> None:
 def test_more_users_than_are_answered_end_the_climb_and_are_no_knee() -> None:
     found = points(asked(), failing=4)
     assert climbed(found) == [1, 2, 4]
-    assert [one["concurrency"] for one in found if one["round"] == 2][:2] == [1, 2]
+    assert [one["step"] for one in found if one["round"] == 2][:2] == [1, 2]
     assert ramp.knee(found) == 2
     told = result(asked(), failing=4)
     assert "requests failed at 4 users" in reported.line(told)
@@ -145,7 +145,7 @@ def test_goodput_is_how_many_users_are_within_the_limits() -> None:
     limits = {"ttft_ms": 500.0, "tpot_ms": 0.0, "e2e_ms": 0.0}
     told = result(asked(slo=limits))
     # Six seats: beyond them no request of this engine is in time.
-    assert told["goodput"]["users_within"] == 4
+    assert told["goodput"]["step_within"] == 4
     assert told["goodput"]["slo"] == {"ttft_ms": 500.0}
     assert result(asked())["goodput"] is None
 
@@ -182,6 +182,10 @@ def test_every_round_is_a_row_of_the_table() -> None:
     first = rows[0]
     assert (first["kind"], first["users"], first["round"]) == ("load", "1", "1")
     assert first["ttft_ms_p99"] and first["itl_ms_p50"] and first["e2e_ms_p90"]
+    second = rows[3]
+    assert (second["input_tokens_per_second_per_user"], second["users"]) == ("64.0", "2")
+    assert second["input_tokens_per_second_per_rank"] == "128.0"
+    assert (second["running_most"], second["front_end_busy"]) == ("2.0", "0.2")
     # 96 tokens a second at $0.001 a second.
     assert float(first["usd_per_million_tokens"]) == pytest.approx(0.001 / 96 * 1_000_000)
 
@@ -194,7 +198,7 @@ def test_names_are_text_on_the_page() -> None:
 def test_the_page_says_when_others_used_the_engine() -> None:
     told = result(asked())
     assert "Others used the engine" not in page(told)
-    for step in told["users"]:
+    for step in told["steps"]:
         step["figures"]["other_requests"]["most"] = 7.0
     assert "Others used the engine" in page(told)
 

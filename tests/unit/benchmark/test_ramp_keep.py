@@ -62,14 +62,19 @@ class Host:
             "points": [],
         }
 
-    def keep(self, users: int, raw: dict[str, Any], counters: dict[str, float]) -> dict[str, Any]:
+    def keep(
+        self, users: int, raw: dict[str, Any], counters: dict[str, float], logs: Any = ()
+    ) -> dict[str, Any]:
         self.result.write_text(json.dumps({**RESULT, **PERCENTILES, **raw}))
         measured = {
-            "point": {"kind": ramp.LOAD, "concurrency": users, "round": 1},
+            "point": {"kind": ramp.LOAD, "step": users, "round": 1},
             "seed": 10000,
             "argv": ["vllm", "bench", "serve"],
             "result": str(self.result),
             "counters": counters,
+            "logs": dict(logs),
+            "seats": 8,
+            "watched": {"rows": str(self.directory / "rows")},
         }
         return ramp.keep(str(self.directory), self.engine, self.document, measured, "task.log")
 
@@ -81,7 +86,7 @@ def test_a_point_is_kept_with_the_percentiles_that_the_client_computed(tmp_path:
     assert not host.result.exists()
     (point,) = kept["points"]
     figures = point["figures"]
-    assert (kept["seed"], point["kind"], point["concurrency"]) == (10000, "load", 1)
+    assert (kept["seed"], point["kind"], point["step"]) == (10000, "load", 1)
     assert (figures["requests"], figures["failed"], figures["error"]) == (8, 0, "")
     assert [figures[f"ttft_ms_p{one}"] for one in (50, 90, 99)] == [15.0, 19.0, 19.9]
     assert [figures[f"e2e_ms_p{one}"] for one in (50, 90, 99)] == [45.0, 49.0, 49.9]
@@ -115,6 +120,36 @@ def test_counters_are_what_grew_while_it_was_measured(tmp_path: Path, serve: Any
     assert figures["other_requests"] == 3
 
 
+def test_a_point_during_which_the_engine_compiled_is_measured_once_more(tmp_path: Path) -> None:
+    host, log = Host(tmp_path), tmp_path / "chat.log"
+    # As the log of an H200 had it: tests/data/h200-layouts.json.
+    log.write_text("WARNING Triton kernel JIT compilation during inference: fused_moe_kernel\n")
+    first = host.keep(1, {}, {}, {str(log): 0})
+    assert first["points"] == [] and first["discarded"]["figures"]["compiled"]
+    assert ramp.next_point(first["points"], asked(rounds=1)) == {
+        "kind": ramp.LOAD, "step": 1, "round": 1,
+    }  # fmt: skip
+    host.document = first
+    again = host.keep(1, {}, {}, {str(log): log.stat().st_size})
+    assert (again["discarded"], len(again["points"])) == ({}, 1)
+    assert again["points"][0]["figures"]["compiled"] == ""
+    host.document = again
+    # What compiles each time is kept with its mark, and is not judged beside one that does not.
+    host.document = host.keep(2, {"completed": 8}, {}, {str(log): 0})
+    kept = host.keep(2, {"completed": 8}, {}, {str(log): 0})
+    assert "fused_moe_kernel" in kept["points"][1]["figures"]["compiled"]
+    assert list(ramp.of_steps(kept["points"])) == [1]
+
+
+def test_requests_that_were_sent_late_are_counted(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.document["fingerprint"]["ramp"] |= {"arrivals": "rate", "seconds": 2.0}
+    # Eight requests at two a second are sent within four seconds; these took six.
+    times = {"start_times": [float(one) for one in (0, 1, 2, 3, 4, 5, 5.5, 6)]}
+    figures = host.keep(2, times, {})["points"][0]["figures"]
+    assert (figures["send_lag_share"], figures["concurrency"]) == (0.5, 0)
+
+
 def test_a_server_without_these_counters_has_none(tmp_path: Path, serve: Any) -> None:
     server = serve(lambda _: (404, "not here"))
     assert ramp.counters((server.url,)) == {}
@@ -134,7 +169,7 @@ def test_requests_that_fail_beyond_the_first_step_are_kept_as_the_end(tmp_path: 
     assert (figures["requests"], figures["failed"]) == (8, 5)
     assert figures["error"] == "aiohttp.ServerDisconnectedError: gone"
     assert ramp.next_point(kept["points"], asked(rounds=1)) == {
-        "kind": ramp.PREFILL, "concurrency": 1, "round": 1,
+        "kind": ramp.PREFILL, "step": 1, "round": 1,
     }  # fmt: skip
 
 
@@ -153,9 +188,9 @@ def test_the_order_of_calls_is_that_of_the_play(tmp_path: Path) -> None:
     host, order = Host(tmp_path), []
     wanted: Callable[[], Any] = lambda: ramp.next_point(host.document["points"], asked(rounds=1))  # noqa: E731
     while (point := wanted()) and point["kind"] == ramp.LOAD:
-        order.append(point["concurrency"])
+        order.append(point["step"])
         # Twice as many users, and no token more.
-        host.document = host.keep(point["concurrency"], {**one_of(point["concurrency"])}, {})
+        host.document = host.keep(point["step"], {**one_of(point["step"])}, {})
     assert order == [1, 2, 4]
 
 

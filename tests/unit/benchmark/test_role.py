@@ -207,11 +207,16 @@ def test_check_mode_measures_nothing_and_says_so(site: Site, first: Any) -> None
     assert "check mode: chat is not measured: something else is asked of it" in output
 
 
-def test_another_question_is_measured(site: Site, first: Any) -> None:
+def test_another_question_is_measured_and_once_more_if_the_engine_compiled(
+    site: Site, first: Any
+) -> None:
     before = site.requests
-    _, events = site.measure(benchmark_requests=4)
-    assert only(events, "evidence")["values"]["engines"][0]["requests"] == 4
-    assert site.requests == before + 4
+    site.count.with_name("compile").touch()
+    output, events = site.measure(benchmark_requests=4)
+    assert only(events, "run_end")["ok"], output
+    (figures,) = only(events, "evidence")["values"]["engines"]
+    assert (figures["requests"], figures["compiled"]) == (4, "")
+    assert site.requests == before + 2 * 4
 
 
 def test_a_wrong_key_fails_with_one_clear_error(site: Site, first: Any) -> None:
@@ -256,10 +261,10 @@ def test_a_ramp_measures_each_point_once_and_leaves_its_files(site: Site, first:
     assert site.requests == before + 2 * 16
     evidence = only(events, "evidence")
     (found,) = evidence["values"]["engines"]
-    assert [one["users"] for one in found["users"]] == [2]
-    assert found["prompts_alone"]["users"] == found["knee"]
-    rate = found["users"][0]["figures"]["output_tokens_per_second"]["median"]
-    alone = found["users"][0]["cost"]["usd_per_million_output_tokens_alone"]
+    assert [one["step"] for one in found["steps"]] == [2]
+    assert found["prompts_alone"]["step"] == found["knee"]
+    rate = found["steps"][0]["figures"]["output_tokens_per_second"]["median"]
+    alone = found["steps"][0]["cost"]["usd_per_million_output_tokens_alone"]
     # $3.6 an hour is a tenth of a cent a second.
     assert alone == pytest.approx(0.001 / rate * 1_000_000)
     directory = site.directory / "runs/latest"

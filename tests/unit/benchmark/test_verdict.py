@@ -129,3 +129,15 @@ def test_the_digest_follows_the_plan_but_not_its_words() -> None:
 
     assert digest() == digest(reasons=["for another reason"])
     assert digest() != digest(arguments=["--max-model-len", "1024"])
+
+
+def test_a_rate_during_which_the_engine_compiled_is_marked_and_not_judged() -> None:
+    load = {"concurrency": 64, "input_tokens": 1024, "output_tokens": 512}
+    # As the log of an H200 had it: tests/data/h200-layouts.json.
+    line = "Triton kernel JIT compilation during inference: fused_moe_kernel"
+    figures = {**FIGURES, **load, "compiled": line}
+    looks = {"a": {"engines": {"chat": {"figures": figures}}}}
+    evidence = verdict([engine("chat", "a", estimate=ESTIMATE)], looks, check=False)["evidence"]
+    assert "planned" not in evidence["summary"]
+    assert evidence["summary"].endswith("; vLLM compiled meanwhile, so this rate is not judged")
+    assert evidence["values"]["engines"][0]["compiled"] == line

@@ -13,7 +13,7 @@ from typing import Any, Optional
 from .. import launcher
 from ..image.command import another
 from ..process import process
-from . import result_file
+from . import compilation, result_file
 from .refused_request import explain
 
 VERSION = 1
@@ -47,7 +47,8 @@ class Served:
 
     server is the process that is measured, where the engine has several, unless the process router
     runs, which answers for all of them at router_url. load is what is asked of it where nobody says
-    otherwise. metrics are the addresses of all its servers, where this host can name them.
+    otherwise. metrics are the addresses of all its servers, where this host can name them, servers
+    the names of their processes on this host.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Served:
     router_url: str = ""
     load: Mapping[str, int] = field(default_factory=dict)
     metrics: Sequence[str] = ()
+    servers: Sequence[str] = ()
 
     @property
     def process(self) -> str:
@@ -109,6 +111,7 @@ def look(
         "figures": kept.get("figures", {}) if before == fingerprint else {},
         "fingerprint": fingerprint,
         "seed": seed,
+        "logs": compilation.logs(cluster_dir, engine.name),
         **how(cluster_dir, engine, settings, seed, result_path(cluster_dir, engine.name)),
     }
 
@@ -120,13 +123,15 @@ def how(
     seed: int,
     result: str,
     more: Sequence[str] = (),
+    prompts: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return how to measure an engine whose server was started: command, environment, user.
 
-    more are further options of the client.
+    more are further options of the client, prompts those that say where its prompts come from.
     """
     record = process.read_json(process.Files(cluster_dir, engine.process).record) or {}
-    argv = command(record["argv"], engine, settings, seed, result, bool(record.get("cleanup")))
+    contained = bool(record.get("cleanup"))
+    argv = command(record["argv"], engine, settings, seed, result, contained, prompts)
     return {
         "argv": [*argv, *more],
         "environment": environment(record["environment"], engine.url),
@@ -146,10 +151,13 @@ def command(
     seed: int,
     result: str,
     contained: bool = False,
+    prompts: Sequence[str] = (),
 ) -> list[str]:
     """Return the measuring command that goes with a serving one: `<bin>/vllm serve <model> ...`.
 
     contained: what comes before `serve` starts a container, and the measurement needs its own.
+    Without prompts of somewhere else they are random. Requests go out as they come where no
+    concurrency is given.
     """
     program, serve = argv[: argv.index("serve")], argv[argv.index("serve") :]
     told = [word for name in ABOUT_TOKENIZER for word in _option(serve, name)]
@@ -163,16 +171,11 @@ def command(
         engine.served_name,
         *(told if "--tokenizer" in told else ["--tokenizer", serve[1], *told]),
         *([TRUST] if TRUST in serve else []),
-        "--dataset-name",
-        "random",
+        *(prompts or ("--dataset-name", "random")),
         "--num-prompts",
         str(settings.requests),
-        "--max-concurrency",
-        str(settings.concurrency),
-        "--random-input-len",
-        str(settings.input_tokens),
-        "--random-output-len",
-        str(settings.output_tokens),
+        *(("--max-concurrency", str(settings.concurrency)) if settings.concurrency else ()),
+        *(() if prompts else _lengths(settings)),
         "--temperature",
         "0",
         "--seed",
@@ -182,6 +185,13 @@ def command(
         "--result-filename",
         result,
     ]
+
+
+def _lengths(settings: Settings) -> list[str]:
+    """Return the options for the lengths of random prompts and their answers."""
+    lengths = {"--random-input-len": settings.input_tokens}
+    lengths["--random-output-len"] = settings.output_tokens
+    return [word for name, value in lengths.items() for word in (name, str(value))]
 
 
 def _option(argv: Sequence[str], name: str) -> list[str]:
@@ -209,6 +219,7 @@ def keep(cluster_dir: str, engine: Served, seen: Mapping[str, Any], log: str) ->
         engine = replace(engine, url=seen["fingerprint"]["router"])
     judge(raw, engine, settings, cluster_dir, shown)
     measured = figures(raw, engine, settings)
+    measured["compiled"] = compilation.since(seen["logs"])
     if "router" in seen["fingerprint"]:
         measured["router"] = seen["fingerprint"]["router"]
     launcher.write_json(

@@ -1,4 +1,4 @@
-"""A ramp of concurrency to the knee: which point is next, what it gave, what of it is kept."""
+"""A ramp of load to the knee: which point is next, what it gave, what of it is kept."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from statistics import median
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from .. import launcher
 from ..process import process
-from . import metrics, result_file
+from . import compilation, load_samples, metrics, result_file
 from .benchmark import Served, Settings, answered, how, judge, last_line
 
-VERSION = 1
+VERSION = 2
 # A step that brings less than this over the best before it is no gain; two in a row end the climb.
 GAIN = 0.1
 # Prompts come from the seed. Those of the stage benchmark, whose seeds begin at 0, are others.
 FIRST_SEED = 10_000
 LOAD, PREFILL = "load", "prefill"
+# A user waits for the answer before the next request; requests at a rate wait for none.
+USERS, RATE = "users", "rate"
+# Forms of files that the client reads without further packages, in its own words. The lengths of a
+# trace are taken, and which prompts begin with the same blocks; when they came is not.
+RANDOM = "random"
+TRACE = ("timed_trace", "--no-self-timed", "--timed-trace-chunk-hash-size")
+FILES = {"sharegpt": ("sharegpt",), "mooncake": (*TRACE, "512"), "qwen": (*TRACE, "16")}
 LATENCIES = {"ttft": "ttft_ms", "tpot": "tpot_ms", "itl": "itl_ms", "e2el": "e2e_ms"}
 PERCENTILES = (50, 90, 99)
 # Limits of a request in milliseconds, by the word that the client has for them.
@@ -34,7 +41,11 @@ COUNTERS = {
 # Where a request spends its time, by the engine's own clock.
 PHASES = ("queue", "prefill", "decode")
 PHASE = "vllm:request_{}_time_seconds_{}"
+TIMES = (*PHASES, "engine_e2e")
+# From a request's arrival at the API server to its last token there.
+WHOLE = "vllm:e2e_request_latency_seconds_{}"
 PARTS = ("sum", "count")
+SEATS = ("--max-num-seqs", "--max_num_seqs")
 METRICS_SECONDS = 10
 
 
@@ -42,11 +53,14 @@ METRICS_SECONDS = 10
 class Ramp:
     """What a ramp asks: its steps, or where a climb by doubling ends, and the load of a step.
 
-    also is a step of the climb beside the powers of two: the concurrency that was planned for.
+    arrivals says what a step is: a number of users, or requests a second, which arrive for so many
+    seconds, by chance alone (burstiness 1) or in bursts (below 1). also is a step of the climb
+    beside the powers of two: the concurrency that was planned for. dataset names the form of the
+    file that prompts come from, dataset_path the file, dataset_digest its content.
     """
 
-    steps: tuple[int, ...]
-    most: int
+    steps: tuple[float, ...]
+    most: float
     rounds: int
     requests_each: int
     least_requests: int
@@ -54,48 +68,94 @@ class Ramp:
     output_tokens: int
     slo: Mapping[str, float]
     also: int = 0
+    arrivals: str = USERS
+    first: float = 1
+    seconds: float = 60
+    burstiness: float = 1
+    dataset: str = RANDOM
+    dataset_path: str = ""
+    dataset_digest: str = ""
 
-    def ladder(self) -> list[int]:
-        """Return the steps in order."""
+    def ladder(self) -> list[float]:
+        """Return the steps in order; numbers of users are whole."""
         if self.steps:
-            return sorted(set(self.steps))
-        found = {1 << power for power in range(self.most.bit_length()) if 1 << power <= self.most}
+            return sorted({self._number(one) for one in self.steps})
+        found = set()
+        step = self.first
+        while step <= self.most:
+            found.add(self._number(step))
+            step *= 2
         return sorted(found | ({self.also} if 0 < self.also <= self.most else set()))
 
+    def _number(self, step: float) -> Union[int, float]:
+        return int(step) if self.arrivals == USERS else float(step)
+
     def settings(self, point: Mapping[str, Any]) -> Settings:
-        """Return the load of one point."""
-        users = int(point["concurrency"])
+        """Return the load of one point; as many at a time as come where they come at a rate."""
+        users = self.arrivals == USERS
+        many = self.requests_each if users else self.seconds
         return Settings(
-            requests=max(self.least_requests, self.requests_each * users),
-            concurrency=users,
+            requests=max(self.least_requests, round(many * point["step"])),
+            concurrency=int(point["step"]) if users else 0,
             input_tokens=self.input_tokens,
             output_tokens=1 if point["kind"] == PREFILL else self.output_tokens,
         )
 
+    def prompts(self) -> list[str]:
+        """Return where the client has prompts from; nothing where they are random."""
+        if self.dataset == RANDOM:
+            return []
+        return ["--dataset-path", self.dataset_path, "--dataset-name", *FILES[self.dataset]]
+
+    def splits(self) -> bool:
+        """Tell whether prompts are measured alone: random ones, that users send."""
+        return self.arrivals == USERS and self.dataset == RANDOM
+
 
 def check(ramp: Ramp, name: str) -> None:
     """Refuse a ramp that has no point, or one without a request."""
+    users = ramp.arrivals == USERS
+    # Each with what it has to reach.
     given = {
-        "benchmark_ramp_users": min(ramp.steps, default=1),
-        "benchmark_ramp_most_users": ramp.most,
-        "benchmark_ramp_rounds": ramp.rounds,
-        "benchmark_ramp_requests_each": ramp.requests_each,
-        "the length of an answer": ramp.output_tokens - 1,
-        "benchmark_slo_*_ms": min(ramp.slo.values(), default=0) + 1,
+        f"benchmark_ramp_{'users' if users else 'rates'}": (
+            min(ramp.steps, default=1),
+            1 if users else 0.001,
+        ),
+        f"benchmark_ramp_most_{'users' if users else 'rate'}": (ramp.most, 1 if users else 0.001),
+        "benchmark_ramp_first_rate": (ramp.first, 0.001),
+        "benchmark_ramp_seconds": (ramp.seconds, 1),
+        "benchmark_ramp_burstiness": (ramp.burstiness, 0.001),
+        "benchmark_ramp_rounds": (ramp.rounds, 1),
+        "benchmark_ramp_requests_each": (ramp.requests_each, 1),
+        "the length of an answer": (ramp.output_tokens, 2),
+        "benchmark_slo_*_ms": (min(ramp.slo.values(), default=0), 0),
     }
-    wrong = [one for one, value in given.items() if value < 1]
+    wrong = [(one, *values) for one, values in given.items() if values[0] < values[1]]
     if wrong:
+        called, value, least = wrong[0]
         raise process.ProcessError(
-            f"The ramp of {name} cannot be measured: {wrong[0]} is too small.",
-            expected="1 or more; answers of 2 tokens or more, limits of 0 or more",
-            found=f"{wrong[0]} below that",
+            f"The ramp of {name} cannot be measured: {called} is too small.",
+            expected=f"{called} of {least:g} or more",
+            found=f"{value:g}",
             where="the variables of the role benchmark",
-            fix=f"Set {wrong[0]} again.",
+            fix=f"Set {called} again.",
+        )
+    if ramp.dataset != RANDOM and not ramp.dataset_path:
+        raise process.ProcessError(
+            f"The ramp of {name} cannot be measured: {ramp.dataset} names no file.",
+            expected="benchmark_dataset_file, a file on the controller",
+            found="none",
+            where="the variables of the role benchmark",
+            fix="Set benchmark_dataset_file to the file with the prompts or the trace.",
         )
 
 
-def options(slo: Mapping[str, float]) -> list[str]:
-    """Return what the client is asked for beyond a measurement of the stage benchmark."""
+def options(slo: Mapping[str, float], rate: float = 0, burstiness: float = 1) -> list[str]:
+    """Return what the client is asked for beyond a measurement of the stage benchmark.
+
+    rate is that of requests which wait for no answer, 0 where users send them.
+    """
+    open_loop = ["--request-rate", f"{rate:g}", "--burstiness", f"{burstiness:g}"] if rate else []
     goodput = [f"{LIMITS[name]}:{limit:g}" for name, limit in slo.items() if limit]
     return [
         # Each answer has the length that was asked for, or rounds would not be the same work.
@@ -104,6 +164,7 @@ def options(slo: Mapping[str, float]) -> list[str]:
         ",".join(LATENCIES),
         "--metric-percentiles",
         ",".join(map(str, PERCENTILES)),
+        *open_loop,
         *(["--goodput", *goodput] if goodput else []),
     ]
 
@@ -116,20 +177,20 @@ def next_point(points: Sequence[Mapping[str, Any]], ramp: Ramp) -> Optional[dict
     """
     climb = [one for one in points if one["kind"] == LOAD and one["round"] == 1]
     if not _ended(climb, ramp):
-        users = ramp.ladder()[len(climb)]
-        return {"kind": LOAD, "concurrency": users, "round": 1}
-    steps = [one["concurrency"] for one in climb if whole(one)]
-    done = {(one["kind"], one["concurrency"], one["round"]) for one in points}
+        return {"kind": LOAD, "step": ramp.ladder()[len(climb)], "round": 1}
+    steps = [one["step"] for one in climb if whole(one)]
+    done = {(one["kind"], one["step"], one["round"]) for one in points}
+    alone = range(1, ramp.rounds + 1) if steps and ramp.splits() else ()
     wanted = [
-        *((LOAD, users, number) for number in range(2, ramp.rounds + 1) for users in steps),
-        *((PREFILL, knee(points), number) for number in range(1, ramp.rounds + 1) if steps),
+        *((LOAD, step, number) for number in range(2, ramp.rounds + 1) for step in steps),
+        *((PREFILL, knee(points), number) for number in alone),
     ]
     left = next((one for one in wanted if one not in done), None)
-    return None if left is None else dict(zip(("kind", "concurrency", "round"), left))  # noqa: B905 - Python 3.9
+    return None if left is None else dict(zip(("kind", "step", "round"), left))  # noqa: B905 - Python 3.9
 
 
-def knee(points: Sequence[Mapping[str, Any]]) -> int:
-    """Return the fewest users at which more of them bring less than a tenth more tokens a second.
+def knee(points: Sequence[Mapping[str, Any]]) -> Union[int, float]:
+    """Return the least step after which more load brings less than a tenth more tokens a second.
 
     The median over rounds counts. 0 where no point is whole.
     """
@@ -137,17 +198,22 @@ def knee(points: Sequence[Mapping[str, Any]]) -> int:
     if not rates:
         return 0
     best = max(rates.values())
-    return min(users for users, rate in rates.items() if rate * (1 + GAIN) >= best)
+    return min(step for step, rate in rates.items() if rate * (1 + GAIN) >= best)
 
 
-def of_steps(points: Sequence[Mapping[str, Any]]) -> dict[int, float]:
-    """Return output tokens a second by concurrency, the median over rounds without a failure."""
-    found: dict[int, list[float]] = {}
-    for one in points:
-        if one["kind"] == LOAD and whole(one):
-            rate = float(one["figures"]["output_tokens_per_second"])
-            found.setdefault(int(one["concurrency"]), []).append(rate)
-    return {users: median(rates) for users, rates in sorted(found.items())}
+def of_steps(points: Sequence[Mapping[str, Any]]) -> dict[Union[int, float], float]:
+    """Return output tokens a second by step, the median over rounds that are judged."""
+    loads = [one for one in points if one["kind"] == LOAD and whole(one)]
+    found: dict[Union[int, float], list[float]] = {}
+    for one in [one for one in loads if judged(one["figures"])] or loads:
+        rate = float(one["figures"]["output_tokens_per_second"])
+        found.setdefault(one["step"], []).append(rate)
+    return {step: median(rates) for step, rates in sorted(found.items())}
+
+
+def judged(figures: Mapping[str, Any]) -> bool:
+    """Tell whether a rate is the engine's own: all is answered, and nothing compiled meanwhile."""
+    return not figures["failed"] and not figures.get("compiled")
 
 
 def whole(point: Mapping[str, Any]) -> bool:
@@ -197,6 +263,8 @@ def look(
         "model": engine.served_name,
         "fingerprint": mark,
         "seed": int(kept.get("seed", FIRST_SEED - 1)),
+        # A point during which the engine compiled, until it was measured once more.
+        "discarded": kept.get("discarded", {}) if holds else {},
         "points": list(kept["points"]) if holds else [],
     }
     return {"running": True, "document": document, "next": following(cluster_dir, engine, document)}
@@ -211,13 +279,51 @@ def following(cluster_dir: str, engine: Served, document: Mapping[str, Any]) -> 
     asked = _asked(engine, document)
     result = os.path.join(cluster_dir, "engines", engine.name, "cache", "ramp.json")
     seed = int(document["seed"]) + 1
-    more = options(ramp.slo if point["kind"] == LOAD else {})
+    rate = point["step"] if ramp.arrivals == RATE else 0
+    more = options(ramp.slo if point["kind"] == LOAD else {}, rate, ramp.burstiness)
+    command = how(cluster_dir, asked, ramp.settings(point), seed, result, more, ramp.prompts())
+    if ramp.prompts() and command["cleanup"]:
+        raise process.ProcessError(
+            f"{engine.name} runs in an image, where its client sees no file of prompts.",
+            expected="benchmark_dataset: random",
+            found=ramp.dataset,
+            where=ramp.dataset_path,
+            fix="Measure with random prompts, or serve from an environment that was built.",
+        )
     return {
         "point": point,
         "seed": seed,
         "counters": counters(engine.metrics),
-        **how(cluster_dir, asked, ramp.settings(point), seed, result, more),
+        "logs": compilation.logs(cluster_dir, engine.name),
+        "seats": seats(cluster_dir, engine),
+        "watched": asdict(watched(cluster_dir, asked)),
+        **command,
     }
+
+
+def seats(cluster_dir: str, engine: Served) -> int:
+    """Return how many requests an engine was allowed to run at a time, 0 where nobody said."""
+    record = process.read_json(process.Files(cluster_dir, engine.process).record) or {}
+    argv = [str(word) for word in record.get("argv", ())]
+    words = [word for one in argv for word in (one.split("=", 1) if one[:2] == "--" else [one])]
+    for option in SEATS:
+        if option in words[:-1]:
+            value = words[words.index(option) + 1]
+            return int(value) * max(1, len(engine.metrics)) if value.isdigit() else 0
+    return 0
+
+
+def watched(cluster_dir: str, engine: Served) -> load_samples.Watched:
+    """Return what is sampled while an engine is measured."""
+    task = f"ramp-{engine.name}"
+    return load_samples.Watched(
+        cluster_dir=cluster_dir,
+        servers=tuple(engine.servers or (engine.process,)),
+        urls=tuple(engine.metrics),
+        port=int(engine.url.rsplit(":", 1)[-1].rstrip("/")),
+        task=os.path.join(cluster_dir, "tasks", f"{task}.json"),
+        rows=os.path.join(cluster_dir, "evidence", f"{task}.samples"),
+    )
 
 
 def keep(
@@ -230,29 +336,75 @@ def keep(
     """Take the result of a point, add it to the document and keep that; return the document.
 
     measured is what `following` returned before it. Requests that fail end the climb; where they
-    do at its first step, or none is answered, there is nothing to go on with.
+    do at its first step, or none is answered, there is nothing to go on with. A point during which
+    the engine compiled is measured once more.
     """
     shown = shlex.join(measured["argv"])
     point = measured["point"]
     raw = result_file.taken(measured["result"], engine.name, log, shown)
-    settings = Ramp(**document["fingerprint"]["ramp"]).settings(point)
+    asked = Ramp(**document["fingerprint"]["ramp"])
+    settings = asked.settings(point)
+    if asked.prompts():
+        # A file may hold fewer.
+        settings = replace(settings, requests=len(raw["output_lens"]))
     beyond = point["kind"] == LOAD and document["points"]
     if not (beyond and answered(raw)):
         judge(raw, _asked(engine, document), settings, cluster_dir, shown)
-    found = {**figures(raw, settings), **_since(measured["counters"], engine, raw)}
-    grown = {
-        **document,
-        "seed": measured["seed"],
-        "points": [*document["points"], {**point, "command": shown, "figures": found}],
+    found = {
+        **figures(raw, settings),
+        **_lag(raw, settings, point, document),
+        **_since(measured["counters"], engine, raw),
+        **_sampled(measured, raw),
+        "seats": measured["seats"] or None,
+        "compiled": compilation.since(measured["logs"]),
     }
+    kept = {**point, "command": shown, "figures": found}
+    grown = {**document, "seed": measured["seed"], "discarded": {}}
+    if found["compiled"] and not found["failed"] and not _again(document, point):
+        grown["discarded"] = kept
+    else:
+        grown["points"] = [*document["points"], kept]
     launcher.write_json(kept_path(cluster_dir, engine.name), grown, mode=0o644)
     return grown
+
+
+def _again(document: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
+    """Tell whether a point is measured once more, because the engine compiled the first time."""
+    before = document.get("discarded") or {}
+    return all(before.get(name) == value for name, value in point.items())
+
+
+def _lag(
+    raw: Mapping[str, Any],
+    settings: Settings,
+    point: Mapping[str, Any],
+    document: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return by how much of their time requests at a rate were sent too late, as a share."""
+    times = raw.get("start_times") or ()
+    open_loop = document["fingerprint"]["ramp"].get("arrivals") == RATE
+    if not open_loop or len(times) < 2:
+        return {"send_lag_share": None}
+    wanted = settings.requests / point["step"]
+    return {"send_lag_share": round(max(0.0, (max(times) - min(times)) / wanted - 1), 4)}
+
+
+def _sampled(measured: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was sampled between the first request of a point and its last answer.
+
+    The client has the times of both, by the clock of this host.
+    """
+    starts, ends = raw.get("start_times") or (), raw.get("latencies") or ()
+    since = min(starts) if starts else None
+    until = max(map(sum, zip(starts, ends))) if starts and ends else None  # noqa: B905 - Python 3.9
+    rows = load_samples.read(measured["watched"]["rows"], since, until)
+    return load_samples.summary(rows)
 
 
 def figures(raw: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """Return the figures of one point, out of what the client has written."""
     failed = settings.requests - answered(raw)
-    seconds = float(raw["duration"])
+    seconds, mean = float(raw["duration"]), raw.get("mean_e2el_ms")
     good = raw.get("request_goodput")
     found: dict[str, Any] = {
         **asdict(settings),
@@ -265,6 +417,7 @@ def figures(raw: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
         "input_tokens_per_second": round(raw["total_input_tokens"] / seconds, 3),
         "output_tokens_per_second": round(float(raw["output_throughput"]), 3),
         "good_requests_per_second": None if good is None else round(float(good), 5),
+        "e2e_ms_mean": None if mean is None else round(float(mean), 3),
         "measured_at": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"),
     }
     for name, called in LATENCIES.items():
@@ -285,6 +438,7 @@ def counters(urls: Sequence[str]) -> dict[str, float]:
     wanted = {
         **COUNTERS,
         **{f"{name}_{part}": PHASE.format(name, part) for name in PHASES for part in PARTS},
+        **{f"engine_e2e_{part}": WHOLE.format(part) for part in PARTS},
     }
     return {
         name: sum(metrics.total(page, metric) for page in pages) for name, metric in wanted.items()
@@ -296,7 +450,7 @@ def _since(before: Mapping[str, float], engine: Served, raw: Mapping[str, Any]) 
     now = counters(engine.metrics) if before else {}
     if not now:
         unknown = ("preemptions", "prefix_cache_hit_share", "other_requests")
-        return dict.fromkeys((*unknown, *(f"{name}_ms_mean" for name in PHASES)))
+        return dict.fromkeys((*unknown, *(f"{name}_ms_mean" for name in TIMES)))
     grown = {name: now[name] - before[name] for name in now}
     queries = grown["cache_queries"]
     return {
@@ -308,7 +462,7 @@ def _since(before: Mapping[str, float], engine: Served, raw: Mapping[str, Any]) 
             f"{name}_ms_mean": round(1000 * grown[f"{name}_sum"] / many, 3)
             if (many := grown[f"{name}_count"])
             else None
-            for name in PHASES
+            for name in TIMES
         },
     }
 

