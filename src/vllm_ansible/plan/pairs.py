@@ -159,7 +159,7 @@ def _differing(first: Asked, second: Asked) -> Problem | None:
             for engine, values in ((first, one), (second, other))
         ),
         where=f"engines {second.name}",
-        fix=f"write the values of {first.name} for {second.name} as well",
+        fix=f"give {second.name} the values of {first.name}",
     )
 
 
@@ -314,7 +314,10 @@ def strays(processes: Processes, engines: Iterable[Engine], host: str) -> list[s
 
 
 def steps(
-    wanted: Mapping[str, Any], place: Mapping[str, str], user: str | None, depends: Mapping[str, str]
+    wanted: Mapping[str, Any],
+    place: Mapping[str, str],
+    user: str | None,
+    depends: Mapping[str, str],
 ) -> list[dict[str, Any]]:
     """Return the front of a set as `engine_phase` takes it.
 

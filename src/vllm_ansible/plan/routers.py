@@ -27,7 +27,7 @@ def watch_of(engine: str) -> str:
 
 
 def has_router(engine: Engine) -> bool:
-    """Tell whether an engine has a router on its first host: several servers, or those of its set."""
+    """Tell whether an engine has several servers, or those of its set, behind one router."""
     return int((engine.get("layout") or {}).get("data", 1)) > 1 or pairs.is_front(engine)
 
 
