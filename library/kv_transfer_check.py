@@ -84,20 +84,27 @@ from ansible.module_utils.vllm_ansible.node import kv_transfer
 
 def main() -> None:
     """Look and report."""
-    engines = {
-        "type": "list",
-        "elements": "dict",
-        "required": True,
-        "options": {
-            "engine": {"type": "str", "required": True},
-            "url": {"type": "str", "required": True},
-        },
-    }
     module = AnsibleModule(
         argument_spec={
             "url": {"type": "str", "required": True},
-            "prefill": engines,
-            "decode": engines,
+            "prefill": {
+                "type": "list",
+                "elements": "dict",
+                "required": True,
+                "options": {
+                    "engine": {"type": "str", "required": True},
+                    "url": {"type": "str", "required": True},
+                },
+            },
+            "decode": {
+                "type": "list",
+                "elements": "dict",
+                "required": True,
+                "options": {
+                    "engine": {"type": "str", "required": True},
+                    "url": {"type": "str", "required": True},
+                },
+            },
             "api_key_file": {"type": "path", "required": True, "no_log": False},
             "model": {"type": "str", "required": True},
             "wait_seconds": {"type": "float", "default": 60},

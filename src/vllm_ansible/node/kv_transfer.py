@@ -126,7 +126,7 @@ def look(
     found = []
     for first in prefill:
         for second in decode:
-            pair = {"prefill": first["engine"], "decode": second["engine"]}
+            pair: dict[str, Any] = {"prefill": first["engine"], "decode": second["engine"]}
             try:
                 pair.update(of_pair(first["url"], second["url"], key, model, wait, timeout))
             except Unanswered as error:

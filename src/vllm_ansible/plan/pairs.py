@@ -11,15 +11,11 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from vllm_ansible.accelerators.platform import has_devices
 from vllm_ansible.plan.sizes import Layout
 from vllm_ansible.problem import PlanError, Problem
-
-if TYPE_CHECKING:
-    from vllm_ansible.plan.engines import Engine as Asked
-    from vllm_ansible.plan.planned_engine import PlannedEngine
 
 SERVE, PREFILL, DECODE = "serve", "prefill", "decode"
 # The first is what an engine has that says nothing of it.
@@ -35,6 +31,9 @@ FRONT, FIGURES = 1, 2
 SIDE_CHANNEL = 17
 
 Engine = Mapping[str, Any]
+# An engine as the inventory asks for it, and one of a plan: both import this file.
+Asked = Any
+Planned = TypeVar("Planned", bound=Any)
 Processes = Mapping[str, Mapping[str, Any]]
 NAME = re.compile(r".+-pairs")
 
@@ -187,7 +186,7 @@ def answers_clients(engine: Engine) -> bool:
     return not is_apart(engine) or is_front(engine)
 
 
-def fronted(planned: Sequence[PlannedEngine], without: str) -> list[PlannedEngine]:
+def fronted(planned: Sequence[Planned], without: str) -> list[Planned]:
     """Return engines of a plan with the front at the first decode engine of each set.
 
     without: what stands before all others.
@@ -213,18 +212,16 @@ def side_channel(ports: Mapping[str, Any]) -> int:
     return int(ports["gcs"]) + SIDE_CHANNEL
 
 
-def server_words(role: str, accelerator: str) -> tuple[str, ...]:
+def server_words(role: str) -> tuple[str, ...]:
     """Return what makes a server one of a set."""
     if role not in (PREFILL, DECODE):
         return ()
-    config: dict[str, Any] = {
+    config = {
         "kv_connector": "NixlConnector",
         "kv_role": "kv_producer" if role == PREFILL else "kv_consumer",
         # Else a lost transfer is computed again, and nobody sees that prefill was for nothing.
         "kv_load_failure_policy": "fail",
     }
-    if not has_devices(accelerator):
-        config["kv_buffer_device"] = "cpu"
     return ("--kv-transfer-config", json.dumps(config))
 
 

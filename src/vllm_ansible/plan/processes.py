@@ -226,7 +226,7 @@ def _serve(room: Room, rooms: list[Room], model: str) -> tuple[str, ...]:
         "--distributed-executor-backend",
         engine.executor,
         *_ranks(room, rooms),
-        *server_words(engine.role, str(room.host["accelerator"])),
+        *server_words(engine.role),
         *engine.arguments,
     )
 
