@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,17 @@ def test_decode_fetches_what_prefill_has_computed(apart: Apart) -> None:
         assert one["failed"] == 0
     assert status(apart.url, apart.key, chat(MODEL, "a ship", 4)) == 200
     assert status(apart.url, "another", chat(MODEL, "a ship", 4)) == 401
+
+
+def test_pages_that_change_its_engines_are_closed(apart: Apart) -> None:
+    request = urllib.request.Request(
+        "http://127.0.0.1:28315/list_workers", headers={"Authorization": f"Bearer {apart.key}"}
+    )
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(request, timeout=MINUTE)  # noqa: S310 - the address above
+    # vLLM's router has them.
+    with urllib.request.urlopen("http://127.0.0.1:28301/list_workers", timeout=MINUTE) as answer:
+        assert b"28220" in answer.read()
 
 
 def test_the_answer_is_that_of_one_process(apart: Apart) -> None:
