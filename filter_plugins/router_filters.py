@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ansible.errors import AnsibleFilterError
 
 from vllm_ansible.inventory.play_variables import plain
-from vllm_ansible.plan import dynamo, routers
+from vllm_ansible.plan import dynamo, pairs, routers
 from vllm_ansible.problem import PlanError
 
 
@@ -38,6 +38,11 @@ def dynamo_steps(told: Any, place: Any, processes: Any, user: Any, lock: str) ->
     return dynamo.steps(plain(told), plain(place), plain(processes), user, lock)
 
 
+def pairs_steps(told: Any, place: Any, user: Any, depends: Any) -> list[dict[str, Any]]:
+    """Return the front of a set of prefill and decode, as engine_phase takes it."""
+    return pairs.steps(plain(told), plain(place), user, plain(depends))
+
+
 class FilterModule:
     """What Ansible looks for in this file."""
 
@@ -54,6 +59,11 @@ class FilterModule:
             "dynamo_state_summary": dynamo.state_summary,
             "dynamo_strays": dynamo.strays,
             "dynamo_summary": dynamo.summary,
+            "pairs_measurements": pairs.measurements,
+            "pairs_starting_ports": pairs.starting_ports,
+            "pairs_steps": pairs_steps,
+            "pairs_strays": pairs.strays,
+            "pairs_summary": pairs.summary,
             "router_concern": routers.concern,
             "router_removal": routers.removal,
             "router_starting_ports": routers.starting_ports,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from vllm_ansible.plan.pairs import answers_clients
 from vllm_ansible.plan.routers import ROUTER, router_of
 from vllm_ansible.plan.servers import servers
 from vllm_ansible.problem import PlanError, Problem
@@ -48,7 +49,12 @@ def models(
 def _answering(
     engine: Mapping[str, Any], processes: Mapping[str, Mapping[str, Mapping[str, Any]]]
 ) -> list[tuple[str, str, int]]:
-    """Return name, host and port of what answers for an engine: its router, else its servers."""
+    """Return name, host and port of what answers for an engine: its router, else its servers.
+
+    Nothing of an engine that the front of its set asks.
+    """
+    if not answers_clients(engine):
+        return []
     name, first = str(engine["name"]), str(engine["hosts"][0])
     if router_of(name) in processes.get(first, {}):
         return [(f"{name}-{ROUTER}", first, int(engine["ports"]["api"]))]

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from vllm_ansible.plan.pairs import answers_clients
 from vllm_ansible.plan.servers import servers
 from vllm_ansible.problem import PlanError, Problem
 
@@ -36,7 +37,7 @@ def backends(
     for a name that no engine has, and for an engine whose first host is not of this run, so that
     its address is not known.
     """
-    planned = {str(engine["name"]): engine for engine in engines}
+    planned = {str(engine["name"]): engine for engine in engines if answers_clients(engine)}
     addresses = {host["name"]: str(host["address"]) for host in hosts}
     wanted = list(names) or list(planned)
     unknown = [name for name in wanted if name not in planned]

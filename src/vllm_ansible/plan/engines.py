@@ -11,6 +11,7 @@ from vllm_ansible.node.weights.models import source_of
 from vllm_ansible.plan.arguments import ours
 from vllm_ansible.plan.data_request import refusals
 from vllm_ansible.plan.dynamo import FRONTS, front_refusals
+from vllm_ansible.plan.pairs import ROLES, SERVE, role_refusals, set_problems
 from vllm_ansible.plan.sizes import Layout
 from vllm_ansible.problem import PlanError, Problem, close_match
 
@@ -18,7 +19,6 @@ NAME_LENGTH = 12
 NAME = re.compile(rf"[a-z][a-z0-9-]{{0,{NAME_LENGTH - 1}}}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EXECUTORS = ("ray", "mp", "dp")
-ROLES = ("serve",)
 KEYS = (
     "name",
     "model",
@@ -92,6 +92,7 @@ def parse_engines(value: object) -> tuple[Engine, ...]:
     problems = [problem for reader in readers for problem in reader.problems]
     problems += _repeated(engines, "name", [engine.name for engine in engines])
     problems += _repeated(engines, "port", [engine.port for engine in engines])
+    problems = problems or set_problems(engines)
     if problems:
         raise PlanError(problems)
     return tuple(engines)
@@ -150,8 +151,13 @@ class _Reader:
                 self._refuse(str(key), "a key an engine has", key, hint)
         source, model = source_of(self._text("model", required=True))
         layout, executor = self._layout(), self._choice("executor", EXECUTORS)
-        for refused in (*refusals(self.item, layout), *front_refusals(self.item, layout)):
-            self._refuse(*refused)
+        role = self._choice("role", ROLES)
+        for judged in (refusals, front_refusals, role_refusals):
+            for refused in judged(self.item, layout):
+                self._refuse(*refused)
+        if role != SERVE:
+            # One server on one host, which needs no Ray.
+            executor = "mp"
         return Engine(
             name=self._name(),
             model=model,
@@ -160,13 +166,13 @@ class _Reader:
             layout=layout,
             nodes=self._number("nodes", 1, 4096),
             executor="dp" if layout and layout.data > 1 else executor,
-            role=self._choice("role", ROLES),
+            role=role,
             hosts=self._hosts(),
             port=self._number("port", 1024, 65535),
             vllm_args=self._vllm_args(),
             environment=self._environment(),
             probe=self._probe(),
-            executor_given=self.item.get("executor") is not None,
+            executor_given=self.item.get("executor") is not None or role != SERVE,
             front=self._choice("front", FRONTS),
         )
 

@@ -65,6 +65,8 @@ class Room:
     image: Mapping[str, Any] = field(default_factory=dict)
     # What an engine in an image of Apptainer has to be shown: its weights. Empty elsewhere.
     shown: str = ""
+    # The directory that has NIXL, where prefill and decode are apart. Empty elsewhere.
+    nixl: str = ""
 
     @property
     def engine_dir(self) -> str:

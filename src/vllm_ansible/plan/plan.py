@@ -13,10 +13,11 @@ from vllm_ansible.plan.advice import Terms, advise
 from vllm_ansible.plan.arguments import command_line, with_defaults
 from vllm_ansible.plan.clashes import clashes
 from vllm_ansible.plan.data_placing import no_data_layout, place_data
-from vllm_ansible.plan.dynamo import refuse_hosts
+from vllm_ansible.plan.dynamo import FRONTS, refuse_hosts
 from vllm_ansible.plan.engines import Engine
 from vllm_ansible.plan.layout import Capacity, place
 from vllm_ansible.plan.members import Part, divisible, names, parts_of
+from vllm_ansible.plan.pairs import fronted
 from vllm_ansible.plan.planned_engine import PlannedEngine, plain
 from vllm_ansible.plan.ports import (
     INTERNAL_BASE,
@@ -179,7 +180,7 @@ def make_plan(
     problems += clashes(planned, port_base)
     if problems:
         raise PlanError(problems)
-    return Plan(cluster, tuple(planned), unchecked, tuple(warnings))
+    return Plan(cluster, tuple(fronted(planned, FRONTS[0])), unchecked, tuple(warnings))
 
 
 def _place_engine(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from vllm_ansible.plan.contained import contained, refuse_ray
 from vllm_ansible.plan.dynamo import DYNAMO, LOOPBACK, refuse_rank
 from vllm_ansible.plan.environment import Room, node_environment, ray_environment
+from vllm_ansible.plan.pairs import refuse_place, server_environment, server_words
 from vllm_ansible.plan.plan import Plan
 from vllm_ansible.plan.planned_engine import PlannedEngine
 from vllm_ansible.plan.process_spec import HEAD, SERVE, WORKER, ProcessSpec
@@ -75,7 +77,10 @@ def _room(
     image = environment.get("image") or {}
     # Ray's workers load them and are told of them by the server alone, which is another process.
     shown = weights if environment.get("apptainer") else ""
-    return Room(host, engine, environment["directory"], fingerprint, version, image, shown)
+    nixl = str(environment.get("nixl") or "")
+    in_image = bool(image or shown)
+    refuse_place(engine.name, engine.role, in_image, nixl, str(host["name"]))
+    return Room(host, engine, environment["directory"], fingerprint, version, image, shown, nixl)
 
 
 def _split(engine: PlannedEngine, absent: list[str]) -> Problem:
@@ -213,7 +218,7 @@ def _serve(room: Room, rooms: list[Room], model: str) -> tuple[str, ...]:
     """Return the command of the server, or of a rank that only follows one."""
     engine, first = room.engine, room is rooms[0]
     return (
-        *_listening(room, model, engine.ports.api if first else None),
+        *_listening(room, model, engine.servers()[0].port if first else None),
         "--tensor-parallel-size",
         str(engine.layout.tensor),
         "--pipeline-parallel-size",
@@ -221,6 +226,7 @@ def _serve(room: Room, rooms: list[Room], model: str) -> tuple[str, ...]:
         "--distributed-executor-backend",
         engine.executor,
         *_ranks(room, rooms),
+        *server_words(engine.role),
         *engine.arguments,
     )
 
@@ -265,5 +271,7 @@ def _serve_environment(room: Room, rooms: list[Room]) -> dict[str, str]:
     """Return the environment of a server: it must find its own Ray, not another engine's."""
     key = {"ENGINE_KEY_FILE": room.key_file} if room is rooms[0] else {}
     if not room.engine.ray_processes():
-        return {**node_environment(room), **key}
+        ports = asdict(room.engine.ports)
+        apart = server_environment(room.engine.role, room.host, ports, room.nixl)
+        return {**node_environment(room, more=apart), **key}
     return {**ray_environment(room), **key, "RAY_ADDRESS": _ray_address(rooms)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from vllm_ansible.plan import dynamo
+from vllm_ansible.plan import dynamo, pairs
 from vllm_ansible.plan.servers import listed, random_weights
 from vllm_ansible.problem import PlanError, Problem
 
@@ -27,8 +27,8 @@ def watch_of(engine: str) -> str:
 
 
 def has_router(engine: Engine) -> bool:
-    """Tell whether an engine has several servers, whose first host is to have a router."""
-    return int((engine.get("layout") or {}).get("data", 1)) > 1
+    """Tell whether an engine has several servers, or those of its set, behind one router."""
+    return int((engine.get("layout") or {}).get("data", 1)) > 1 or pairs.is_front(engine)
 
 
 def url_of(engine: Engine, address: str) -> str:
@@ -45,17 +45,23 @@ def on_host(
     this run, so that its address is not known.
     """
     by_name = {str(host["name"]): host for host in hosts}
+    planned = list(engines)
     return [
-        _told(engine, by_name, engine_version)
-        for engine in engines
+        _told(engine, planned, by_name, engine_version)
+        for engine in planned
         if has_router(engine) and engine["hosts"][0] == name
     ]
 
 
 def _told(
-    engine: Engine, hosts: Mapping[str, Mapping[str, Any]], engine_version: str
+    engine: Engine,
+    engines: Iterable[Engine],
+    hosts: Mapping[str, Mapping[str, Any]],
+    engine_version: str,
 ) -> dict[str, Any]:
-    absent = [name for name in engine["hosts"] if name not in hosts]
+    apart = pairs.members(engine, engines) if pairs.is_front(engine) else []
+    before = {str(name): None for one in apart or [engine] for name in one["hosts"]}
+    absent = [name for name in before if name not in hosts]
     if absent:
         raise PlanError(
             Problem(
@@ -76,6 +82,15 @@ def _told(
     if fronted:
         # It chooses the rank; the router keeps keys and address as everywhere.
         ranks = [{"name": "dynamo", "address": dynamo.LOOPBACK, "port": fronted["port"]}]
+    paired = {}
+    if apart:
+        roles = {one["name"]: one["role"] for one in apart}
+        all_servers = [
+            {**one, "role": roles[one["engine"]]} for one in listed(apart, hosts.values())
+        ]
+        addresses = {name: str(host["address"]) for name, host in hosts.items()}
+        paired = pairs.told(engine, all_servers, addresses)
+        ranks = [{"name": "pairs", "address": pairs.LOOPBACK, "port": paired["port"]}]
     first = hosts[engine["hosts"][0]]
     return {
         "engine": str(engine["name"]),
@@ -92,6 +107,7 @@ def _told(
         # Its ranks step together or not at all.
         "lockstep": any(one["alongside"] for one in servers),
         "dynamo": fronted,
+        "pairs": paired,
     }
 
 
@@ -127,7 +143,8 @@ def concern(
 ) -> bool:
     """Tell whether a host has a router, or is to have one."""
     wanted = any(has_router(one) and one["hosts"][0] == host for one in engines)
-    return wanted or bool(recorded(processes) or dynamo.strays(processes, (), host))
+    left = dynamo.strays(processes, (), host) or pairs.strays(processes, (), host)
+    return wanted or bool(recorded(processes) or left)
 
 
 def starting_ports(

@@ -9,6 +9,7 @@ from typing import Any
 
 from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.plan.dynamo import has_dynamo, rank_address
+from vllm_ansible.plan.pairs import is_apart
 
 # The release that the vendor's plugin for Enflame is bound to, by whatever name of a build.
 
@@ -29,7 +30,8 @@ def servers(engine: Mapping[str, Any]) -> tuple[Server, ...]:
     """Return the servers of one engine of a plan: one, or one for each data rank.
 
     Data ranks have ports of the engine's own block, no two of them the same, so that one machine
-    can tunnel to all; the `api` port is left to what will stand before them.
+    can tunnel to all; the `api` port is left to what will stand before them. So it is with engines
+    of a set of prefill and decode.
     """
     name, hosts, ports = str(engine["name"]), engine["hosts"], engine["ports"]
     layout = engine.get("layout") or {}
@@ -37,7 +39,8 @@ def servers(engine: Mapping[str, Any]) -> tuple[Server, ...]:
     data, tensor = int(layout.get("data", 1)), int(layout.get("tensor", 1))
     if data == 1:
         devices = tuple(rank["device"] for rank in ranks if rank["host"] == hosts[0])
-        return (Server(serving(name), name, 0, str(hosts[0]), devices, int(ports["api"])),)
+        port = int(ports["worker_first" if is_apart(engine) else "api"])
+        return (Server(serving(name), name, 0, str(hosts[0]), devices, port),)
     found = []
     for number in range(data):
         own = ranks[number * tensor : (number + 1) * tensor]

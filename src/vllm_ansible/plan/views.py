@@ -8,6 +8,7 @@ from typing import Any
 
 from vllm_ansible.plan.dynamo import GRPC, has_dynamo
 from vllm_ansible.plan.environment import KEPT_ON_THEIR_HOST
+from vllm_ansible.plan.pairs import is_apart, side_channel
 from vllm_ansible.plan.servers import entry_of, servers
 
 Planned = Mapping[str, Any]
@@ -142,6 +143,8 @@ def starting_ports(
 def _listened(engine: Planned, step: Mapping[str, Any]) -> list[tuple[int, str]]:
     """Return the ports that one process of an engine takes, and what each is for."""
     ranks = servers(engine)
+    if is_apart(engine):
+        return [(ranks[0].port, "api"), (side_channel(engine["ports"]), "KV side channel")]
     if len(ranks) == 1:
         ports = engine["ports"]
         return [(ports[name], name.replace("_", " ")) for name in PORTS_OF[step["part"]]]

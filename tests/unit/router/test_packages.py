@@ -26,7 +26,8 @@ BOOK = [
                 "ansible.builtin.include_role": {"name": "router", "tasks_from": "ready"},
                 # What the role finds out of a plan.
                 "vars": {
-                    name: f"{{{{ given.{name} }}}}" for name in ("router_wanted", "router_fronted")
+                    name: f"{{{{ given.{name} }}}}"
+                    for name in ("router_wanted", "router_fronted", "router_paired")
                 },
             }
         ],
@@ -36,6 +37,10 @@ ROUTED = [{"engine": "chat", "dynamo": {}}]
 DYNAMO = {
     "router_wanted": [{"engine": "chat", "dynamo": {"url": "http://127.0.0.1:1"}}],
     "router_fronted": ["chat"],
+}
+PAIRS = {
+    "router_wanted": [{"engine": "write", "dynamo": {}, "pairs": {"process": "write-pairs"}}],
+    "router_paired": ["write"],
 }
 
 
@@ -73,6 +78,16 @@ HOSTS = {
         ("check failed: Dynamo can be installed", "no such index", "or remove front: dynamo"),
         ("haproxy", "etcd", "nats"),
     ),
+    "pairs-never": Host(
+        ("check failed: a router before prefill and decode", "router_mode: never"),
+        given={**PAIRS, "router_wanted": [], "router_mode": "never"},
+    ),
+    "pairs-no-router": Host(("check failed: a router before prefill and decode",), given=PAIRS),
+    "pairs-no-index": Host(
+        ("check failed: vLLM's router can be installed", "or write role: serve for the engines"),
+        ("haproxy",),
+        given=PAIRS,
+    ),
     "fine": Host(there=("haproxy", "etcd", "nats", "index")),
 }
 # Of `uv venv ... DIRECTORY` and `uv pip sync`: where there is no index, no package comes.
@@ -107,7 +122,7 @@ def variables(name: str, host: Host, place: Path) -> dict[str, Any]:
             "service_user": getpass.getuser(),
         },
         "router_mode": host.given.get("router_mode", "auto"),
-        "given": {"router_fronted": [], **host.given},
+        "given": {"router_fronted": [], "router_paired": [], **host.given},
     }
 
 

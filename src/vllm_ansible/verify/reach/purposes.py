@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from vllm_ansible.plan.engines import Engine, parse_engines
+from vllm_ansible.plan.pairs import SERVE, side_channel
 from vllm_ansible.plan.ports import WORKERS as DATA_RANKS
 from vllm_ansible.plan.ports import Ports, cluster_ports, indices_of, ports_for
 
@@ -60,6 +61,8 @@ def by_engine(
             own = engine.port if name == engine.name else None
             ports = ports_for(index, own, port_base)
             words = _of_data_ranks(engine, ports) if engine.executor == "dp" else _of_ray(ports)
+            if engine.role != SERVE:
+                words = _of_a_set(engine, ports)
             found.append({port: f"{words[port]} of engine {name}" for port in sorted(words)})
     return found
 
@@ -83,6 +86,15 @@ def _of_data_ranks(engine: Engine, ports: Ports) -> dict[int, str]:
         ports.api: API,
         ports.data_master: DATA_MASTER,
         **{port: f"the API of data rank {rank}" for rank, port in enumerate(ranks)},
+    }
+
+
+def _of_a_set(engine: Engine, ports: Ports) -> dict[int, str]:
+    """Return the use of each port of a prefill or decode engine."""
+    return {
+        ports.api: API,
+        ports.worker_first: f"the API of {engine.role}",
+        side_channel(asdict(ports)): "what KV caches can be fetched",
     }
 
 
