@@ -68,7 +68,8 @@ def _answer(signature: Signature, told: Explanation) -> Explained:
         return Explained(NONE_REMAINS, _NO_FIX, "", excluded, seen)
     first, *rest = told.causes
     cause = f"{first.cause}. {first.because}" if first.because else first.cause
-    if signature.generic and not first.because and not _HANDS_ON.search(first.cause):
+    certain = signature.plain or first.because or _HANDS_ON.search(first.cause)
+    if signature.generic and not certain:
         cause = f"{USUAL}{cause}"
     return Explained(cause, first.fix, _otherwise(first, rest), excluded, seen)
 

@@ -31,6 +31,8 @@ class Signature:
     # A line of this kind has several causes, of which the signature can only name the usual one:
     # any other known line near it says more.
     generic: bool = False
+    # Its cause says no more than its line does, so it is certain; what led to it, another line says.
+    plain: bool = False
     # Its line only follows from a failure; it speaks where no other does.
     follows: bool = False
     # Its line is only a warning of its program, and yet why that fails.
@@ -68,6 +70,7 @@ def signatures() -> tuple[Signature, ...]:
             refs=tuple(item["refs"]),
             sample=item["sample"],
             generic=item.get("generic", False),
+            plain=item.get("plain", False),
             follows=item.get("follows", False),
             warns=item.get("warns", False),
             beside=_pattern(item.get("beside")),
