@@ -56,6 +56,7 @@ PROCESS = (
     "user",
     "cleanup",
     "restart",
+    "boot",
 )
 
 

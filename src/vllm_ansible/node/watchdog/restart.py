@@ -13,6 +13,8 @@ import getpass
 import http.client
 import json
 import os
+import pwd
+import re
 import shlex
 import shutil
 import signal
@@ -26,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from .. import launcher
+from .. import launcher, safely
 from ..cluster import lock
 from ..engine.ray import ask_nodes, missing
 from ..failure import Failure
@@ -52,8 +54,12 @@ KEPT_LOGS = 3
 KEPT_RESTARTS = 20
 UNITS = "/etc/systemd/system"
 AUTO = "auto"
-# Of such an engine requests may still be answered.
-FINISHING = (ENDED, REFUSES, "by hand")
+REBOOTED = "rebooted"
+# Of such an engine requests may still be answered, or nothing runs.
+FINISHING = (ENDED, REFUSES, REBOOTED, "by hand")
+# What a boot removes of the run directory is made again by these names.
+PLACE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+MOST_PLACES = 100
 DONE, LEFT, FAILED = 0, 3, 1
 
 
@@ -91,6 +97,7 @@ class Settings:
     supervisor_dir: str
     python: str
     run_dir: str
+    service_user: str
     state_dir: str
     key_file: str
     ray_token_file: str
@@ -165,6 +172,9 @@ class Restarts:
             else Supervisord(settings.cluster_dir, settings.supervisor_dir, settings.python)
         )
         self.said: dict[str, str] = {}
+        # Engines that a boot has ended, and that have not been started since.
+        self.rebooted: set[str] = set()
+        self.places: list[str] = []
 
     def look(self) -> None:
         """Look once at all engines, and act where that is wanted and allowed."""
@@ -172,6 +182,7 @@ class Restarts:
             # Of a restart by hand that was killed: nobody else would ever remove it.
             with lock.alone(self.lock.parent):
                 self._forget_own()
+        self._note_places()
         for engine in self.settings.engines:
             try:
                 found = self._cause(engine)
@@ -203,12 +214,16 @@ class Restarts:
         """Return what an engine is to be started again for, None while it works or was stopped."""
         last = (self.kept().get(engine.name, {}).get("restarts") or [{}])[-1]
         state, now = untrusted(self.settings.run_dir, "watchdog"), time.time()
-        if not state.get("findings") and not last.get("unanswered"):
+        rebooted = engine.name in self.rebooted
+        if not state.get("findings") and not last.get("unanswered") and not rebooted:
             return None
         looks = {name: self._look(name) for name in engine.processes}
         if any(record is None or record.get("stopped") for record, _ in looks.values()):
             return None
         down = [name for name, (_, found) in looks.items() if not found.running]
+        if rebooted and any(looks[name][1].why == process.REBOOTED for name in down):
+            return {"kind": REBOOTED, "found": "this host was rebooted"}
+        self.rebooted.discard(engine.name)
         since = float(last.get("ended_at", 0.0))
         try:
             # A clock that was set back must not hide what comes after.
@@ -245,11 +260,73 @@ class Restarts:
 
     def _unready(self, engine: Engine) -> str:
         """Return why a start could not succeed, empty where it may."""
+        for name in engine.processes:
+            record = self._look(name)[0]
+            program = str(record["argv"][0]) if record else ""
+            if os.path.isabs(program) and not os.path.exists(program):
+                return f"{program} is not there; site.yml makes it again"
         if isinstance(self.supervisor, Supervisord) and not self.supervisor.daemon.answers():
             # One that is started from here would end with this program.
             return "its supervisord does not run; site.yml starts it"
         why = self._uncounted(engine) if engine.nodes else ""
         return f"{why}; site.yml forms the Ray cluster again" if why else ""
+
+    def _note_places(self) -> None:
+        """Keep the names of the directories below the run directory, which a boot removes."""
+        try:
+            with os.scandir(self.settings.run_dir) as entries:
+                found = [one.name for one in entries if one.is_dir(follow_symlinks=False)]
+        except OSError:
+            return
+        names = sorted(filter(PLACE.fullmatch, found))[:MOST_PLACES]
+        if names != self.places:
+            self.places = names
+            launcher.write_json(self._places_file, {"names": names}, lasting=True)
+
+    @property
+    def _places_file(self) -> str:
+        return os.path.join(self.settings.state_dir, "places.json")
+
+    def after_boot(self) -> None:
+        """Start what a boot has ended and belongs to no engine; note the engines that it ended."""
+        settings = self.settings
+        names = process.recorded_names(settings.cluster_dir)
+        looks = {name: self._look(name) for name in names}
+        gone = [
+            name
+            for name, (_, found) in looks.items()
+            if found.why == process.REBOOTED and not found.running
+        ]
+        if not gone:
+            return
+        self.rebooted = {
+            one.name for one in settings.engines if not one.why and set(one.processes) & set(gone)
+        }
+        say(f"this host was rebooted since {', '.join(gone)} ran")
+        self._make_places()
+        for name in gone:
+            record = looks[name][0] or {}
+            if not record.get("restart"):
+                continue
+            labels = {key: record[key] for key in ("cluster", "engine", "stop_timeout_seconds")}
+            files = Files(settings.cluster_dir, name)
+            try:
+                manage(self.supervisor, files, process.spec(record), labels, "started")
+            except (Failure, OSError) as error:
+                say(f"{name} could not be started: {error}")
+
+    def _make_places(self) -> None:
+        """Make the run directory, and what was in it, as the run did that made it before."""
+        settings = self.settings
+        kept = (process.read_json(self._places_file) or {}).get("names") or ()
+        paths = [settings.run_dir, *(os.path.join(settings.run_dir, name) for name in kept)]
+        try:
+            user = pwd.getpwnam(settings.service_user)
+            for path in paths:
+                mode, service = 0o700, safely.User.of(user)
+                safely.keep_directory(path, user.pw_uid, user.pw_gid, mode, service)
+        except (KeyError, OSError) as error:
+            say(f"{settings.run_dir} could not be made again: {error}")
 
     def _look(self, name: str) -> tuple[Optional[dict[str, Any]], Look]:
         files = Files(self.settings.cluster_dir, name)
@@ -583,6 +660,7 @@ def main(path: str, engine: str = "") -> int:
             say(f"{engine}: it is not started again: {error}")
             return FAILED
     restarts.forget_own()
+    restarts.after_boot()
     say(f"{settings.mode}: {', '.join(one.name for one in settings.engines)}")
     while True:
         try:

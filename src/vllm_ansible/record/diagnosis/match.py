@@ -31,7 +31,7 @@ class Signature:
     # A line of this kind has several causes, of which the signature can only name the usual one:
     # any other known line near it says more.
     generic: bool = False
-    # Its cause says no more than its line does, so it is certain; what led to it, another line says.
+    # Its cause says no more than its line does, so it is certain.
     plain: bool = False
     # Its line only follows from a failure; it speaks where no other does.
     follows: bool = False
