@@ -286,7 +286,7 @@ def test_the_lock_of_a_restart_that_was_killed_is_removed(head: Head) -> None:
 def test_the_lock_of_a_restart_is_removed_after_its_container_was_restarted(head: Head) -> None:
     restarts = head.restarts()
     here = lock.holder_of(os.getpid(), "me")
-    with restarts._alone(restarts.settings.engines[0]):
+    with restarts._alone("r1"):
         assert not lock.abandoned(head.lock, here)
         kept = json.loads(head.lock.read_text())
     kept["holder"]["namespace"] = "pid:[1] time:[2]"
@@ -326,11 +326,15 @@ def test_after_a_boot_all_that_ran_on_the_head_runs_again(
         restarts = head.restarts()
         monkeypatch.setattr(restarts.supervisor, "comes_back", lambda _: False)
         restarts.after_boot()
-        assert head.supervisor.look(door, process.read_json(door.record)).running
+        lock.write(head.lock, RUN)
+        restarts.look()
+        assert not head.supervisor.look(door, record).running
+        head.lock.unlink()
         for name in (run, run / "door", run / "watchdog"):
             assert name.is_dir() and name.stat().st_mode & 0o777 == 0o700
         assert head.pid == 0
         restarts.look()
+        assert head.supervisor.look(door, process.read_json(door.record)).running
         assert head.pid
         (one,) = head.kept()["restarts"]
         assert (one["kind"], one["rung"], one["outcome"]) == (

@@ -172,8 +172,9 @@ class Restarts:
             else Supervisord(settings.cluster_dir, settings.supervisor_dir, settings.python)
         )
         self.said: dict[str, str] = {}
-        # Engines that a boot has ended, and that have not been started since.
+        # What a boot has ended, and that was not started since: engines, and what is beside them.
         self.rebooted: set[str] = set()
+        self.beside: list[str] = []
         self.places: list[str] = []
 
     def look(self) -> None:
@@ -183,6 +184,7 @@ class Restarts:
             with lock.alone(self.lock.parent):
                 self._forget_own()
         self._note_places()
+        self._start_beside()
         for engine in self.settings.engines:
             try:
                 found = self._cause(engine)
@@ -288,7 +290,7 @@ class Restarts:
         return os.path.join(self.settings.state_dir, "places.json")
 
     def after_boot(self) -> None:
-        """Start what a boot has ended and belongs to no engine; note the engines that it ended."""
+        """Note what a boot has ended, and make again what it has removed."""
         settings = self.settings
         names = process.recorded_names(settings.cluster_dir)
         looks = {name: self._look(name) for name in names}
@@ -302,18 +304,36 @@ class Restarts:
         self.rebooted = {
             one.name for one in settings.engines if not one.why and set(one.processes) & set(gone)
         }
+        self.beside = [name for name in gone if (looks[name][0] or {}).get("restart")]
         say(f"this host was rebooted since {', '.join(gone)} ran")
         self._make_places()
-        for name in gone:
-            record = looks[name][0] or {}
-            if not record.get("restart"):
-                continue
-            labels = {key: record[key] for key in ("cluster", "engine", "stop_timeout_seconds")}
-            files = Files(settings.cluster_dir, name)
-            try:
-                manage(self.supervisor, files, process.spec(record), labels, "started")
-            except (Failure, OSError) as error:
-                say(f"{name} could not be started: {error}")
+
+    def _start_beside(self) -> None:
+        """Start what belongs to no engine, such as a watchdog or a router, once no run works."""
+        if not self.beside:
+            return
+        try:
+            with self._alone("processes"):
+                for name in self.beside:
+                    record, found = self._look(name)
+                    # A run may have held the lock until now, and stopped, removed or started it.
+                    if record is None or found.running or found.why != process.REBOOTED:
+                        continue
+                    self._start(name, record)
+                self.beside = []
+        except Held as error:
+            words = f"what ran before the reboot is not started: {error}"
+            if self.said.get("") != words:
+                self.said[""] = words
+                say(words)
+
+    def _start(self, name: str, record: Mapping[str, Any]) -> None:
+        labels = {key: record[key] for key in ("cluster", "engine", "stop_timeout_seconds")}
+        files = Files(self.settings.cluster_dir, name)
+        try:
+            manage(self.supervisor, files, process.spec(record), labels, "started")
+        except (Failure, OSError) as error:
+            say(f"{name} could not be started: {error}")
 
     def _make_places(self) -> None:
         """Make the run directory, and what was in it, as the run did that made it before."""
@@ -337,7 +357,7 @@ class Restarts:
 
     def restart(self, engine: Engine, found: Mapping[str, Any], anyway: bool = False) -> int:
         """Stop and start the processes of an engine, wait for its answer, and keep what came."""
-        with self._alone(engine) as run_name:
+        with self._alone(engine.name) as run_name:
             # A run may have held the lock until now, and started it.
             if not anyway and self._cause(engine) is None:
                 return DONE
@@ -366,12 +386,12 @@ class Restarts:
             return code
 
     @contextlib.contextmanager
-    def _alone(self, engine: Engine) -> Iterator[str]:
+    def _alone(self, what: str) -> Iterator[str]:
         """Hold the lock of the cluster, as a run of Ansible does; raise Held where one has it."""
         here = lock.holder_of(os.getpid(), getpass.getuser())
         now = time.time()
-        name = lock.run_id(f"restart-{engine.name}", here, str(now))
-        holder = {**here, "name": f"restart of {engine.name}", "acquired": now, "restarts": True}
+        name = lock.run_id(f"restart-{what}", here, str(now))
+        holder = {**here, "name": f"restart of {what}", "acquired": now, "restarts": True}
         holder["kept_open"] = True
         mine = {"run": name, "holder": holder, "since": now, "renewed": now}
         with contextlib.ExitStack() as opened:
