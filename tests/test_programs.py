@@ -1,4 +1,4 @@
-"""Programs that tests send to hosts and machines as text import what exists, though they run seldom."""
+"""Programs that tests send to hosts as text import what exists, though they run seldom."""
 
 from __future__ import annotations
 
