@@ -283,7 +283,8 @@ class Restarts:
         names = sorted(filter(PLACE.fullmatch, found))[:MOST_PLACES]
         if names != self.places:
             self.places = names
-            launcher.write_json(self._places_file, {"names": names}, lasting=True)
+            with contextlib.suppress(OSError):  # a full disk keeps no engine from its restart
+                launcher.write_json(self._places_file, {"names": names}, lasting=True)
 
     @property
     def _places_file(self) -> str:
@@ -338,14 +339,14 @@ class Restarts:
     def _make_places(self) -> None:
         """Make the run directory, and what was in it, as the run did that made it before."""
         settings = self.settings
-        kept = (process.read_json(self._places_file) or {}).get("names") or ()
-        paths = [settings.run_dir, *(os.path.join(settings.run_dir, name) for name in kept)]
         try:
+            kept = (process.read_json(self._places_file) or {}).get("names") or ()
+            paths = [settings.run_dir, *(os.path.join(settings.run_dir, name) for name in kept)]
             user = pwd.getpwnam(settings.service_user)
             for path in paths:
                 mode, service = 0o700, safely.User.of(user)
                 safely.keep_directory(path, user.pw_uid, user.pw_gid, mode, service)
-        except (KeyError, OSError) as error:
+        except (KeyError, OSError, Failure) as error:
             say(f"{settings.run_dir} could not be made again: {error}")
 
     def _look(self, name: str) -> tuple[Optional[dict[str, Any]], Look]:
