@@ -56,7 +56,6 @@ PROCESS = (
     "user",
     "cleanup",
     "restart",
-    "boot",
 )
 
 

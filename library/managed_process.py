@@ -69,12 +69,6 @@ options:
         For processes of no engine alone; those of an engine start in an order.
     type: bool
     default: false
-  boot:
-    description:
-      - Whether systemd starts the process at boot, too. For a process of no engine alone. Without
-        root nothing starts at boot.
-    type: bool
-    default: false
   user:
     description: User to run as, which needs root. The connecting user when omitted.
     type: str
@@ -183,7 +177,6 @@ ARGUMENTS = {
     },
     "cleanup": {"type": "list", "elements": "str", "default": []},
     "restart": {"type": "bool", "default": False},
-    "boot": {"type": "bool", "default": False},
     "user": {"type": "str"},
     "supervisor": {"choices": ["systemd", "supervisord"], "required": True},
     "supervisord_python": {"type": "path"},

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -20,7 +18,6 @@ from tests.emulators.ranks import KEY
 from tests.ports import free_ports
 from tests.unit.router.client import listens
 from tests.unit.router.running import wait_until
-from vllm_ansible.node import launcher
 from vllm_ansible.node.cluster import lock
 from vllm_ansible.node.process import process
 from vllm_ansible.node.process.manage import manage
@@ -77,7 +74,6 @@ class Head:
             **{"python": sys.executable, "run_dir": str(self.findings.parents[1])},
             **{"state_dir": str(self.cluster_dir / "restarts"), "ray_token_file": "none"},
             **{"key_file": str(self.cluster_dir / "key"), "most": 2, "within_seconds": 600},
-            **{"service_user": getpass.getuser()},
             **{
                 "start_seconds": 60,
                 "silence_seconds": 60,
@@ -286,96 +282,13 @@ def test_the_lock_of_a_restart_that_was_killed_is_removed(head: Head) -> None:
 def test_the_lock_of_a_restart_is_removed_after_its_container_was_restarted(head: Head) -> None:
     restarts = head.restarts()
     here = lock.holder_of(os.getpid(), "me")
-    with restarts._alone("r1"):
+    with restarts._alone(restarts.settings.engines[0]):
         assert not lock.abandoned(head.lock, here)
         kept = json.loads(head.lock.read_text())
     kept["holder"]["namespace"] = "pid:[1] time:[2]"
     lock.write(head.lock, kept)
     head.restarts().forget_own()
     assert not head.lock.exists()
-
-
-def rebooted(head: Head, files: Files) -> None:
-    """Leave a process as a boot does: it has not ended, and is not there."""
-    record = process.read_json(files.record) or {}
-    pid = head.supervisor.look(files, record).pid
-    assert pid
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not head.supervisor.look(files, record).running)
-    state = process.read_json(files.state) or {}
-    launcher.write_json(files.state, {**state, "exit_status": None, "boot_id": "before"})
-
-
-def test_after_a_boot_all_that_ran_on_the_head_runs_again(
-    head: Head, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    door = Files(str(head.cluster_dir), "door")
-    sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
-    wanted = process.spec({"argv": sleeps})
-    run = head.findings.parents[1]
-    (run / "door").mkdir()
-    manage(head.supervisor, door, wanted, {**LABELS, "engine": ""}, "started")
-    head.restarts().look()
-    try:
-        rebooted(head, head.files)
-        rebooted(head, door)
-        # Only now: the supervisord of this test was not ended by a boot, and would start it.
-        record = process.read_json(door.record) or {}
-        process.save(door, {**record, "restart": True})
-        shutil.rmtree(run)
-        restarts = head.restarts()
-        monkeypatch.setattr(restarts.supervisor, "comes_back", lambda _: False)
-        restarts.after_boot()
-        lock.write(head.lock, RUN)
-        restarts.look()
-        assert not head.supervisor.look(door, record).running
-        head.lock.unlink()
-        for name in (run, run / "door", run / "watchdog"):
-            assert name.is_dir() and name.stat().st_mode & 0o777 == 0o700
-        assert head.pid == 0
-        restarts.look()
-        assert head.supervisor.look(door, process.read_json(door.record)).running
-        assert head.pid
-        (one,) = head.kept()["restarts"]
-        assert (one["kind"], one["rung"], one["outcome"]) == (
-            "rebooted",
-            "again",
-            "it answers again",
-        )
-        restarts.look()
-        assert len(head.kept()["restarts"]) == 1 and not head.kept()["held"]
-    finally:
-        manage(head.supervisor, door, None, {**LABELS, "engine": ""}, "absent")
-        (run / "watchdog").mkdir(parents=True, exist_ok=True)
-
-
-@pytest.mark.parametrize(
-    ("before", "held"),
-    [
-        ("stopped", ""),
-        ("locked", "it is not started again: the run a run of ada@bastion holds the cluster"),
-        ("asked", "it would be started again: this host was rebooted"),
-        ("unpacked", "it is not started again: /none/vllm is not there; site.yml makes it again"),
-    ],
-)
-def test_after_a_boot_nothing_is_started_that_must_not_be(
-    head: Head, before: str, held: str
-) -> None:
-    rebooted(head, head.files)
-    record = process.read_json(head.files.record) or {}
-    restarts = head.restarts(mode="ask" if before == "asked" else "auto")
-    try:
-        if before == "stopped":
-            head.manage("stopped")
-        elif before == "locked":
-            lock.write(head.lock, RUN)
-        elif before == "unpacked":
-            process.save(head.files, {**record, "argv": ["/none/vllm"]})
-        restarts.after_boot()
-        restarts.look()
-        assert head.pid == 0 and head.kept().get("held", "") == held
-    finally:
-        process.save(head.files, record)
 
 
 def test_it_is_never_started_more_often_than_allowed(head: Head) -> None:

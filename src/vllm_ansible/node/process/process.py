@@ -27,7 +27,6 @@ SHARED = ".shared"
 LOG_BYTES_BEFORE_ROTATION = 64 * 1024**2
 # Why a process does not run that was stopped from here.
 STOPPED = "it was stopped"
-REBOOTED = "the host was restarted since"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -48,8 +47,6 @@ class Spec:
     cleanup: tuple[str, ...] = ()
     # Started again by its supervisor when it fails; never an engine's, which start as a group.
     restart: bool = False
-    # Started at boot, by systemd.
-    boot: bool = False
 
 
 def spec(wanted: Mapping[str, Any]) -> Spec:
@@ -64,13 +61,12 @@ def spec(wanted: Mapping[str, Any]) -> Spec:
         user=wanted.get("user") or None,
         cleanup=tuple(str(argument) for argument in wanted.get("cleanup") or ()),
         restart=bool(wanted.get("restart")),
-        boot=bool(wanted.get("boot")),
     )
 
 
 def digest(wanted: Spec) -> str:
     """Return the digest of a specification: the same on the controller and on the host."""
-    later = ("cleanup", "restart", "boot")  # processes of before these existed stay what they were
+    later = ("cleanup", "restart")  # processes of before these existed stay what they were
     parts = {name: value for name, value in asdict(wanted).items() if value or name not in later}
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

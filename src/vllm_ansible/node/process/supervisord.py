@@ -205,5 +205,5 @@ def why(state: Mapping[str, Any], record: Optional[Mapping[str, Any]]) -> str:
     if state.get("exit_status") is not None:
         return f"it {process.ending(state['exit_status'])}"
     if state and state["boot_id"] != launcher.boot_id():
-        return process.REBOOTED
+        return "the host was restarted since"
     return "it was killed" if state else "its last start was interrupted"

@@ -22,7 +22,7 @@ UNIT = """\
 # Written by vllm-ansible for {record}; changes made here are lost.
 [Unit]
 Description={name} of cluster {cluster} (vllm-ansible)
-{network}After=network-online.target
+After=network-online.target
 {unlimited}
 [Service]
 Type=exec
@@ -35,10 +35,7 @@ Restart={restart}
 KillMode=mixed
 TimeoutStopSec={stop_seconds}
 TasksMax=infinity
-{limits}{install}"""
-# A boot waits for no network unless something asks for it.
-NETWORK = "Wants=network-online.target\n"
-INSTALL = "\n[Install]\nWantedBy=multi-user.target\n"
+{limits}"""
 
 
 def quote(value: str) -> str:
@@ -69,8 +66,6 @@ def render(record: Mapping[str, Any], record_path: str) -> str:
         unlimited="StartLimitIntervalSec=0\n" if record.get("restart") else "",
         restart="on-failure\nRestartSec=1" if record.get("restart") else "no",
         stop_seconds=int(record["stop_timeout_seconds"]),
-        network=NETWORK if record.get("boot") else "",
-        install=INSTALL if record.get("boot") else "",
         limits="".join(f"Limit{name.upper()}={value}\n" for name, value in limits),
     )
 
@@ -133,8 +128,6 @@ class Systemd:
         write_text(self.path(files.name), text)
         if before != text:
             self.systemctl("daemon-reload")
-        if record.get("boot"):
-            self.systemctl("enable", self.unit(files.name))
         process.save(files, {**record, "boot_id": launcher.boot_id()})
         with contextlib.suppress(ProcessError):  # a unit that never failed cannot be reset
             self.systemctl("reset-failed", self.unit(files.name))
@@ -164,11 +157,8 @@ class Systemd:
 
     def remove(self, files: Files) -> None:
         """Forget a stopped process."""
-        text = read_text(self.path(files.name))
-        if text is None:
+        if read_text(self.path(files.name)) is None:
             return
-        if INSTALL in text:
-            self.systemctl("disable", self.unit(files.name))
         os.unlink(self.path(files.name))
         self.systemctl("daemon-reload")
         with contextlib.suppress(ProcessError):
@@ -221,7 +211,7 @@ def why(shown: Mapping[str, str], record: Mapping[str, Any], status: int) -> str
     if record.get("stopped"):
         return process.STOPPED
     if record.get("boot_id") != launcher.boot_id():
-        return process.REBOOTED
+        return "the host was restarted since"
     result = shown.get("Result", "success")
     extra = "" if result in ("success", "exit-code", "signal") else f": {result}"
     return f"it {process.ending(status)}{extra}"

@@ -13,8 +13,6 @@ import getpass
 import http.client
 import json
 import os
-import pwd
-import re
 import shlex
 import shutil
 import signal
@@ -28,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from .. import launcher, safely
+from .. import launcher
 from ..cluster import lock
 from ..engine.ray import ask_nodes, missing
 from ..failure import Failure
@@ -54,12 +52,8 @@ KEPT_LOGS = 3
 KEPT_RESTARTS = 20
 UNITS = "/etc/systemd/system"
 AUTO = "auto"
-REBOOTED = "rebooted"
-# Of such an engine requests may still be answered, or nothing runs.
-FINISHING = (ENDED, REFUSES, REBOOTED, "by hand")
-# What a boot removes of the run directory is made again by these names.
-PLACE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-MOST_PLACES = 100
+# Of such an engine requests may still be answered.
+FINISHING = (ENDED, REFUSES, "by hand")
 DONE, LEFT, FAILED = 0, 3, 1
 
 
@@ -97,7 +91,6 @@ class Settings:
     supervisor_dir: str
     python: str
     run_dir: str
-    service_user: str
     state_dir: str
     key_file: str
     ray_token_file: str
@@ -172,10 +165,6 @@ class Restarts:
             else Supervisord(settings.cluster_dir, settings.supervisor_dir, settings.python)
         )
         self.said: dict[str, str] = {}
-        # What a boot has ended, and that was not started since: engines, and what is beside them.
-        self.rebooted: set[str] = set()
-        self.beside: list[str] = []
-        self.places: list[str] = []
 
     def look(self) -> None:
         """Look once at all engines, and act where that is wanted and allowed."""
@@ -183,8 +172,6 @@ class Restarts:
             # Of a restart by hand that was killed: nobody else would ever remove it.
             with lock.alone(self.lock.parent):
                 self._forget_own()
-        self._note_places()
-        self._start_beside()
         for engine in self.settings.engines:
             try:
                 found = self._cause(engine)
@@ -216,16 +203,12 @@ class Restarts:
         """Return what an engine is to be started again for, None while it works or was stopped."""
         last = (self.kept().get(engine.name, {}).get("restarts") or [{}])[-1]
         state, now = untrusted(self.settings.run_dir, "watchdog"), time.time()
-        rebooted = engine.name in self.rebooted
-        if not state.get("findings") and not last.get("unanswered") and not rebooted:
+        if not state.get("findings") and not last.get("unanswered"):
             return None
         looks = {name: self._look(name) for name in engine.processes}
         if any(record is None or record.get("stopped") for record, _ in looks.values()):
             return None
         down = [name for name, (_, found) in looks.items() if not found.running]
-        if rebooted and any(looks[name][1].why == process.REBOOTED for name in down):
-            return {"kind": REBOOTED, "found": "this host was rebooted"}
-        self.rebooted.discard(engine.name)
         since = float(last.get("ended_at", 0.0))
         try:
             # A clock that was set back must not hide what comes after.
@@ -262,92 +245,11 @@ class Restarts:
 
     def _unready(self, engine: Engine) -> str:
         """Return why a start could not succeed, empty where it may."""
-        for name in engine.processes:
-            record = self._look(name)[0]
-            program = str(record["argv"][0]) if record else ""
-            if os.path.isabs(program) and not os.path.exists(program):
-                return f"{program} is not there; site.yml makes it again"
         if isinstance(self.supervisor, Supervisord) and not self.supervisor.daemon.answers():
             # One that is started from here would end with this program.
             return "its supervisord does not run; site.yml starts it"
         why = self._uncounted(engine) if engine.nodes else ""
         return f"{why}; site.yml forms the Ray cluster again" if why else ""
-
-    def _note_places(self) -> None:
-        """Keep the names of the directories below the run directory, which a boot removes."""
-        try:
-            with os.scandir(self.settings.run_dir) as entries:
-                found = [one.name for one in entries if one.is_dir(follow_symlinks=False)]
-        except OSError:
-            return
-        names = sorted(filter(PLACE.fullmatch, found))[:MOST_PLACES]
-        if names != self.places:
-            self.places = names
-            with contextlib.suppress(OSError):  # a full disk keeps no engine from its restart
-                launcher.write_json(self._places_file, {"names": names}, lasting=True)
-
-    @property
-    def _places_file(self) -> str:
-        return os.path.join(self.settings.state_dir, "places.json")
-
-    def after_boot(self) -> None:
-        """Note what a boot has ended, and make again what it has removed."""
-        settings = self.settings
-        names = process.recorded_names(settings.cluster_dir)
-        looks = {name: self._look(name) for name in names}
-        gone = [
-            name
-            for name, (_, found) in looks.items()
-            if found.why == process.REBOOTED and not found.running
-        ]
-        if not gone:
-            return
-        self.rebooted = {
-            one.name for one in settings.engines if not one.why and set(one.processes) & set(gone)
-        }
-        self.beside = [name for name in gone if (looks[name][0] or {}).get("restart")]
-        say(f"this host was rebooted since {', '.join(gone)} ran")
-        self._make_places()
-
-    def _start_beside(self) -> None:
-        """Start what belongs to no engine, such as a watchdog or a router, once no run works."""
-        if not self.beside:
-            return
-        try:
-            with self._alone("processes"):
-                for name in self.beside:
-                    record, found = self._look(name)
-                    # A run may have held the lock until now, and stopped, removed or started it.
-                    if record is None or found.running or found.why != process.REBOOTED:
-                        continue
-                    self._start(name, record)
-                self.beside = []
-        except Held as error:
-            words = f"what ran before the reboot is not started: {error}"
-            if self.said.get("") != words:
-                self.said[""] = words
-                say(words)
-
-    def _start(self, name: str, record: Mapping[str, Any]) -> None:
-        labels = {key: record[key] for key in ("cluster", "engine", "stop_timeout_seconds")}
-        files = Files(self.settings.cluster_dir, name)
-        try:
-            manage(self.supervisor, files, process.spec(record), labels, "started")
-        except (Failure, OSError) as error:
-            say(f"{name} could not be started: {error}")
-
-    def _make_places(self) -> None:
-        """Make the run directory, and what was in it, as the run did that made it before."""
-        settings = self.settings
-        try:
-            kept = (process.read_json(self._places_file) or {}).get("names") or ()
-            paths = [settings.run_dir, *(os.path.join(settings.run_dir, name) for name in kept)]
-            user = pwd.getpwnam(settings.service_user)
-            for path in paths:
-                mode, service = 0o700, safely.User.of(user)
-                safely.keep_directory(path, user.pw_uid, user.pw_gid, mode, service)
-        except (KeyError, OSError, Failure) as error:
-            say(f"{settings.run_dir} could not be made again: {error}")
 
     def _look(self, name: str) -> tuple[Optional[dict[str, Any]], Look]:
         files = Files(self.settings.cluster_dir, name)
@@ -358,7 +260,7 @@ class Restarts:
 
     def restart(self, engine: Engine, found: Mapping[str, Any], anyway: bool = False) -> int:
         """Stop and start the processes of an engine, wait for its answer, and keep what came."""
-        with self._alone(engine.name) as run_name:
+        with self._alone(engine) as run_name:
             # A run may have held the lock until now, and started it.
             if not anyway and self._cause(engine) is None:
                 return DONE
@@ -387,12 +289,12 @@ class Restarts:
             return code
 
     @contextlib.contextmanager
-    def _alone(self, what: str) -> Iterator[str]:
+    def _alone(self, engine: Engine) -> Iterator[str]:
         """Hold the lock of the cluster, as a run of Ansible does; raise Held where one has it."""
         here = lock.holder_of(os.getpid(), getpass.getuser())
         now = time.time()
-        name = lock.run_id(f"restart-{what}", here, str(now))
-        holder = {**here, "name": f"restart of {what}", "acquired": now, "restarts": True}
+        name = lock.run_id(f"restart-{engine.name}", here, str(now))
+        holder = {**here, "name": f"restart of {engine.name}", "acquired": now, "restarts": True}
         holder["kept_open"] = True
         mine = {"run": name, "holder": holder, "since": now, "renewed": now}
         with contextlib.ExitStack() as opened:
@@ -681,7 +583,6 @@ def main(path: str, engine: str = "") -> int:
             say(f"{engine}: it is not started again: {error}")
             return FAILED
     restarts.forget_own()
-    restarts.after_boot()
     say(f"{settings.mode}: {', '.join(one.name for one in settings.engines)}")
     while True:
         try:

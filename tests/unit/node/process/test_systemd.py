@@ -66,19 +66,11 @@ def test_what_is_to_come_back_does_so_after_a_second_and_without_an_end() -> Non
     assert "Restart=no\n" in usual and "StartLimit" not in usual
 
 
-def test_only_what_is_to_come_back_after_a_boot_is_installed_and_waits_for_the_network() -> None:
-    lines = render({**RECORD, "boot": True}, "/record").splitlines()
-    assert lines[-2:] == ["[Install]", "WantedBy=multi-user.target"]
-    assert lines.index("Wants=network-online.target") < lines.index("[Service]")
-    usual = render(RECORD, "/record")
-    assert "[Install]" not in usual and "Wants=" not in usual
-
-
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed on this machine")
     unit = tmp_path / "vllm-demo-e0-serve.service"
-    unit.write_text(render({**RECORD, "restart": True, "boot": True}, "/record"))
+    unit.write_text(render({**RECORD, "restart": True}, "/record"))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(unit)],
         capture_output=True,
