@@ -96,10 +96,11 @@ class ActionModule(ActionBase):
             now = time.time()
             left = seconds_left(cluster.ledger, wanted, now)
             watched = "" if left is None else after_reboot(cluster.meter)
-            ends = self._own_ends(cluster, done, variables, own_end.at(cluster.ledger, wanted, now))
+            ends = self._own_ends(cluster, done, own_end.at(cluster.ledger, wanted, now))
             words = told(
                 *(self._cloud, done, wish, left, now, watched, asked["idle"]),
-                ends_itself=any(ends.values()),
+                ends_itself=any(ends.values())
+                and self._own(variables).get("privileges") != own_end.NO_ROOT,
             )
             return {**result, **words, "own_ends": ends}
         except PlanError as refused:
@@ -183,11 +184,9 @@ class ActionModule(ActionBase):
         done.stopped = f"{len(silent)} machines {why}, and so did those that they replace"
         return done
 
-    def _own_ends(
-        self, cluster: Cluster, done: Outcome, variables: Mapping[str, Any], end: int | None
-    ) -> dict[str, int | None]:
-        """Return when each machine that is ours ends itself; none where root cannot see to it."""
-        if not self._cloud.ends_itself or self._own(variables).get("privileges") == own_end.NO_ROOT:
+    def _own_ends(self, cluster: Cluster, done: Outcome, end: int | None) -> dict[str, int | None]:
+        """Return when each machine that is ours ends itself; none where no machine does."""
+        if not self._cloud.ends_itself:
             return {}
         return {one.id: end for one in done.machines if cluster.mine(one)}
 

@@ -9,7 +9,8 @@ short_description: Hold a cluster for one run, and read what the last run left o
 description:
   - Takes or renews the lock on the cluster's head, so that two runs never work on one cluster.
     The second fails with who holds it, since when and from where.
-  - A lock whose run is known to be over is taken over.
+  - A lock whose run is known to be over is taken over, and so is that of a restart by the watchdog
+    whose process has ended, also where its container was restarted since.
   - Also returns the plan that lies on the head, so that any stage can be run alone.
 author: The vllm-ansible authors
 options:
@@ -63,6 +64,7 @@ plan:
   returned: success
 """
 
+import getpass
 import json
 import os
 import time
@@ -108,7 +110,10 @@ def carry_out(module: AnsibleModule, directory: Path) -> None:
     path = directory / "lock.json"
     now = time.time()
     held = lock.read(path)
-    verdict = lock.verdict(held, wanted["run"], wanted["dead_runs"])
+    dead_runs = list(wanted["dead_runs"])
+    if held and lock.abandoned(path, lock.holder_of(os.getpid(), getpass.getuser())):
+        dead_runs.append(held["run"])
+    verdict = lock.verdict(held, wanted["run"], dead_runs)
     if held and verdict == "held" and wanted["state"] == "held" and not wanted["force"]:
         refuse(module, held, now)
 

@@ -21,6 +21,12 @@ options:
   at:
     description: When, in seconds since the epoch; never if it is left out.
     type: int
+  look:
+    description:
+      - Change nothing, for the play is not root, and warn of a timer that ends the machine before
+        O(at), or at all where there is no limit.
+    type: bool
+    default: false
   units:
     description: Directory of systemd's units.
     type: path
@@ -36,6 +42,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+early:
+  description: The warning of a timer that ends the machine too early, empty without one.
+  type: str
+  returned: with O(look)
 timer:
   description: Name of the timer.
   type: str
@@ -43,6 +53,7 @@ timer:
 """
 
 import os
+import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.system import machine_end
@@ -82,12 +93,18 @@ def do(module: AnsibleModule, *argv: str) -> None:
         )
 
 
+def moment(at: int) -> str:
+    """Return a time as a person reads it."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
+
+
 def main() -> None:
     """Look, decide, act, report."""
     module = AnsibleModule(
         argument_spec={
             "cluster": {"type": "str", "required": True},
             "at": {"type": "int"},
+            "look": {"type": "bool", "default": False},
             "units": {"type": "path", "default": "/etc/systemd/system"},
         },
         supports_check_mode=True,
@@ -95,6 +112,17 @@ def main() -> None:
     cluster, at = module.params["cluster"], module.params["at"]
     base = os.path.join(module.params["units"], machine_end.name(cluster))
     timer = f"{machine_end.name(cluster)}.timer"
+    if module.params["look"]:
+        early, ends = "", machine_end.ends(content(f"{base}.timer"))
+        if ends is not None and (at is None or ends < at):
+            wanted_end = "there is no limit" if at is None else f"the limit is at {moment(at)}"
+            early = (
+                f"this machine powers itself off at {moment(ends)}, and {wanted_end}: {timer} is "
+                "from a run with root, and privileges: none cannot change it. On the machine run "
+                f"`sudo systemctl disable --now {timer}`"
+            )
+            module.warn(early)
+        module.exit_json(changed=False, timer=timer, early=early)
     wanted: dict[str, str | None] = {f"{base}.timer": None, f"{base}.service": None}
     if at is not None:
         identity = (content(machine_end.IDENTITY) or "").strip()

@@ -75,7 +75,7 @@ class Hanging(Site):
         return [one["kind"] for one in read_json(path)["findings"]] if path.exists() else []
 
     def kill(self) -> None:
-        pid = int(self.process("chat-serve")["pid"])
+        pid = int(self.process("chat-serve")["process"]["pid"])
         os.kill(pid, signal.SIGKILL)
 
     def answer(self) -> str:

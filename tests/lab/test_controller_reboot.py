@@ -81,12 +81,12 @@ loginctl enable-linger root
 """
 HOLD = """
 import json, os, time
-from vllm_ansible.node import lock
+from vllm_ansible.node.cluster import lock
 print(json.dumps({**lock.holder_of(os.getpid(), "ann"), "acquired": time.time()}))
 """
 OVER = """
 import json, os, sys
-from vllm_ansible.node import lock
+from vllm_ansible.node.cluster import lock
 print(json.dumps(lock.over(json.loads(sys.argv[1]), lock.holder_of(os.getpid(), "bob"))))
 """
 

@@ -279,6 +279,18 @@ def test_the_lock_of_a_restart_that_was_killed_is_removed(head: Head) -> None:
     assert head.lock.exists()
 
 
+def test_the_lock_of_a_restart_is_removed_after_its_container_was_restarted(head: Head) -> None:
+    restarts = head.restarts()
+    here = lock.holder_of(os.getpid(), "me")
+    with restarts._alone(restarts.settings.engines[0]):
+        assert not lock.abandoned(head.lock, here)
+        kept = json.loads(head.lock.read_text())
+    kept["holder"]["namespace"] = "pid:[1] time:[2]"
+    lock.write(head.lock, kept)
+    head.restarts().forget_own()
+    assert not head.lock.exists()
+
+
 def test_it_is_never_started_more_often_than_allowed(head: Head) -> None:
     restarts = head.restarts(most=1)
     head.kill()

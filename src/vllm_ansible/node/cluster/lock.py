@@ -108,6 +108,42 @@ def over(holder: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[bool, str]
     return not launcher.alive(holder.get("pid"), holder.get("start_time")), ""
 
 
+@contextmanager
+def kept_open(path: Path) -> Iterator[None]:
+    """Hold the kernel's own lock on a cluster's lock, which ends with this process by itself."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        with suppress(OSError):  # a file system without such locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def abandoned(path: Path, here: Mapping[str, Any]) -> bool:
+    """Tell whether a restart's lock is of a process that has ended, in whatever namespace it ran.
+
+    A container that is restarted has another namespace of process numbers, by which nothing can be
+    known of the processes before. But it is the same kernel, and that holds a lock of its own.
+    """
+    holder = (read(path) or {}).get("holder") or {}
+    if not holder.get("kept_open") or any(
+        holder.get(name) != here[name] for name in ("host", "boot_id", "uid")
+    ):
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
 def _rebooted(holder: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
     """Tell whether the holder's machine is this one, rebooted since the lock was acquired.
 

@@ -6,7 +6,10 @@ written by the module `machine_end` and, for the time before anybody can log in,
 
 from __future__ import annotations
 
+import calendar
+import re
 import time
+from typing import Optional
 
 UNITS = "/etc/systemd/system"
 # Of this machine alone: an image that is made of it would else end whatever it is started on.
@@ -33,6 +36,12 @@ def timer(cluster: str, at: float) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def ends(timer: Optional[str]) -> Optional[int]:
+    """Return the time that a timer's unit waits for; None without one."""
+    found = re.search(r"^OnCalendar=([0-9-]+ [0-9:]+) UTC$", timer or "", re.MULTILINE)
+    return calendar.timegm(time.strptime(found[1], "%Y-%m-%d %H:%M:%S")) if found else None
 
 
 def service(cluster: str, identity: str) -> str:

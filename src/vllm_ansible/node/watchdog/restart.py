@@ -295,22 +295,25 @@ class Restarts:
         now = time.time()
         name = lock.run_id(f"restart-{engine.name}", here, str(now))
         holder = {**here, "name": f"restart of {engine.name}", "acquired": now, "restarts": True}
+        holder["kept_open"] = True
         mine = {"run": name, "holder": holder, "since": now, "renewed": now}
-        with lock.alone(self.lock.parent):
-            self._forget_own()
-            if not lock.take(self.lock, mine):
-                held = lock.read(self.lock) or {}
-                who = held.get("holder") or {}
-                raise Held(
-                    f"the run {who.get('name') or held.get('run', '?')} of {who.get('user', '?')}@"
-                    f"{who.get('host', '?')} holds the cluster"
-                )
-        try:
-            yield name
-        finally:
+        with contextlib.ExitStack() as opened:
             with lock.alone(self.lock.parent):
-                if self._holds(name):
-                    self.lock.unlink()
+                self._forget_own()
+                if not lock.take(self.lock, mine):
+                    held = lock.read(self.lock) or {}
+                    who = held.get("holder") or {}
+                    raise Held(
+                        f"the run {who.get('name') or held.get('run', '?')} of "
+                        f"{who.get('user', '?')}@{who.get('host', '?')} holds the cluster"
+                    )
+                opened.enter_context(lock.kept_open(self.lock))
+            try:
+                yield name
+            finally:
+                with lock.alone(self.lock.parent):
+                    if self._holds(name):
+                        self.lock.unlink()
 
     def _holds(self, name: str) -> bool:
         held = lock.read(self.lock)
@@ -321,7 +324,8 @@ class Restarts:
         held = lock.read(self.lock)
         holder = (held or {}).get("holder") or {}
         here = lock.holder_of(os.getpid(), getpass.getuser())
-        if holder.get("restarts") and lock.over(holder, here)[0]:
+        ended = lock.over(holder, here)[0] or lock.abandoned(self.lock, here)
+        if holder.get("restarts") and ended:
             self.lock.unlink()
 
     def forget_own(self) -> None:

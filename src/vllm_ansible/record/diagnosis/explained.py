@@ -68,7 +68,7 @@ def _answer(signature: Signature, told: Explanation) -> Explained:
         return Explained(NONE_REMAINS, _NO_FIX, "", excluded, seen)
     first, *rest = told.causes
     cause = f"{first.cause}. {first.because}" if first.because else first.cause
-    uncertain = signature.generic or signature.inferred or bool(rest)
+    uncertain = (signature.generic and not signature.plain) or signature.inferred or bool(rest)
     if uncertain and not first.because and not _HANDS_ON.search(first.cause):
         cause = f"{USUAL}{cause}"
     return Explained(cause, first.fix, _otherwise(first, rest), excluded, seen)

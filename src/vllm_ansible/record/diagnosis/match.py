@@ -35,6 +35,8 @@ class Signature:
     generic: bool = False
     # What its line says is not the cause, which is the usual one for it; said as not certain.
     inferred: bool = False
+    # Its cause says no more than its line does, so it is certain.
+    plain: bool = False
     # Its line only follows from a failure; it speaks where no other does.
     follows: bool = False
     # Its line is only a warning of its program, and yet why that fails.
@@ -73,6 +75,7 @@ def signatures() -> tuple[Signature, ...]:
             sample=item["sample"],
             generic=item.get("generic", False),
             inferred=item.get("inferred", False),
+            plain=item.get("plain", False),
             follows=item.get("follows", False),
             warns=item.get("warns", False),
             beside=_pattern(item.get("beside")),

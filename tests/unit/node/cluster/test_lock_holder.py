@@ -23,6 +23,19 @@ from vllm_ansible.node.cluster import lock
 print(json.dumps(lock.over(json.loads(sys.argv[1]), lock.holder_of(os.getpid(), "bob"))))
 """
 
+# A restart of the watchdog: it holds the cluster until it ends.
+RESTARTS = """
+import json, os, sys
+from pathlib import Path
+from vllm_ansible.node.cluster import lock
+path = Path(sys.argv[1])
+here = {**lock.holder_of(os.getpid(), "ada"), "restarts": True, "kept_open": True}
+lock.take(path, {"run": "restart", "holder": {**here, **json.loads(sys.argv[2])}, "since": 0})
+with lock.kept_open(path):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
 
 def here() -> dict[str, Any]:
     return lock.holder_of(os.getpid(), "ada")
@@ -228,3 +241,31 @@ def test_who_keeps_the_directory_locked_holds_nobody_up_for_long(
     monkeypatch.setattr(lock, "WAIT_SECONDS", 0.2)
     with lock.alone(tmp_path), lock.alone(tmp_path):
         assert launcher.alive(os.getpid(), launcher.identity(os.getpid())["start_time"])
+
+
+@pytest.mark.parametrize(
+    ("other", "ends"),
+    [
+        ({"namespace": "pid:[1] time:[2]"}, True),  # its container was restarted
+        ({"namespace": "pid:[1]", "boot_id": "another"}, False),
+        ({"namespace": "pid:[1]", "host": "another"}, False),
+        ({"namespace": "pid:[1]", "kept_open": False}, False),  # of a release before this
+    ],
+)
+def test_the_lock_of_a_restart_is_over_with_its_process_in_whatever_namespace(
+    run_module: Callable[..., dict[str, Any]], tmp_path: Path, other: dict[str, Any], ends: bool
+) -> None:
+    path = tmp_path / "lock.json"
+    args = {"cluster_dir": str(tmp_path), "run": "site"}
+    with subprocess.Popen(
+        [sys.executable, "-c", RESTARTS, str(path), json.dumps(other)],
+        env={"PYTHONPATH": str(SOURCE)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout and process.stdout.readline() == b"held\n"
+        assert run_module("cluster_lock", args, [])["failed"]
+        process.kill()
+    answer = run_module("cluster_lock", args, [])
+    assert answer.get("failed", False) is not ends
+    assert (lock.read(path) or {})["run"] == ("site" if ends else "restart")

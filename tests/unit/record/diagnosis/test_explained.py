@@ -363,3 +363,17 @@ def test_a_finding_of_no_known_line_is_not_explained() -> None:
 def test_the_threads_of_others_are_shown() -> None:
     result = told({"log": "RuntimeError: Could not find nvcc"})
     assert result["seen"] == "Gym#1405, vllm#21960, flashinfer#1919"
+
+
+def test_a_line_that_says_its_cause_itself_is_certain_and_gives_way_all_the_same() -> None:
+    line = (
+        "rpc_client.h:153: Failed to connect to GCS at address 10.0.0.1:20000 within 5 seconds.\n"
+    )
+    answer = told({"log": line})
+    assert answer["cause"].startswith("This host cannot reach the Ray head's GCS")
+    full = "OSError: [Errno 28] No space left on device\n"
+    assert told({"log": line + full})["signature"] != answer["signature"]
+    joined = (
+        "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2"
+    )
+    assert told({"log": f"{joined} clients joined."})["cause"].startswith(USUAL)

@@ -203,7 +203,7 @@ def test_what_ray_only_warns_of_may_be_why_a_host_does_not_join() -> None:
         " 10.213.3.11:20000 within 5 seconds.\n"
     )
     names = [found({"b ray": log}).signature for log in (refused, silent)]
-    assert [one.id for one in names if one] == ["ray-token", "store-timeout"]
+    assert [one.id for one in names if one] == ["ray-token", "ray-gcs-unreachable"]
 
 
 TRACEBACK = """\
