@@ -34,7 +34,8 @@ def turns(
     decision: by engine of the plan `after`, what M(engine_decision) said. looks: the processes of
     each host. interrupted: the engine whose upgrade an earlier run has begun and not ended; it
     comes first. Each has why, its servers' names at the door, its peers (other engines that answer
-    for its model at the door meanwhile), and whether its clients have to wait.
+    for its model at the door meanwhile), whether its clients have to wait, and whether the door
+    finds it at another place, or by another name, afterwards.
     """
     wanted = {str(one["name"]): one for one in after["engines"]}
     running = {str(one["name"]): one for one in before["engines"] if _runs(one, looks)}
@@ -65,6 +66,7 @@ def turns(
                 "reasons": list(decision.get(name, {}).get("reasons", ())),
                 "again": name == interrupted,
                 "servers": door_servers(planned[name], wanted[name]),
+                "moves": name == interrupted or _place(planned[name]) != _place(wanted[name]),
                 "peers": peers,
                 "waits": name in running and not peers,
             }
@@ -85,6 +87,11 @@ def door_servers(*engines: Mapping[str, Any]) -> list[str]:
         for name in (f"{engine['name']}-{ROUTER}", *(one.name for one in servers(engine)))
     ]
     return list(dict.fromkeys(names))
+
+
+def _place(engine: Mapping[str, Any]) -> Any:
+    """Return what the door knows of an engine."""
+    return engine["served_name"], engine["ports"]["api"], servers(engine)
 
 
 def _runs(engine: Mapping[str, Any], looks: Looks) -> bool:

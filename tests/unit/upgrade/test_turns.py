@@ -58,6 +58,7 @@ def test_replicas_take_turns_in_the_order_of_the_plan_and_answer_for_each_other(
     assert (first["engine"], first["peers"], first["waits"]) == ("a", ["b"], False)
     assert (second["engine"], second["peers"], second["waits"]) == ("b", ["a"], False)
     assert first["servers"] == ["a-router", "a-serve"]
+    assert not first["moves"]
     assert words(turns.measurements([first, second], both, both, seen, interrupt=False)) == []
     assert turns.summary([first, second], both, both, check=True) == (
         "would upgrade a, while b answers (n1: 8 becomes 6); then b, while a answers "
@@ -90,7 +91,7 @@ def test_one_for_whom_nobody_answers_waits_for_a_word(
 def test_a_name_that_goes_with_its_last_engine_is_an_interruption() -> None:
     before, after = plan(a="old", b="old"), plan(a="new", b="new")
     first, second = found(before, after, decided("a", "b"), looks("a", "b"))
-    assert (first["peers"], first["waits"]) == (["b"], False)
+    assert (first["peers"], first["waits"], first["moves"]) == (["b"], False, True)
     # By then the first one answers for the new name alone.
     assert (second["peers"], second["waits"]) == ([], True)
 
