@@ -144,12 +144,12 @@ def failed(told: Mapping[str, str], engine: str) -> list[dict[str, Any]]:
     """Return the measurement that an upgrade failed, of an engine that serves as before."""
     return [
         {
-            **told,
-            "what": f"its upgrade. It has its former specification back and serves. What failed: "
-            f"{told['msg']}",
+            "what": "its upgrade. It has its former specification back and serves. What failed: "
+            + _said(told),
             "ok": False,
-            "where": engine,
+            "expected": told["expected"],
             "found": f"{told['found']} ({told['where']})" if told["where"] else told["found"],
+            "where": engine,
             "fix": told["fix"] or "correct the inventory, then run this again",
         }
     ]
@@ -161,8 +161,8 @@ def lost(
     """Return the measurement of an engine that did not get its former specification back."""
     return [
         {
-            "what": f"its upgrade, and its former specification did not come back either. What "
-            f"failed first: {told['msg']}. Then: {second['msg']}",
+            "what": "its upgrade, and its former specification did not come back either. What "
+            f"failed first: {_said(told)}. Then: {_said(second)}",
             "ok": False,
             "expected": second["expected"] or "a completion of the former engine",
             "found": second["found"],
@@ -170,6 +170,10 @@ def lost(
             "fix": f"what it ran as is kept in {place}: correct what failed, then run this again",
         }
     ]
+
+
+def _said(told: Mapping[str, str]) -> str:
+    return f"{told['msg']}; cause: {told['cause']}" if told["cause"] else told["msg"]
 
 
 def rate_measurements(

@@ -173,9 +173,14 @@ def test_the_first_failure_is_said_with_what_serves_now() -> None:
     )
     (one,) = former.failed(told, "a")
     assert not one["ok"]
+    # What the gate takes, and no more.
+    assert set(one) == {"what", "ok", "expected", "found", "where", "fix"}
     assert one["what"].endswith("back and serves. What failed: No answer from a")
     assert (one["expected"], one["found"], one["where"]) == ("one", " (log)", "a")
     (worse,) = former.lost(told, {**told, "msg": "nor this"}, "a", "upgrade.json on n1")
     assert "No answer from a. Then: nor this" in worse["what"]
     assert "upgrade.json on n1" in worse["fix"]
+    assert set(worse) == set(one)
+    (why,) = former.failed({**told, "cause": "too little memory"}, "a")
+    assert why["what"].endswith("No answer from a; cause: too little memory")
     assert former.failure([])["msg"] == ""
