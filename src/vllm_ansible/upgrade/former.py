@@ -188,7 +188,7 @@ def rate_measurements(
     ratio = now / former if former else 0.0
     return [
         {
-            "what": f"{engine} makes at least {worst:g} of its former output tokens/s",
+            "what": f"output tokens/s of {engine}",
             "ok": ratio >= worst,
             "expected": f"at least {former * worst:.1f} tokens/s ({worst:g} of {former:.1f})",
             "found": f"{now:.1f} tokens/s ({ratio:.2f} of it)",
