@@ -43,7 +43,7 @@ def decided(*names: str, action: str = "restart") -> dict[str, Any]:
     return {name: {"action": action, "reasons": ["n1: 8 becomes 6"]} for name in names}
 
 
-def found(before: dict[str, Any], after: dict[str, Any], changed: Any, seen: Any, **more: Any) -> Any:
+def found(before: Any, after: Any, changed: Any, seen: Any, **more: Any) -> Any:
     return turns.turns(before, after, changed, seen, **more)
 
 
