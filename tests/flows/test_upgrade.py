@@ -1,4 +1,4 @@
-"""Two real engines of one model behind a real door, changed one after the other under load."""
+"""Two engines of one model behind a real door, changed one after the other under load."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import http.client
 import json
-import os
 import shutil
 import ssl
 import threading
@@ -17,11 +16,13 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.emulators.standin import ENGINES, environment
+
 from .clone import MINUTE, Ran, wait_until
 from .conftest import Site, read_json
 from .processes import end_all
 
-pytestmark = [pytest.mark.engine, pytest.mark.soak]
+pytestmark = pytest.mark.soak
 PLAY = "playbooks/upgrade.yml"
 DOOR = 9653
 KEY = "upgraded-alice-4711"
@@ -39,8 +40,9 @@ NAMES = ("left", "right")
 class Upgraded(Site):
     """Two engines of one model, and a door before them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, engine: str) -> None:
         super().__init__(directory, "upg")
+        self.streams = engine == "vllm"
         clients = directory / "clients.yml"
         digest = hashlib.sha256(KEY.encode()).hexdigest()
         clients.write_text(yaml.safe_dump({"clients": {"alice": {"key_sha256": digest}}}))
@@ -58,6 +60,7 @@ class Upgraded(Site):
             "engines": self.engines(),
             # What two starved cores measure beside a load says nothing.
             "upgrade_worst_rate": 0.01,
+            **({} if self.streams else environment(directory / "environment")),
         }
         self.inventory = self.wanted()
 
@@ -121,7 +124,8 @@ class Load:
         self.site, self.over = site, threading.Event()
         self.asked, self.failed = 0, list[str]()
         self.threads = [
-            threading.Thread(target=self.work, args=(number % 2 == 0,)) for number in range(4)
+            threading.Thread(target=self.work, args=(site.streams and number % 2 == 0,))
+            for number in range(4)
         ]
 
     def work(self, stream: bool) -> None:
@@ -143,19 +147,17 @@ class Load:
         print(f"{self.asked} requests, {len(self.failed)} failed")
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upgraded]:
-    """Serve both engines; whoever works on these tests names a directory to keep them in."""
-    chosen = os.environ.get("VLLM_ANSIBLE_FLOW_DIR")
-    directory = (
-        (Path(chosen) / "upgrade").resolve() if chosen else tmp_path_factory.mktemp("upgrade")
-    )
-    directory.mkdir(parents=True, exist_ok=True)
-    made = Upgraded(directory)
-    ran = made.run("--skip-tags", "verify", playbook="site.yml")
-    assert ran.status == 0, ran.output
-    yield made
-    if not chosen:
+@pytest.fixture(scope="module", params=ENGINES)
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Upgraded]:
+    """Serve both engines, which nothing remains of."""
+    made = Upgraded(tmp_path_factory.mktemp("upgrade"), request.param)
+    try:
+        ran = made.run("--skip-tags", "verify", playbook="site.yml")
+        assert ran.status == 0, ran.output
+        yield made
+    finally:
         end_all(made.cluster_dir)
         shutil.rmtree(made.cluster_dir, ignore_errors=True)
         shutil.rmtree(made.run_dir, ignore_errors=True)
@@ -168,18 +170,6 @@ def load(served: Upgraded) -> Iterator[Load]:
         yield running
     assert running.failed == []
     assert running.asked > 10
-
-
-def test_check_says_what_would_change_and_touches_nothing(served: Upgraded) -> None:
-    served.wanted(max_num_seqs=6)
-    before = [served.pid(name) for name in NAMES]
-    ran = served.upgrade("--check")
-    assert ran.status == 0, ran.output
-    (evidence,) = ran.evidence("upgrade")
-    assert evidence["summary"].startswith("would upgrade left, while right answers (here: ")
-    assert "8 becomes 6" in evidence["summary"]
-    assert [served.pid(name) for name in NAMES] == before
-    assert not served.kept.exists()
 
 
 def test_an_argument_is_changed_and_no_request_fails(served: Upgraded, load: Load) -> None:
@@ -215,27 +205,6 @@ def test_an_argument_that_the_engine_refuses_is_taken_back(served: Upgraded, loa
     assert not served.kept.exists()
 
 
-def test_an_engine_that_is_too_slow_is_taken_back(served: Upgraded, load: Load) -> None:
-    served.wanted(max_num_seqs=5)
-    figures = read_json(served.cluster_dir / "evidence/benchmark-left.json")
-    failure = served.upgrade("-e", "upgrade_worst_rate=1000").of("failure")[-1]
-    assert "check failed: output tokens/s of left" in failure["msg"]
-    assert served.argument("left", "--max-num-seqs") == "6"
-    assert read_json(served.cluster_dir / "evidence/benchmark-left.json") == figures
-
-
-def test_who_answers_for_no_one_waits_for_a_word(served: Upgraded) -> None:
-    engines = [{**one, "served_name": "other"} for one in served.engines(max_num_seqs=6)]
-    variables = {**served.variables, "engines": engines}
-    served.clone.inventory("upg", served.hosts, **variables)
-    before = [served.pid(name) for name in NAMES]
-    ran = served.upgrade()
-    failure = ran.failure
-    assert f"who answers for {MODEL} while right restarts" in failure["msg"]
-    assert "upgrade_interrupt=true" in failure["fix"]
-    assert [served.pid(name) for name in NAMES] == before
-
-
 def test_a_run_that_was_killed_is_ended_by_the_next(served: Upgraded, load: Load) -> None:
     served.wanted(max_num_seqs=4)
     left = served.pid("left")
@@ -253,4 +222,37 @@ def test_a_run_that_was_killed_is_ended_by_the_next(served: Upgraded, load: Load
     ran = served.upgrade("-e", "break_lock=true")
     assert ran.status == 0, ran.output
     assert [served.argument(name, "--max-num-seqs") for name in NAMES] == ["4", "4"]
+    assert not served.kept.exists()
+
+
+def test_an_engine_that_is_too_slow_is_taken_back(served: Upgraded, load: Load) -> None:
+    served.wanted(max_num_seqs=5)
+    figures = read_json(served.cluster_dir / "evidence/benchmark-left.json")
+    failure = served.upgrade("-e", "upgrade_worst_rate=1000").of("failure")[-1]
+    assert "check failed: output tokens/s of left" in failure["msg"]
+    assert served.argument("left", "--max-num-seqs") == "4"
+    assert read_json(served.cluster_dir / "evidence/benchmark-left.json") == figures
+
+
+def test_who_answers_for_no_one_waits_for_a_word(served: Upgraded) -> None:
+    engines = [{**one, "served_name": "other"} for one in served.engines(max_num_seqs=6)]
+    variables = {**served.variables, "engines": engines}
+    served.clone.inventory("upg", served.hosts, **variables)
+    before = [served.pid(name) for name in NAMES]
+    ran = served.upgrade()
+    failure = ran.failure
+    assert f"who answers for {MODEL} while right restarts" in failure["msg"]
+    assert "upgrade_interrupt=true" in failure["fix"]
+    assert [served.pid(name) for name in NAMES] == before
+
+
+def test_check_says_what_would_change_and_touches_nothing(served: Upgraded) -> None:
+    served.wanted(max_num_seqs=3)
+    before = [served.pid(name) for name in NAMES]
+    ran = served.upgrade("--check")
+    assert ran.status == 0, ran.output
+    (evidence,) = ran.evidence("upgrade")
+    assert evidence["summary"].startswith("would upgrade left, while right answers (here: ")
+    assert "4 becomes 3" in evidence["summary"]
+    assert [served.pid(name) for name in NAMES] == before
     assert not served.kept.exists()
