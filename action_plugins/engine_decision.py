@@ -14,7 +14,13 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from vllm_ansible.inventory.play_variables import hosts_of_this_run, of_each_host, plain
-from vllm_ansible.plan.decision import STARTS, decide, refuse_ray_steps, waiting_for_ray
+from vllm_ansible.plan.decision import (
+    STARTS,
+    decide,
+    of_engines,
+    refuse_ray_steps,
+    waiting_for_ray,
+)
 from vllm_ansible.plan.ladder import begun
 from vllm_ansible.plan.plan import Plan
 from vllm_ansible.plan.process_spec import SERVE
@@ -68,6 +74,9 @@ class ActionModule(ActionBase):
             names = [engine.name for engine in plan.engines]
             allow = boolean(arguments.get("allow_disruption", False))
             decision = decide(wanted, looks, names, allow)
+            # Without a list all engines are decided on, with an empty one none.
+            if isinstance(arguments.get("only"), list):
+                decision = of_engines(decision, arguments["only"])
             if arguments.get("stage", "cluster") == "serve":
                 refuse_ray_steps(decision)
         except PlanError as error:

@@ -51,6 +51,10 @@ options:
     description: Let engines that are serving be restarted or removed.
     type: bool
     default: false
+  only:
+    description: The engines to decide on; the others stay as they are. All where it is left out.
+    type: list
+    elements: str
   forget_rungs:
     description:
       - Start each engine as planned. Without it, one that answered only after the watchdog had

@@ -27,6 +27,7 @@ _PLAYBOOKS = {
     "up": "site.yml",
     "status": "playbooks/status.yml",
     "logs": "playbooks/logs.yml",
+    "upgrade": "playbooks/upgrade.yml",
     "down": "playbooks/teardown.yml",
     "sbatch": "playbooks/sbatch.yml",
 }
@@ -273,7 +274,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(
         dest="verb",
         required=True,
-        metavar="plan|prices|up|status|logs|down|ask|send|key|compare|sbatch|bundle|diagnose",
+        metavar="plan|prices|up|upgrade|status|logs|down|ask|send|key|compare|sbatch|bundle|diagnose",
     )
     verbs.add_parser("plan", help="say how to run a model on machines, see plan --help")
     verbs.add_parser("prices", help="write what a provider asks for its machines; see its --help")
@@ -287,6 +288,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs.add_parser("bundle", help="write one file for hosts without a way out, see bundle --help")
     for verb, purpose in (
         ("up", "bring the cluster of an inventory to a served model"),
+        ("upgrade", "change engines behind the door, one after the other"),
         ("status", "show what runs where"),
         ("logs", "print the log of every rank; -e logs_follow=true follows them"),
         ("down", "stop the cluster and remove what was made for it"),
@@ -312,7 +314,7 @@ def _parser() -> argparse.ArgumentParser:
         if verb == "status":
             one.add_argument("--once", action="store_true", help="look once, also on a terminal")
             one.add_argument("--interval", type=float, default=5.0, metavar="SECONDS")
-        if verb in ("up", "down", "sbatch"):
+        if verb in ("up", "upgrade", "down", "sbatch"):
             one.add_argument("--check", action="store_true", help="say what would change")
         if verb == "sbatch":
             one.add_argument("--output", metavar="FILE", help="or a directory (here)")

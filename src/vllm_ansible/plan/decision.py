@@ -104,6 +104,17 @@ def decide(
     return Decision(tuple(engines), tuple(sorted(steps, key=lambda step: order[step.phase])))
 
 
+def of_engines(decision: Decision, names: Sequence[str]) -> Decision:
+    """Return what a decision does with some engines; the others stay as they are."""
+    return Decision(
+        tuple(
+            one if one.engine in names else EngineDecision(one.engine, NONE)
+            for one in decision.engines
+        ),
+        tuple(step for step in decision.steps if step.engine in names),
+    )
+
+
 def waiting_for_ray(decision: Decision) -> list[str]:
     """Return the engines beneath which a Ray cluster still has to change."""
     servers = (STOPS[SERVE], STARTS[SERVE])

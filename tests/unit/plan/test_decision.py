@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_ansible.plan.decision import PHASES, Decision, decide
+from vllm_ansible.plan.decision import PHASES, Decision, decide, of_engines
 from vllm_ansible.plan.processes import ProcessSpec
 from vllm_ansible.problem import PlanError
 
@@ -179,3 +179,15 @@ def test_following_the_steps_always_ends_as_wanted(states: list[str]) -> None:
 def test_every_pair_of_phases_has_one_order() -> None:
     for first, second in itertools.pairwise(RESTART):
         assert PHASES.index(first[0]) < PHASES.index(second[0])
+
+
+def test_a_decision_on_some_engines_leaves_the_others() -> None:
+    changed = {"n1": (HEAD, spec("n1", "serve", change="x")), "n2": (WORKER,)}
+    made = decide(changed, look(*[(one, True) for one in ALL]), ["a"], allow_disruption=True)
+    assert told(made) == RESTART
+    assert of_engines(made, ["a"]) == made
+    nothing = of_engines(made, [])
+    assert nothing.steps == ()
+    assert [(one.engine, one.action, one.disrupts) for one in nothing.engines] == [
+        ("a", "none", False)
+    ]

@@ -7,16 +7,24 @@ Standard library only.
 
 from __future__ import annotations
 
+import csv
 import errno
+import http.client
 import os
+import re
 import time
+from typing import Any, Optional
 
 from ..failure import Failure
-from .router import ask
+from .router import DRAIN, ask, refusal
 
 # Of a command with a payload: HAProxy takes as much as a buffer of its own holds.
 LINES_AT_ONCE = 50
 DESCRIPTION = "description:"
+# Of an engine: what it computes and what waits there, whoever has sent it.
+REQUESTS = re.compile(
+    r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? ([0-9.eE+]+)", re.MULTILINE
+)
 
 
 def digest(admin: str) -> str:
@@ -81,6 +89,63 @@ def replace(admin: str, path: str, wanted: dict[str, str]) -> None:
         part = "\n".join(rows[start : start + LINES_AT_ONCE])
         _done(_ask(admin, f"add map @{version} {path} <<\n{part}\n"), path)
     _done(_ask(admin, f"commit map @{version} {path}"), path)
+
+
+def servers(admin: str, names: list[str]) -> list[dict[str, Any]]:
+    """Return of each server of these names its place, whether it is up, and its requests.
+
+    An earlier worker may still have requests of it, which this one does not count; so the engine
+    is asked as well, and the larger number counts.
+    """
+    lines = _ask(admin, "show stat").lstrip("# ").splitlines()
+    rows = [row for row in csv.DictReader(lines) if row["svname"] in names]
+    return [_server(row) for row in rows]
+
+
+def _server(row: dict[str, str]) -> dict[str, Any]:
+    # "UP 1/2" while it goes down.
+    state = row["status"].split()[0]
+    here = int(row["scur"] or 0) + int(row["qcur"] or 0)
+    check = row["last_chk"]
+    return {
+        "name": row["svname"],
+        "backend": row["pxname"],
+        "up": state == "UP",
+        "draining": state == "DRAIN",
+        "requests": max(here, engine_requests(row.get("addr") or "") or 0),
+        "words": f"{state}{f' ({check})' if check else ''}",
+    }
+
+
+def engine_requests(address: str, seconds: float = 5) -> Optional[int]:
+    """Return how many requests an engine has itself; None where it does not say."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        return None
+    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=seconds)
+    try:
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        text = answer.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    found = REQUESTS.findall(text) if answer.status == 200 else []
+    return int(sum(map(float, found))) if found else None
+
+
+def set_state(admin: str, server: dict[str, Any], state: str) -> None:
+    """Give a server no more requests, or let it have them again; its checks continue."""
+    place = f"{server['backend']}/{server['name']}"
+    said = refusal(_ask(admin, f"set server {place} state {state}"))
+    if said:
+        raise Failure(f"the door refuses: {said}", where=admin)
+
+
+def is_in(server: dict[str, Any], state: str) -> bool:
+    """Tell whether a server is in a state already, as far as HAProxy shows it."""
+    return bool(server["draining"] if state == DRAIN else server["up"])
 
 
 def _ask(path: str, command: str) -> str:

@@ -16,6 +16,9 @@ from vllm.app import Application
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.logger import log
 
+# Less than one request of any model of these tests needs.
+LEAST_CACHE = 1 << 20
+
 
 def main(args: Namespace) -> None:
     """Start as vLLM does, and serve until SIGTERM."""
@@ -23,7 +26,12 @@ def main(args: Namespace) -> None:
     config = AsyncEngineArgs.from_cli_args(args).create_model_config()
     name, _, key = Path(args.config).read_text().strip().partition(": ")
     assert name == "api-key" and key, args.config
-    workers = ranks.start(args)
+    if args.kv_cache_memory_bytes < LEAST_CACHE:
+        raise ValueError(
+            "To serve at least one request with the models's max seq len, more KV cache is needed"
+        )
+    # By itself it computes alone, as one rank of vLLM without Ray does.
+    workers = ranks.start(args) if args.distributed_executor_backend == "ray" else []
     log("init engine (profile, create kv cache, warmup model) took 0.01 s")
     length = args.max_model_len or int(config["max_position_embeddings"])
     model = Model(args.served_model_name or args.model_tag, args.model_tag, length)

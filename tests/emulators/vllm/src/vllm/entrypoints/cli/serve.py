@@ -24,9 +24,10 @@ class ServeSubcommand:
         parser.add_argument("--served-model-name")
         parser.add_argument("--tensor-parallel-size", type=int, default=1)
         parser.add_argument("--pipeline-parallel-size", type=int, default=1)
-        parser.add_argument("--distributed-executor-backend", choices=["ray"], required=True)
+        parser.add_argument("--distributed-executor-backend", choices=["ray", "mp"], required=True)
         parser.add_argument("--enforce-eager", action="store_true")
         parser.add_argument("--max-model-len", type=int)
+        parser.add_argument("--max-num-seqs", type=int)
         parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
         parser.add_argument("--kv-cache-memory-bytes", type=int, required=True)
         return parser

@@ -1,0 +1,1 @@
+"""Engines that are changed behind the door, one after the other."""
