@@ -30,7 +30,7 @@ from vllm_ansible.node.engine import haproxy_door
 ROOT = Path(__file__).parents[3]
 ROLE = ROOT / "roles/door"
 HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
-VERSION = HAPROXY and subprocess.run([HAPROXY, "-v"], capture_output=True, text=True).stdout or ""
+SHOWN = subprocess.run([HAPROXY, "-v"], capture_output=True, text=True) if HAPROXY else None
 ALICE = "alice-key-4711"
 MOST_BODY = 1 << 20
 
@@ -132,7 +132,7 @@ class Running:
         values = {
             "cluster_name": "test",
             "door_digest": digest,
-            "door_threads": threads(VERSION, 2),
+            "door_threads": threads(SHOWN.stdout if SHOWN else "", 2),
             "door_most_connections": 500,
             "door_silence_seconds": 60,
             "door_body_seconds": 30,

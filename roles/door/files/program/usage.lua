@@ -83,7 +83,7 @@ function Usage:answer_piece(txn, message, piece)
     return #piece
   end
   local whole = piece:match("^.*\n\n") or ""
-  if message:eom() or #piece - #whole > MOST_HELD then whole = piece end
+  if message:eom() or not message.channel:may_recv() or #piece - #whole > MOST_HELD then whole = piece end
   if whole ~= "" then
     local events = whole:gsub("(.-\n\n)", function(event) return self:event(txn, event) end)
     if events ~= whole then message:set(events .. piece:sub(#whole + 1)) end
