@@ -5,7 +5,6 @@ from __future__ import annotations
 import socketserver
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
