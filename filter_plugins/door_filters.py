@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from ansible.errors import AnsibleFilterError
 
-from vllm_ansible.door import clients, served
+from vllm_ansible.door import clients, haproxy, served
 from vllm_ansible.inventory.play_variables import plain, seen_processes
 from vllm_ansible.problem import PlanError
 
@@ -57,5 +57,6 @@ class FilterModule:
             "door_port_measurements": served.port_measurements,
             "door_setting_measurements": served.setting_measurements,
             "door_summary": served.summary,
+            "door_threads": haproxy.threads,
             "door_unasked": door_unasked,
         }

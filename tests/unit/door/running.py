@@ -23,12 +23,14 @@ import yaml
 from tests.emulators.metered_engine import KEY, MeteredEngine
 from tests.ports import free_port
 from vllm_ansible.door.clients import Client, map_lines
+from vllm_ansible.door.haproxy import threads
 from vllm_ansible.door.served import models_text
 from vllm_ansible.node.engine import haproxy_door
 
 ROOT = Path(__file__).parents[3]
 ROLE = ROOT / "roles/door"
 HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
+SHOWN = subprocess.run([HAPROXY, "-v"], capture_output=True, text=True) if HAPROXY else None
 ALICE = "alice-key-4711"
 MOST_BODY = 1 << 20
 
@@ -130,7 +132,7 @@ class Running:
         values = {
             "cluster_name": "test",
             "door_digest": digest,
-            "door_threads": 2,
+            "door_threads": threads(SHOWN.stdout if SHOWN else "", 2),
             "door_most_connections": 500,
             "door_silence_seconds": 60,
             "door_body_seconds": 30,

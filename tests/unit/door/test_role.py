@@ -19,8 +19,9 @@ from tests.emulators.metered_engine import MeteredEngine
 from tests.ports import free_port
 from tests.unit.router.site import KEY, Site
 from vllm_ansible.cli.main import main
+from vllm_ansible.door.haproxy import threads
 
-from .running import HAPROXY, ROOT, wait_until
+from .running import HAPROXY, ROOT, SHOWN, wait_until
 
 pytestmark = pytest.mark.skipif(HAPROXY is None, reason="no haproxy on this machine")
 
@@ -105,6 +106,9 @@ def test_from_a_key_to_an_answer_and_a_key_that_is_revoked_meanwhile(
     assert told["values"]["url"] == url and len(told["values"]["fingerprint"]) == 95
     assert [site.ask(key)[0] for key in (alice, bob, KEY, "")] == [200, 200, 401, 401]
     look_at_secrets(site, said, (alice, bob))
+    # As many as this release of HAProxy may have on two cores.
+    written = (site.cluster_dir / "door/settings/haproxy.cfg").read_text()
+    assert SHOWN is not None and f"nbthread {threads(SHOWN.stdout, 2)}\n" in written
 
     pid = site.pid("door")
     with waiting_stream(site, alice) as streamed:

@@ -18,11 +18,24 @@ function Usage:new()
   return setmetatable({ read = 0, made = 0, tail = "" }, Usage)
 end
 
+-- Does what counts an answer. Where that fails, all of the answer goes on as the engine sent it:
+-- HAProxy forwards everything where a filter returns nothing, and would keep it back for a nil.
+function Usage:guarded(what, ...)
+  if self.failed then return end
+  local done, found = pcall(what, self, ...)
+  if done then return found end
+  self.failed = true
+  core.Alert("the door does not count an answer: " .. tostring(found))
+end
+
 function Usage:http_headers(txn, message)
   local is_answer = message.channel:is_resp()
   if not txn:get_var("txn.backend") or not (is_answer or txn:get_var("txn.closing")) then return end
   filter.register_data_filter(self, message.channel)
-  if not is_answer then return end
+  if is_answer then self:guarded(self.begin, txn) end
+end
+
+function Usage:begin(txn)
   self.client = txn:get_var("txn.client")
   self.stream = (txn:get_var("txn.kind") or ""):find("text/event-stream", 1, true) ~= nil
   self.strip = self.stream and txn:get_var("txn.closing") and not txn:get_var("txn.wants_each")
@@ -59,6 +72,10 @@ function Usage:event(txn, text)
 end
 
 function Usage:answer_piece(txn, message, piece)
+  if not self.first then
+    self.first = true
+    txn:set_var("txn.first", math.floor((counts.clock() - txn:get_var("txn.began") / 1000) * 1000))
+  end
   if not self.stream then
     self.tail = self.tail .. piece
     self:look(txn, self.tail)
@@ -66,7 +83,7 @@ function Usage:answer_piece(txn, message, piece)
     return #piece
   end
   local whole = piece:match("^.*\n\n") or ""
-  if message:eom() or #piece - #whole > MOST_HELD then whole = piece end
+  if message:eom() or not message.channel:may_recv() or #piece - #whole > MOST_HELD then whole = piece end
   if whole ~= "" then
     local events = whole:gsub("(.-\n\n)", function(event) return self:event(txn, event) end)
     if events ~= whole then message:set(events .. piece:sub(#whole + 1)) end
@@ -79,13 +96,7 @@ end
 function Usage:http_payload(txn, message)
   local piece = message:body()
   if not piece or piece == "" then return end
-  if message.channel:is_resp() then
-    if not self.first then
-      self.first = true
-      txn:set_var("txn.first", math.floor((counts.clock() - txn:get_var("txn.began") / 1000) * 1000))
-    end
-    return self:answer_piece(txn, message, piece)
-  end
+  if message.channel:is_resp() then return self:guarded(self.answer_piece, txn, message, piece) end
   local closing = txn:get_var("txn.closing")
   if closing and not self.asked then
     self.asked = true
@@ -94,7 +105,7 @@ function Usage:http_payload(txn, message)
 end
 
 function Usage:http_end(txn, message)
-  if message.channel:is_resp() and self.client then counts.flush(self.client) end
+  if message.channel:is_resp() and self.client then self:guarded(function() counts.flush(self.client) end) end
 end
 
 return Usage

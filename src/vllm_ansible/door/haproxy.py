@@ -1,0 +1,28 @@
+"""With how many threads a release of HAProxy may run the door's program.
+
+Up to March 2024 HAProxy called Lua in hlua_filter_new() and hlua_filter_delete() without its lock
+(https://github.com/haproxy/haproxy/issues/2467). With two threads, requests then share a filter:
+some never end, and after some thousand requests HAProxy ends with a segmentation fault.
+"""
+
+from __future__ import annotations
+
+import re
+
+# The first release with the lock, of the series that have it in some releases only.
+LOCKED = {(2, 6): 17, (2, 8): 8}
+# Every release of this series and of later ones has it.
+SERIES = (3, 0)
+# More wait for each other: one Lua state serves all.
+MOST = 4
+
+
+def threads(said: str, cores: int) -> int:
+    """Return how many threads to run. said: what `haproxy -v` prints."""
+    found = re.match(r"HA-?Proxy version (\d+)\.(\d+)\.(\d+)", said)
+    if not found:
+        return 1
+    major, minor, release = (int(one) for one in found.groups())
+    series = (major, minor)
+    locked = series >= SERIES or release >= LOCKED.get(series, release + 1)
+    return max(1, min(cores, MOST)) if locked else 1
