@@ -22,7 +22,7 @@ def test_the_price_and_both_ways_out_are_told(tmp_path: Path) -> None:
     lines = ways_out("r1", ["inventories/lambda"], failed=True, state=tmp_path)
     assert lines == [
         " costs      $1.49/h for 1 rented machine, $1.49 so far",
-        " go on      the same command again",
+        " continue   the same command again",
         " or end     ansible-playbook playbooks/teardown.yml -i inventories/lambda",
     ]
     assert ways_out("r1", ["inventories/lambda"], failed=False, state=tmp_path) == [
@@ -38,7 +38,7 @@ def test_the_machine_that_a_failure_is_about_can_be_replaced_alone(
     Ledger(tmp_path / "r1" / FILE).see([ONE], time.time())
     about = ["r1-1", "r1-11"]
     told = ways_out("r1", ["inventories/lambda"], failed=True, named=about, state=tmp_path)
-    command = "playbooks/replace.yml -i inventories/lambda -e replace_hosts=r1-1,r1-11; then go on"
+    command = "playbooks/replace.yml -i inventories/lambda -e replace_hosts=r1-1,r1-11; continue"
     assert told[2] == f" or replace ansible-playbook {command}"
     well = ways_out("r1", [], failed=False, named=about, state=tmp_path)
     assert not [one for one in well if "replace" in one]

@@ -107,7 +107,7 @@ def test_the_run_fails_with_the_same_and_changes_nothing(died: Ran) -> None:
     assert failure["found"] == "RuntimeError: No CUDA GPUs are available"
     assert failure["where"] == "h-01 chat-serve (EngineCore), line 2 of its log"
     assert "CUDA_VISIBLE_DEVICES hides them" in failure["cause"]
-    assert "What tells them apart" in failure["otherwise"]
+    assert "What distinguishes them" in failure["otherwise"]
     assert died.changed == []
 
 
