@@ -203,7 +203,7 @@ def test_data_ranks_of_a_known_mixture_may_be_left_to_the_planner() -> None:
     assert f"DP{engine.layout.data} EP{engine.layout.world_size}" in engine.reasons[0]
     dense = only(plan([{"name": "a", "executor": "dp"}], hosts(8, 8), a=LLAMA))
     assert dense.layout.data > 1
-    with pytest.raises(PlanError, match="nobody says how many"):
+    with pytest.raises(PlanError, match="their number is not given"):
         plan([{"name": "a", "executor": "dp"}], hosts(1), a=LLAMA)
 
 

@@ -115,7 +115,7 @@ def test_a_rank_lies_within_one_host(
         ({"layout": {"data": 3}, "nodes": 2}, (4, 4), "2 hosts cannot share evenly"),
         ({"layout": {"data": 3}, "hosts": ["n1", "n2"]}, (4, 4), "cannot share evenly"),
         ({"layout": {"data": 4}, "nodes": 2}, (3, 1), "2 ranks on each of its hosts"),
-        ({"executor": "dp"}, (4,), "nobody says how many"),
+        ({"executor": "dp"}, (4,), "their number is not given"),
     ],
 )
 def test_ranks_without_room_are_refused_with_every_number(

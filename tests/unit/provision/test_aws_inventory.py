@@ -61,6 +61,6 @@ def test_what_is_wrong_is_said_and_nothing_else(aws_site: AwsSite) -> None:
     assert done.returncode != 0
     said = " ".join(done.stderr.split())
     assert "aws_zones is 'us-east-1a'" in said and "a zone of us-east-2" in said
-    assert f"max_cost is set, and nobody knows what {P5} costs" in said
+    assert f"max_cost is set, and the price of {P5} is not known" in said
     # Not a line of any other plugin, nor of Ansible's own.
     assert all(line.startswith((" inventory  ", "   ")) for line in done.stderr.splitlines())

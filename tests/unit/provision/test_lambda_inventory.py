@@ -218,7 +218,7 @@ def test_machines_of_another_name_are_said_with_price_and_owner(
         tags = launch(site, slot)["tags"]
         tags.append({"key": "vllm-ansible:owner", "value": "root@container-1"})
     told = " ".join(site.run().stderr.split())
-    assert "2 machines at $2.98/h, rented by root@container-1; nobody watches from here" in told
+    assert "2 machines at $2.98/h, rented by root@container-1; no process here watches them" in told
     assert "set lambda_owner" in told and "teardown.yml" in told
     # They may be somebody else's.
     assert not lives(site.directory / "state/r1/lambda-meter.json")

@@ -203,7 +203,7 @@ def test_nothing_is_rented_where_nobody_would_watch(site: Site) -> None:
         # As whoever reads it for a backup may: the process finds it held, and ends.
         fcntl.flock(reader, fcntl.LOCK_SH)
         told = site(machines("rent"), max_hours=2)["rent"]
-    assert told["failed"] and "nobody watches max_hours and max_cost" in told["msg"]
+    assert told["failed"] and "no process watches max_hours and max_cost" in told["msg"]
     assert "does not live (status 0)" in told["found"] and "teardown.yml" in told["fix"]
     assert site.cloud.writes == []
 

@@ -30,8 +30,8 @@ def test_hosts_are_named_and_their_machines_returned() -> None:
         (["r1-20"], "lambda", "no host is called r1-20", "did you mean r1-2?"),
         (["r1-3"], "lambda", "r1-3 has no machine yet", "run site.yml"),
         (["r1-0", "r1-1", "r1-2"], "lambda", "all 3 machines would", "playbooks/teardown.yml"),
-        (["r1-0"], "", "hosts that nobody rents", "take the host out of the inventory"),
-        (["r1-0"], "slurm", "hosts that nobody rents", "--exclude in slurm_extra_args"),
+        (["r1-0"], "", "hosts that are not rented", "take the host out of the inventory"),
+        (["r1-0"], "slurm", "hosts that are not rented", "--exclude in slurm_extra_args"),
     ],
 )
 def test_what_cannot_be_replaced_is_told(

@@ -83,7 +83,7 @@ def test_a_rank_that_was_told_to_drain_stays_so_and_is_named(site: Site) -> None
     assert status == 0, said
     assert "changed=0" in said
     assert drains == {"rank-1"}
-    assert "before 2 ranks, 1 up; told to drain: rank-1 (" in evidence(events)["summary"]
+    assert "before 2 ranks, 1 up; set to drain: rank-1 (" in evidence(events)["summary"]
 
 
 def test_a_watch_or_haproxy_that_was_killed_is_started_again(site: Site) -> None:
