@@ -218,7 +218,7 @@ def test_a_watcher_that_was_killed_is_said_and_started_again(world: World) -> No
         (process,) = watched.processes
         os.kill(process, signal.SIGKILL)
         _until(lambda: not watched.runs, watched)
-        assert revive().startswith("no process has watched max_hours and max_cost of r1 20")
+        assert revive().startswith("no process has watched max_hours and max_cost of r1 since 20")
         assert watched.runs and revive() == ""
     finally:
         _end(watched)
@@ -261,7 +261,7 @@ def test_a_watcher_that_is_refused_every_list_is_said_and_replaced(
             _until(lambda: not watcher.lives(watched.file), watched)
             wanted = settings(variables, "here")
             told = watcher.revive(watched.file, _machines(watched), variables, wanted)
-            assert told.startswith("no process has watched max_hours and max_cost of r1 20")
+            assert told.startswith("no process has watched max_hours and max_cost of r1 since 20")
             assert "a watcher was started now" in told
             thread.join(30)
             assert replaced == [True]
