@@ -115,6 +115,7 @@ class ActionModule(ActionBase):
             float(arguments.get("measured_bandwidth") or 0) * 1e9 or None,
             settled=not is_true(arguments.get("early", False)),
             allow_unfit=is_true(arguments.get("allow_unfit", False)),
+            fill=is_true(arguments.get("fill", False)),
         )
         base = int(arguments.get("port_base", INTERNAL_BASE))
         return make_plan(str(arguments["cluster"]), engines, capacities, kept, base, terms)

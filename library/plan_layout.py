@@ -47,6 +47,12 @@ options:
     description: Whether layouts of which the planner expects that they cannot run are planned.
     type: bool
     default: false
+  fill:
+    description:
+      - Whether an entry of which engines serve gets further ones on devices that are idle. Without
+        it a warning names what would fit.
+    type: bool
+    default: false
   port_base:
     description: First of the ports that the cluster uses inside.
     type: int

@@ -61,6 +61,8 @@ class Terms:
     measured: float | None = None
     settled: bool = False
     allow_unfit: bool = False
+    # Whether an entry that serves gets further engines on devices that are idle.
+    fill: bool = False
 
 
 @frozen

@@ -49,11 +49,14 @@ def parts_of(
     whole: Sequence[Capacity],
     terms: Terms,
     before: Sequence[str] = (),
+    longest: int | None = None,
 ) -> tuple[Part, ...]:
     """Return the engines of an entry on the devices that are free, none where nobody knows.
 
     whole: the hosts with all their devices; those that are not free have their part of the load.
     before: hosts that come first, since an engine of this entry was there.
+    longest: the longest request in tokens that engines of this entry take which serve already: the
+    door sends a request to any of them.
     """
     model = terms.models.get(engine.name)
     if model is None or (engine.model_source == MADE and not terms.settled):
@@ -70,6 +73,8 @@ def parts_of(
         request = check(asked_of(engine, model, Machines(tuple(nodes), fabric)))
     except PlanError:
         return ()
+    if longest:
+        request = replace(request, context=longest)
     all_ = sum(len(host.free) for host in allowed(engine, whole) if host.device)
     share = max(1, request.concurrency * sum(node.devices for node in nodes) // all_)
     try:
@@ -77,6 +82,8 @@ def parts_of(
     except NoLayout:
         return ()
     engines = built(found)
+    if longest == model.max_context:  # vLLM takes the model's own length without being asked
+        engines = tuple(replace(one, length=None) for one in engines)
     return tuple(
         Part(_advice(engine, one, len(engines), found if place == 0 else None), _taken(one, there))
         for place, one in enumerate(engines)

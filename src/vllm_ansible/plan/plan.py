@@ -29,6 +29,7 @@ from vllm_ansible.problem import PlanError, Problem
 
 VERSION = 1
 KEPT_PLACE = "plan.json in the cluster's directory on the first host"
+LENGTH = "--max-model-len"
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,11 @@ def make_plan(
         try:
             parts: Sequence[Part] = ()
             if alone and divisible(engine):
-                parts = parts_of(engine, free, capacities, known, hosts)
+                length = _length(family[0], known) if family else None
+                parts = parts_of(engine, free, capacities, known, hosts, length)
+            if parts and family and not known.fill:
+                warnings.append(_unfilled(engine.name, parts))
+                parts = ()
             if not parts and not family:
                 advice = advise(engine, free, waiting, known, alone)
                 waiting = waiting[1:]
@@ -181,6 +186,24 @@ def make_plan(
     if problems:
         raise PlanError(problems)
     return Plan(cluster, tuple(fronted(planned, FRONTS[0])), unchecked, tuple(warnings))
+
+
+def _length(engine: PlannedEngine, known: Terms) -> int | None:
+    """Return the longest request that a planned engine takes, None where that is not known."""
+    if LENGTH in engine.arguments:
+        return int(engine.arguments[engine.arguments.index(LENGTH) + 1])
+    model = known.models.get(engine.entry)
+    return model.max_context if model else None
+
+
+def _unfilled(entry: str, parts: Sequence[Part]) -> str:
+    """Return what is said of engines that would fit beside those that serve."""
+    hosts = dict.fromkeys(host.host for part in parts for host in part.capacities)
+    devices = sum(len(host.free) for part in parts for host in part.capacities)
+    return (
+        f"engine {entry}: {len(parts)} more would fit on {devices} idle devices of "
+        f"{', '.join(hosts)}; -e plan_fill=true starts them"
+    )
 
 
 def _place_engine(

@@ -62,9 +62,11 @@ def hosts(line: str) -> list[Capacity]:
     ]
 
 
-def plan(name: str, there: Sequence[Capacity], kept: Plan | None = None, **entry: Any) -> Plan:
+def plan(
+    name: str, there: Sequence[Capacity], kept: Plan | None = None, fill: bool = True, **entry: Any
+) -> Plan:
     wanted = parse_engines([{"name": "chat", "model": "org/model", **entry}])
-    return make_plan("c", wanted, there, kept, terms=Terms({"chat": model(name)}))
+    return make_plan("c", wanted, there, kept, terms=Terms({"chat": model(name)}, fill=fill))
 
 
 def told(engine: PlannedEngine) -> tuple[object, ...]:
@@ -160,6 +162,35 @@ def test_a_host_that_is_added_gets_an_engine_and_moves_none() -> None:
     two = plan("r1", hosts("1x8 H200 + 2x8 H100-80"), one)
     assert two.engines[0] == one.engines[0]
     assert [engine.hosts for engine in two.engines[1:]] == [("node-2", "node-3")]
+
+
+def test_idle_devices_are_named_and_left_alone_unless_they_are_to_be_used() -> None:
+    one = plan("r1", hosts("1x8 H200"))
+    same = plan("r1", hosts("1x8 H200 + 2x8 H100-80"), one, fill=False)
+    assert same.engines == one.engines
+    assert same.warnings == (
+        "engine chat: 1 more would fit on 16 idle devices of node-2, node-3; "
+        "-e plan_fill=true starts them",
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [("1x8 H200", "1x8 H200 + 1x2 H100-80"), ("1x2 H100-80", "1x2 H100-80 + 1x8 H200")],
+)
+def test_an_engine_beside_one_that_serves_takes_requests_of_its_length(
+    first: str, then: str
+) -> None:
+    one = plan("llama-70b", hosts(first))
+    more = plan("llama-70b", hosts(then), one)
+    assert more.engines[: len(one.engines)] == one.engines
+    lengths = {
+        engine.arguments[engine.arguments.index("--max-model-len") + 1]
+        if "--max-model-len" in engine.arguments
+        else ""
+        for engine in more.engines
+    }
+    assert len(lengths) == 1
 
 
 def test_hosts_of_the_entry_are_the_only_ones() -> None:
