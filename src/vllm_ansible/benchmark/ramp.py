@@ -274,7 +274,7 @@ def _planned(
     same = all(round(estimate[name]) == ramp[name] for name in ("input_tokens", "output_tokens"))
     # The plan's rate is for users and random prompts, and for an engine that has compiled.
     same &= ramp.get("arrivals", USERS) == USERS and not ramp.get("dataset_path")
-    known = [one for one in steps if one["figures"] and not one["compiled"]]
+    known = [one for one in steps if any(map(points_of.judged, one["rounds"]))]
     step = next((one for one in known if one["step"] == number), None)
     measured = medians(step)["output_tokens_per_second"] if same and step else None
     return {

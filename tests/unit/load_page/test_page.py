@@ -286,3 +286,15 @@ def test_a_cluster_whose_figures_are_old_says_so_and_one_that_is_not_observed_is
     engine.cluster = cluster(time.time() - 300)
     enter(page)
     assert "which is old: see that observe-facts runs on the head" in page.text("[data-part=age]")
+    assert not page.evaluate("document.querySelector('[data-part=calm]').checkVisibility()")
+
+
+def test_without_an_answer_of_prometheus_nothing_says_that_all_is_well(
+    page: Browser, engine: Engine
+) -> None:
+    problem = "Prometheus does not answer at http://127.0.0.1:9090: refused"
+    engine.cluster = {**cluster(time.time()), "problem": problem, "alerts": [], "spend": None}
+    enter(page)
+    assert problem in page.text("[data-part=age]")
+    assert not page.evaluate("document.querySelector('[data-part=calm]').checkVisibility()")
+    assert page.text("[data-part=spend]") == ""

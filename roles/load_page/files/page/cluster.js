@@ -36,14 +36,15 @@ export function show(place, found, now = Date.now() / 1000) {
     .filter(Boolean)
     .join("; ");
   rows(part("alerts"), found.alerts.map(alertCells));
-  part("calm").hidden = found.alerts.some((one) => one.ended === null);
+  // Where the figures are old or missing, nothing says that all is well.
+  part("calm").hidden = old || Boolean(found.problem) || found.alerts.some((one) => one.ended === null);
   rows(part("engines"), found.engines.flatMap(engineCells));
   rows(part("hosts"), found.hosts.map(hostCells));
   rows(part("devices"), found.hosts.flatMap((host) => host.devices.map((one) => deviceCells(host, one))));
   for (const name of ["alerts", "devices"]) {
     part(name).closest("table").hidden = part(name).childElementCount === 0;
   }
-  part("spend").textContent = spend(found.spend);
+  part("spend").textContent = found.problem ? "" : spend(found.spend);
 }
 
 function rows(body, all) {

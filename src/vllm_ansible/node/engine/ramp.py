@@ -479,4 +479,7 @@ def _kept(cluster_dir: str, engine: str) -> dict[str, Any]:
         kept = process.read_json(kept_path(cluster_dir, engine)) or {}
     except process.ProcessError:
         return {}
-    return kept if kept.get("version") == VERSION else {}
+    if kept.get("version") == VERSION:
+        return kept
+    # Prompts of an earlier release's ramp are not sent again: the engine may still hold them.
+    return {"seed": kept["seed"]} if "seed" in kept else {}

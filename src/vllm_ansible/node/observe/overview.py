@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import math
 import urllib.parse
@@ -204,8 +205,8 @@ def text(settings: Mapping[str, Any], now: float, ask: Optional[Ask] = None) -> 
     try:
         answers, active = asked(asking)
         found = overview(settings["plan"], answers, active, now)
-    # What does not answer as Prometheus does is none: URLError is an OSError.
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    # What does not answer as Prometheus does is none: URLError is an OSError. It may end meanwhile.
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
         problem = f"Prometheus does not answer at {settings['url']}: {error}"
         found = overview(settings["plan"], {}, (), now, problem)
     return json.dumps(found, allow_nan=False) + "\n"

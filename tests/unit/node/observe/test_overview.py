@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.parse
@@ -129,7 +130,10 @@ def test_a_prometheus_that_does_not_answer_is_named_beside_the_plan() -> None:
     def gone(path: str) -> Any:
         raise urllib.error.URLError("refused")
 
-    for ask in (gone, lambda path: {}):
+    def broken_off(path: str) -> Any:
+        raise http.client.IncompleteRead(b"")
+
+    for ask in (gone, broken_off, lambda path: {}):
         found = page(ask)
         assert found["problem"].startswith("Prometheus does not answer at http://p: ")
         assert [one["state"] for one in found["engines"][0]["ranks"]] == ["not watched"] * 2

@@ -43,6 +43,27 @@ def test_a_healthy_log_gets_no_cause(log: dict[str, Any]) -> None:
     assert "signature" not in result, result
 
 
+@pytest.mark.parametrize(
+    ("line", "signature"),
+    [
+        ("OSError: [Errno 107] Transport endpoint is not connected", "mount-gone"),
+        ("NCCL WARN Call to recv failed : Transport endpoint is not connected", "mount-gone"),
+        ("OSError: [Errno 19] No such device", "file-system-cannot-map"),
+        ("WARNING 11-26 [scheduler.py:9] 3 requests preempted by memory pressure", "job-preempted"),
+        ("mlx5_core 0000:65:00.1 eth3: Link down", "link-down"),
+        ("get_mempolicy: Operation not permitted", "not-permitted"),
+        ("NVRM: Xid (PCI:0000:3b:00): 45, pid=1234, Ch 00000008", "xid-other"),
+        ("NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed to 0x0 (None)", "xid-other"),
+        (
+            "x.h:3:2: error: #error This file requires the 2017 standard",
+            "compiler-and-headers-differ",
+        ),
+    ],
+)
+def test_a_line_of_another_kind_is_not_taken_for_it(line: str, signature: str) -> None:
+    assert told({"excerpt": line}).get("signature") != signature
+
+
 def test_what_a_program_said_before_it_served_is_no_cause() -> None:
     (log,) = (one for one in FAILURES if one["id"] == "fd-limit")
     assert "signature" in told(log)

@@ -71,7 +71,8 @@ class Placed:
     def overlaps(self) -> bool:
         """Tell whether the host prepares a step while the device works on the one before.
 
-        With stages it does not: the model runner does not support it (vLLM 0.32, config/vllm.py).
+        With stages vLLM's V1 model runner does not (0.32, config/vllm.py). The V2 runner does, but
+        the one rate of two stages that was measured lies below the plan without it.
         """
         since = self.engine_version is None or self.engine_version >= ASYNC_SINCE
         return since and len(self.stages) == 1
