@@ -1,0 +1,168 @@
+"""A turn that fails on one of several hosts ends with the former engine on all of them.
+
+The plays and task files are those of playbooks/upgrade.yml, from the first turn on; the roles they
+play only write down where, and with which hosts, they were played.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from vllm_ansible.plan.engines import parse_engines
+from vllm_ansible.plan.layout import Capacity
+from vllm_ansible.plan.plan import make_plan
+
+ROOT = Path(__file__).parents[3]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+HOSTS = ["n1", "n2", "n3"]
+FIRST_OWN_TASK = "Upgrade one engine after the other"
+
+# What each role does here: task files by role.
+WRITE = {
+    "ansible.builtin.copy": {
+        "content": "{{ site_hosts | map(attribute='name') | join(' ') }}",
+        "dest": "{{ out }}/{{ step }}-{{ site_plan.engines[0].name }}-{{ inventory_hostname }}",
+        "mode": "0644",
+    }
+}
+ROLES: dict[str, dict[str, list[dict[str, Any]]]] = {
+    "site": {
+        "stage": [
+            {
+                "ansible.builtin.set_fact": {
+                    "site_host": {
+                        "name": "{{ inventory_hostname }}",
+                        "cluster_dir": "{{ out }}/{{ inventory_hostname }}",
+                    },
+                    "site_head_host": {"cluster_dir": "{{ out }}/n1"},
+                    "site_plan": "{{ before }}",
+                }
+            }
+        ]
+    },
+    "plan": {
+        "decide": [
+            {
+                "ansible.builtin.set_fact": {
+                    "plan_decision": {"differs": True},
+                    "plan_processes": {},
+                }
+            }
+        ]
+    },
+    "ray": {"main": [{**WRITE, "vars": {"step": "ray"}}]},
+    "vllm": {
+        "main": [
+            {**WRITE, "vars": {"step": "start"}},
+            {
+                "gate": {
+                    "gate": "started",
+                    "summary": "it starts",
+                    "measurements": [
+                        {
+                            "what": "it starts",
+                            "ok": False,
+                            "expected": "a start",
+                            "found": "none",
+                            "where": "{{ inventory_hostname }}",
+                            "fix": "none",
+                        }
+                    ],
+                },
+                "when": "inventory_hostname == fails or fails == 'once'",
+                "run_once": "{{ fails == 'once' }}",
+            },
+        ],
+        "answer": [{**WRITE, "vars": {"step": "restored"}}],
+    },
+}
+
+
+def plan(seqs: int) -> dict[str, Any]:
+    engines = [
+        {"name": name, "model": f"/models/{name}", "vllm_args": {"max_num_seqs": seqs}}
+        for name in ("a", "b")
+    ]
+    hosts = [Capacity.whole(name, "cpu", 1, None) for name in HOSTS]
+    return make_plan("c", parse_engines(engines), hosts).to_dict()
+
+
+def turn(name: str) -> dict[str, Any]:
+    return {"engine": name, "servers": [], "moves": False, "waits": True}
+
+
+def lay_out(base: Path, fails: str) -> None:
+    """Write the playbook, its tasks, the roles, the inventory and the settings."""
+    shutil.copytree(ROOT / "playbooks/tasks", base / "playbooks/tasks")
+    plays = yaml.safe_load((ROOT / "playbooks/upgrade.yml").read_text())
+    own = [one for one in plays if "tasks" in one]
+    tasks = own[0]["tasks"]
+    start = [one["name"] for one in tasks].index(FIRST_OWN_TASK)
+    own[0]["tasks"] = [tasks[0], *tasks[start:]]
+    (base / "playbooks/upgrade.yml").write_text(yaml.safe_dump(own, sort_keys=False))
+    for role, files in ROLES.items():
+        for name, content in files.items():
+            place = base / "roles" / role / "tasks" / f"{name}.yml"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(yaml.safe_dump(content))
+    shutil.copytree(ROOT / "roles/site/vars", base / "roles/site/vars")
+    out = base / "out"
+    for name in HOSTS:
+        (out / name / "processes").mkdir(parents=True)
+    local = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "cluster_name": "c",
+        "out": str(out),
+        "fails": fails,
+        "before": plan(8),
+        "upgrade_drain_seconds": 1,
+        "upgrade_worst_rate": 0.9,
+        "__upgrade_wanted": plan(6),
+        "__upgrade_door": "",
+        "__upgrade_state": {},
+        "plan_processes": {},
+        "__upgrade_turns": [turn("a"), turn("b")],
+    }
+    inventory = {"gpu": {"hosts": dict.fromkeys(HOSTS, {}), "vars": local}}
+    (base / "inventory.yml").write_text(yaml.safe_dump(inventory))
+    settings = (ROOT / "ansible.cfg").read_text()
+    for name in ("library", "action_plugins", "callback_plugins", "filter_plugins"):
+        settings = settings.replace(f"{name} = {name}", f"{name} = {ROOT / name}")
+    settings = settings.replace("module_utils = src", f"module_utils = {ROOT / 'src'}")
+    settings = settings.replace("stdout_callback = stages\n", "")
+    settings = settings.replace("callbacks_enabled = preload, run_record\n", "")
+    (base / "ansible.cfg").write_text(settings)
+
+
+@pytest.mark.parametrize("fails", ["n2", pytest.param("once", marks=pytest.mark.soak)])
+def test_the_former_engine_comes_back_on_every_host(tmp_path: Path, fails: str) -> None:
+    lay_out(tmp_path, fails)
+    done = subprocess.run(
+        [str(PLAYBOOK), "-i", "inventory.yml", "playbooks/upgrade.yml"],
+        cwd=tmp_path,
+        env=os.environ | {"ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    found = {one.name: one.read_text() for one in (tmp_path / "out").iterdir() if one.is_file()}
+    assert {name for name in found if name.startswith("start-")} == {
+        f"start-a-{name}" for name in HOSTS
+    }, said
+    # On all of them, and each knows all of them.
+    restored = {name: hosts for name, hosts in found.items() if name.startswith("restored-")}
+    assert restored == {f"restored-a-{name}": " ".join(HOSTS) for name in HOSTS}, said
+    assert not (tmp_path / "out/n1/upgrade.json").exists(), said
+    assert done.returncode != 0
+    # The failure of the host that failed is what the run ends with.
+    assert "What failed: " in said and "it starts" in said
