@@ -22,7 +22,6 @@ from vllm_ansible.plan.plan import make_plan
 
 ROOT = Path(__file__).parents[3]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
-HOSTS = ["n1", "n2", "n3"]
 FIRST_OWN_TASK = "Upgrade one engine after the other"
 
 # What each role does here: task files by role.
@@ -91,15 +90,15 @@ def plan(seqs: int) -> dict[str, Any]:
         {"name": name, "model": f"/models/{name}", "vllm_args": {"max_num_seqs": seqs}}
         for name in ("a", "b")
     ]
-    hosts = [Capacity.whole(name, "cpu", 1, None) for name in HOSTS]
-    return make_plan("c", parse_engines(engines), hosts).to_dict()
+    capacities = [Capacity.whole(name, "cpu", 1, None) for name in ("n1", "n2")]
+    return make_plan("c", parse_engines(engines), capacities).to_dict()
 
 
 def turn(name: str) -> dict[str, Any]:
     return {"engine": name, "servers": [], "moves": False, "waits": True}
 
 
-def lay_out(base: Path, fails: str) -> None:
+def lay_out(base: Path, hosts: list[str], fails: str) -> None:
     """Write the playbook, its tasks, the roles, the inventory and the settings."""
     shutil.copytree(ROOT / "playbooks/tasks", base / "playbooks/tasks")
     plays = yaml.safe_load((ROOT / "playbooks/upgrade.yml").read_text())
@@ -115,7 +114,7 @@ def lay_out(base: Path, fails: str) -> None:
             place.write_text(yaml.safe_dump(content))
     shutil.copytree(ROOT / "roles/site/vars", base / "roles/site/vars")
     out = base / "out"
-    for name in HOSTS:
+    for name in hosts:
         (out / name / "processes").mkdir(parents=True)
     local = {
         "ansible_connection": "local",
@@ -132,7 +131,7 @@ def lay_out(base: Path, fails: str) -> None:
         "plan_processes": {},
         "__upgrade_turns": [turn("a"), turn("b")],
     }
-    inventory = {"gpu": {"hosts": dict.fromkeys(HOSTS, {}), "vars": local}}
+    inventory = {"gpu": {"hosts": {name: {} for name in hosts}, "vars": local}}
     (base / "inventory.yml").write_text(yaml.safe_dump(inventory))
     settings = (ROOT / "ansible.cfg").read_text()
     for name in ("library", "action_plugins", "callback_plugins", "filter_plugins"):
@@ -143,9 +142,17 @@ def lay_out(base: Path, fails: str) -> None:
     (base / "ansible.cfg").write_text(settings)
 
 
-@pytest.mark.parametrize("fails", ["n2", pytest.param("once", marks=pytest.mark.soak)])
-def test_the_former_engine_comes_back_on_every_host(tmp_path: Path, fails: str) -> None:
-    lay_out(tmp_path, fails)
+@pytest.mark.parametrize(
+    ("count", "fails"),
+    [
+        (2, "n2"),
+        pytest.param(3, "n2", marks=pytest.mark.soak),
+        pytest.param(3, "once", marks=pytest.mark.soak),
+    ],
+)
+def test_the_former_engine_comes_back_on_every_host(tmp_path: Path, count: int, fails: str) -> None:
+    hosts = [f"n{number}" for number in range(1, count + 1)]
+    lay_out(tmp_path, hosts, fails)
     done = subprocess.run(
         [str(PLAYBOOK), "-i", "inventory.yml", "playbooks/upgrade.yml"],
         cwd=tmp_path,
@@ -157,11 +164,11 @@ def test_the_former_engine_comes_back_on_every_host(tmp_path: Path, fails: str) 
     said = done.stdout + done.stderr
     found = {one.name: one.read_text() for one in (tmp_path / "out").iterdir() if one.is_file()}
     assert {name for name in found if name.startswith("start-")} == {
-        f"start-a-{name}" for name in HOSTS
+        f"start-a-{name}" for name in hosts
     }, said
     # On all of them, and each knows all of them.
-    restored = {name: hosts for name, hosts in found.items() if name.startswith("restored-")}
-    assert restored == {f"restored-a-{name}": " ".join(HOSTS) for name in HOSTS}, said
+    restored = {name: text for name, text in found.items() if name.startswith("restored-")}
+    assert restored == {f"restored-a-{name}": " ".join(hosts) for name in hosts}, said
     assert not (tmp_path / "out/n1/upgrade.json").exists(), said
     assert done.returncode != 0
     # The failure of the host that failed is what the run ends with.
