@@ -111,3 +111,25 @@ def test_a_run_that_keeps_its_plan_ends_an_upgrade_that_was_interrupted(tmp_path
     (ready,) = asked(tmp_path)
     assert (ready["state"], ready["servers"]) == ("ready", ["a-router", "a-serve"])
     assert ready["socket"] == "/run/c/door/admin.sock"
+
+
+def tasks_of(found: Any) -> list[dict[str, Any]]:
+    """Return tasks with those of their blocks, in their order."""
+    inner = [one.get(part, []) for one in found for part in ("block", "rescue", "tasks")]
+    return [*found, *(task for part in inner for task in tasks_of(part))] if found else []
+
+
+def test_routers_may_restart_with_their_engine_and_lack_nothing_before_it_drains() -> None:
+    for name in ("engine", "restore"):
+        text = (ROOT / f"playbooks/tasks/upgrade_{name}.yml").read_text()
+        (routers,) = [
+            one for one in tasks_of(yaml.safe_load(text)) if "routers.yml" in one.values()
+        ]
+        assert routers["vars"] == {"allow_disruption": True}
+    plays = yaml.safe_load((ROOT / "playbooks/upgrade.yml").read_text())
+    tasks = next(one["tasks"] for one in plays if "tasks" in one)
+    names = [one["name"] for one in tasks]
+    ready = tasks[names.index("Install what a router needs before an engine is drained")]
+    assert ready["ansible.builtin.include_role"]["tasks_from"] == "ready"
+    assert ready["vars"] == {"site_plan": "{{ __upgrade_wanted }}"}
+    assert tasks.index(ready) < names.index("Upgrade one engine after the other")
