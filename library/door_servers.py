@@ -21,6 +21,13 @@ options:
     type: list
     elements: str
     required: true
+  engines:
+    description:
+      - Addresses with ports where the engine's own servers answer. Behind a router the door does
+        not know them.
+    type: list
+    elements: str
+    default: []
   state:
     description: V(look) changes nothing.
     type: str
@@ -44,6 +51,10 @@ servers:
   type: list
   elements: dict
   returned: success
+requests:
+  description: Requests of all of them, as the door or as O(engines) say, whichever are more.
+  type: int
+  returned: success
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -57,6 +68,7 @@ def main() -> None:
         argument_spec={
             "socket": {"type": "path", "required": True},
             "servers": {"type": "list", "elements": "str", "required": True},
+            "engines": {"type": "list", "elements": "str", "default": []},
             "state": {"choices": ["look", "drain", "ready"], "default": "look"},
         },
         supports_check_mode=True,
@@ -69,7 +81,8 @@ def main() -> None:
             door.set_state(path, one, state)
     except Failure as failure:
         module.fail_json(msg=str(failure), **failure.details)
-    module.exit_json(changed=bool(left), servers=found)
+    requests = door.all_requests(found, module.params["engines"])
+    module.exit_json(changed=bool(left), servers=found, requests=requests)
 
 
 if __name__ == "__main__":

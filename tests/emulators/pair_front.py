@@ -20,11 +20,20 @@ class Pair:
     """Both engines and their front, until the end of a with block.
 
     keeps: whether prefill keeps what it computed. moves: whether decode can fetch it. asks_prefill:
-    whether the front asks prefill first.
+    whether the front asks prefill first. beside: whether another client is answered from the cache
+    of decode just then, and what is moved is counted one look later.
     """
 
-    def __init__(self, keeps: bool = True, moves: bool = True, asks_prefill: bool = True) -> None:
+    def __init__(
+        self,
+        keeps: bool = True,
+        moves: bool = True,
+        asks_prefill: bool = True,
+        beside: bool = False,
+    ) -> None:
         self.keeps, self.moves, self.asks_prefill = keeps, moves, asks_prefill
+        self.beside, self.cached = beside, 0
+        self.later: tuple[int, int] | None = None
         self.kept: dict[str, str] = {}
         self.remote = self.computed = self.bytes = self.failed = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -57,6 +66,9 @@ class Pair:
         if not self.moves or self.kept.pop(params["remote_request_id"], "") != body["prompt"]:
             self.failed += 1
             return 500, {"error": {"message": "KV load failed"}}
+        if self.beside:
+            self.cached += count + 1
+            self.later = (self.remote, self.bytes)
         self.remote += count
         self.bytes += BYTES_A_TOKEN * count
         return 200, answer(body, None)
@@ -72,14 +84,16 @@ class Pair:
     def figures(self) -> str:
         """The decode engine's counters."""
         labels = 'engine="0",model_name="m"'
+        remote, moved = self.later or (self.remote, self.bytes)
+        self.later = None
         source = f"vllm:prompt_tokens_by_source_total{{{labels},source="
         return "\n".join(
             [
                 "# TYPE vllm:prompt_tokens_by_source_total counter",
                 f'{source}"local_compute"}} {float(self.computed)}',
-                f'{source}"local_cache_hit"}} 0.0',
-                f'{source}"external_kv_transfer"}} {float(self.remote)}',
-                f"vllm:nixl_bytes_transferred_sum{{{labels}}} {float(self.bytes)}",
+                f'{source}"local_cache_hit"}} {float(self.cached)}',
+                f'{source}"external_kv_transfer"}} {float(remote)}',
+                f"vllm:nixl_bytes_transferred_sum{{{labels}}} {float(moved)}",
                 f"vllm:nixl_num_failed_transfers_total{{{labels}}} {float(self.failed)}",
             ]
         )

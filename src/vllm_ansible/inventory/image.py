@@ -8,6 +8,7 @@ from typing import Any
 from vllm_ansible.inventory.variables import Unresolved
 from vllm_ansible.node.image.recipe import ADVICE, PINNED, secret_names
 from vllm_ansible.plan.contained import no_ray
+from vllm_ansible.plan.pairs import DECODE, PREFILL, in_image
 from vllm_ansible.plan.plan import Plan
 from vllm_ansible.problem import Problem
 
@@ -47,8 +48,12 @@ def wrong(variables: Mapping[str, Any], plan: Plan | None, where: Where) -> list
     if variables.get("engine_image_packages"):
         problems += _secrets(variables.get("sources_environment"), where)
     problems += _mounts(variables.get("engine_image_mounts"), where)
-    on_ray = [one for one in (plan.engines if plan else ()) if one.ray_processes()]
-    return problems + [_placed(no_ray(one.name), where("engines")) for one in on_ray]
+    for one in plan.engines if plan else ():
+        if one.ray_processes():
+            problems.append(_placed(no_ray(one.name), where("engines")))
+        if one.role in (PREFILL, DECODE):
+            problems.append(_placed(in_image(one.name, one.role), where("engines")))
+    return problems
 
 
 def _unused(name: str, where: Where) -> Problem:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from vllm_ansible.accelerators.platform import has_devices
+from vllm_ansible.node.kv_transfer import LEAST_SHARE
 from vllm_ansible.plan.sizes import Layout
 from vllm_ansible.problem import PlanError, Problem
 
@@ -49,9 +50,6 @@ SAME = (
     *("attention_backend", "block_size", "dtype", "hf_overrides", "kv_cache_dtype"),
     *("load_format", "max_model_len", "quantization", "revision", "speculative_config"),
 )
-# Of the tokens of a new prompt, that must have come from the prefill engine. vLLM computes the last
-# one itself, to have numbers to choose from, and moves whole blocks.
-LEAST_SHARE = 0.9
 
 
 def role_refusals(
@@ -245,15 +243,7 @@ def refuse_place(name: str, role: str, image: bool, nixl: str, host: str) -> Non
     if role not in (PREFILL, DECODE):
         return
     if image:
-        raise PlanError(
-            Problem(
-                f"engine {name} has role {role}, which an engine in an image cannot have",
-                expected="engine_source: wheel, build or provided",
-                found="an image",
-                where=f"engines {name}.role",
-                fix=f"write role: {SERVE}, or engine_source: wheel",
-            )
-        )
+        raise PlanError(in_image(name, role))
     if not nixl:
         raise PlanError(
             Problem(
@@ -264,6 +254,17 @@ def refuse_place(name: str, role: str, image: bool, nixl: str, host: str) -> Non
                 fix="run the stage install first (--tags install), or all of site.yml",
             )
         )
+
+
+def in_image(name: str, role: str) -> Problem:
+    """Return the refusal of an engine of a set inside an image."""
+    return Problem(
+        f"engine {name} has role {role}, which an engine in an image cannot have",
+        expected="engine_source: environment",
+        found="engine_source: image",
+        where=f"engines {name}.role",
+        fix=f"write role: {SERVE}, or engine_source: environment",
+    )
 
 
 def told(

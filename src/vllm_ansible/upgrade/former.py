@@ -182,8 +182,19 @@ def rate_measurements(
     """Return whether an engine makes as many tokens a second as it has to.
 
     before, after: the files of its figures, measured with the same load; worst: the least part of
-    the former rate that is enough.
+    the former rate that is enough. A rate during which vLLM compiled is not the engine's.
     """
+    if any(json.loads(text)["figures"].get("compiled") for text in (before, after)):
+        return [
+            {
+                "what": f"output tokens/s of {engine}",
+                "ok": True,
+                "expected": f"at least {worst:g} of its former rate",
+                "found": "vLLM compiled meanwhile, not judged",
+                "where": host,
+                "fix": "",
+            }
+        ]
     former, now = (_rate(text) for text in (before, after))
     ratio = now / former if former else 0.0
     return [
@@ -213,14 +224,13 @@ def drained(
     looked: Mapping[str, Any], engine: str, seconds: float, host: str
 ) -> list[dict[str, Any]]:
     """Return whether an engine has ended its requests, of what M(door_servers) has found."""
-    left: Sequence[Mapping[str, Any]] = looked.get("servers") or ()
-    count = sum(int(one["requests"]) for one in left)
+    count = int(looked.get("requests") or 0)
     return [
         {
             "what": f"{engine} has ended its requests",
-            "ok": "servers" in looked and count == 0,
+            "ok": "requests" in looked and count == 0,
             "expected": f"none within {seconds:g} s of draining (upgrade_drain_seconds)",
-            "found": f"{count} requests" if "servers" in looked else str(looked.get("msg")),
+            "found": f"{count} requests" if "requests" in looked else str(looked.get("msg")),
             "where": host,
             "fix": "raise upgrade_drain_seconds; clients that ask the engine itself, not the door, "
             "have to stop",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from vllm_ansible.plan.decision import RESTART
+from vllm_ansible.plan.pairs import is_apart
 from vllm_ansible.plan.plan import Plan
 from vllm_ansible.plan.routers import ROUTER
 from vllm_ansible.plan.servers import servers
@@ -57,7 +58,7 @@ def turns(
         peers = [
             other
             for other, one in running.items()
-            if door and other != name and one["served_name"] == model
+            if door and other != name and one["served_name"] == model and not is_apart(one)
         ]
         found.append(
             {
@@ -89,6 +90,11 @@ def door_servers(*engines: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def all_door_servers(plan: PlanDict) -> list[str]:
+    """Return what the servers of all engines of a plan are called at the door."""
+    return door_servers(*plan["engines"])
+
+
 def _place(engine: Mapping[str, Any]) -> Any:
     """Return what the door knows of an engine."""
     return engine["served_name"], engine["ports"]["api"], servers(engine)
@@ -108,7 +114,10 @@ def measurements(
     """Return what must hold before the first engine is touched."""
     again = {str(one["engine"]) for one in found if one["again"]}
     wanted = {str(one["name"]) for one in after["engines"]}
-    result = []
+    apart = {
+        str(one["name"]) for plan in (before, after) for one in plan["engines"] if is_apart(one)
+    }
+    result = [_apart(str(one["engine"])) for one in found if one["engine"] in apart]
     for engine in before["engines"]:
         name = str(engine["name"])
         if name not in wanted:
@@ -138,6 +147,17 @@ def measurements(
     return result
 
 
+def _apart(name: str) -> dict[str, Any]:
+    return {
+        "what": f"engine {name} can be upgraded by itself",
+        "ok": False,
+        "expected": "an engine that answers alone",
+        "found": "it is of a set of prefill and decode",
+        "where": name,
+        "fix": "site.yml -e allow_disruption=true restarts the set",
+    }
+
+
 def _gone(name: str) -> dict[str, Any]:
     return {
         "what": f"engine {name} still in the inventory",
@@ -157,7 +177,8 @@ def _serving(name: str, runs: bool, host: str) -> dict[str, Any]:
         "expected": "all engines running before one of them is upgraded",
         "found": "running" if runs else "a server of it does not run",
         "where": host,
-        "fix": "run site.yml first: it starts what does not run",
+        "fix": "run playbooks/start.yml first (it starts what was planned), or site.yml with the "
+        "inventory as it was",
     }
 
 

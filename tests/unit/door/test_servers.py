@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from vllm_ansible.node.engine.haproxy_door import engine_requests
+from vllm_ansible.node.engine.haproxy_door import all_requests, engine_requests
 
 from .running import Running, wait_until
 from .test_applied import InFlight
@@ -74,7 +74,12 @@ def test_what_an_engine_says_itself_counts_as_well() -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
     Thread(target=server.serve_forever, daemon=True).start()
     try:
-        assert engine_requests(f"127.0.0.1:{server.server_port}") == 3
+        address = f"127.0.0.1:{server.server_port}"
+        assert engine_requests(address) == 3
+        # Behind a router the door does not see them.
+        assert all_requests([{"requests": 0}], [address]) == 3
+        assert all_requests([{"requests": 4}], [address]) == 4
+        assert all_requests([{"requests": 0}], []) == 0
     finally:
         server.shutdown()
         server.server_close()

@@ -70,5 +70,26 @@ def test_ray_is_refused_in_words(executor: str, count: int) -> None:
     assert sentences({"engine_source": "environment"}, plan) == []
 
 
+def test_a_set_of_prefill_and_decode_is_refused_before_machines_are_rented() -> None:
+    engines = parse_engines(
+        [
+            {
+                "name": name,
+                "model": "o/m",
+                "served_name": "m",
+                "role": name,
+                "layout": {"tensor": 1},
+            }
+            for name in ("prefill", "decode")
+        ]
+    )
+    plan = make_plan("c", engines, [Capacity.whole("h", "cpu", 2)])
+    told = sentences(TAR, plan)
+    assert len(told) == 2
+    assert all("which an engine in an image cannot have" in one for one in told)
+    assert all("engine_source: environment" in one for one in told)
+    assert sentences({"engine_source": "environment"}, plan) == []
+
+
 def test_what_cannot_be_resolved_is_not_judged() -> None:
     assert sentences({**TAR, "engine_image_file": Unresolved("no such variable")}) == []

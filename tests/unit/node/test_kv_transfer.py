@@ -17,10 +17,10 @@ PAIR = "the KV cache of a new prompt moved from read to write"
 CLIENT = "the KV cache of a new prompt moved when a client asks"
 
 
-def look(pair: Pair, key: str = KEY) -> dict[str, Any]:
+def look(pair: Pair, key: str = KEY, wait: float = 0.3) -> dict[str, Any]:
     prefill = [{"engine": "read", "url": pair.prefill}]
     decode = [{"engine": "write", "url": pair.decode}]
-    return kv_transfer.look(pair.url, prefill, decode, key, "m", 0.3, 30)
+    return kv_transfer.look(pair.url, prefill, decode, key, "m", wait, 30)
 
 
 def missed(found: dict[str, Any]) -> dict[str, str]:
@@ -34,6 +34,11 @@ def test_what_is_fetched_passes_the_gate() -> None:
     assert missed(found) == {}
     assert found["front"]["remote"] == found["front"]["tokens"] == kv_transfer.WORDS
     assert "300 of 300 prompt tokens moved (13.8 MB)" in pairs.summary("write", found, WANTED)
+
+
+def test_prompts_of_other_clients_are_not_taken_for_this_one() -> None:
+    with Pair(beside=True) as pair:
+        assert missed(look(pair, wait=60)) == {}
 
 
 def test_a_front_that_asks_decode_alone_fails_the_gate() -> None:

@@ -6,7 +6,11 @@ import json
 from typing import Any
 
 import pytest
+import yaml
+from jinja2.nativetypes import NativeEnvironment
 
+from filter_plugins.router_filters import FilterModule
+from tests.conftest import ROOT
 from vllm_ansible.door import served
 from vllm_ansible.load_page import offer
 from vllm_ansible.plan import pairs, routers, views
@@ -227,3 +231,34 @@ def test_a_front_that_runs_is_known_and_one_without_a_set_is_removed() -> None:
     assert pairs.strays(recorded, plan, "n2") == ["write-pairs"]
     assert pairs.strays(recorded, (), "n1") == ["write-pairs"]
     assert routers.concern((), "n1", recorded)
+
+
+def test_the_front_of_a_former_set_goes_before_its_ports_are_judged() -> None:
+    """A decode engine that serves alone now has a Ray head at the ports of its former front."""
+    tasks = yaml.safe_load((ROOT / "roles/ray/tasks/change.yml").read_text())
+    names = [task["name"] for task in tasks]
+    number = names.index("Remove routers and fronts that have no servers any more")
+    assert number < names.index("See who holds the ports of what is about to start")
+    jinja = NativeEnvironment()
+    jinja.filters.update(FilterModule().filters())
+    processes = {
+        name: {"engine": "", "running": True}
+        for name in ("write-router", "write-watch", "write-pairs", "door")
+    }
+    for plan, removed in (
+        (planned({**ENGINE, "name": "write"}), ["write-router", "write-watch", "write-pairs"]),
+        (planned(), []),
+    ):
+        known = {
+            "plan_processes": processes,
+            "site_plan": plan.to_dict(),
+            "inventory_hostname": "n1",
+        }
+        for name, text in tasks[number]["vars"].items():
+            known[name] = jinja.from_string(text).render(known)
+        assert jinja.compile_expression(tasks[number]["when"])(**known) == bool(removed)
+        text = tasks[number]["block"][0]["engine_phase"]["steps"]
+        steps = jinja.from_string(text).render(known)
+        assert [(one["name"], one["state"]) for one in steps] == [
+            (name, "absent") for name in removed
+        ]

@@ -126,12 +126,12 @@ def test_a_file_of_another_program_is_no_upgrade_that_was_begun() -> None:
     assert former.begun('{"version": 99, "engine": "a"}') == {}
 
 
-def figures(rate: float) -> str:
+def figures(rate: float, compiled: str = "") -> str:
     settings = {"requests": 8, "concurrency": 2, "input_tokens": 64, "output_tokens": 32}
     return json.dumps(
         {
             "fingerprint": {"settings": settings},
-            "figures": {"output_tokens_per_second": rate},
+            "figures": {"output_tokens_per_second": rate, "compiled": compiled},
         }
     )
 
@@ -146,15 +146,23 @@ def test_a_rate_below_its_limit_fails_and_one_at_it_passes() -> None:
     assert former.load("") == {}
 
 
+def test_a_rate_during_which_vllm_compiled_is_not_judged() -> None:
+    slow, compiled = figures(1), figures(1, "n1: a line of its log")
+    for before, after in ((figures(100), compiled), (compiled, slow)):
+        (one,) = former.rate_measurements("a", before, after, 0.9, "n1")
+        assert one["ok"]
+        assert one["found"] == "vLLM compiled meanwhile, not judged"
+
+
 def test_requests_that_do_not_end_are_no_reason_to_cut_them_off() -> None:
     def ok(looked: dict[str, Any]) -> bool:
         (one,) = former.drained(looked, "a", 600, "n1")
         return bool(one["ok"])
 
-    assert ok({"servers": [{"requests": 0}]})
     # No server of this name at the door: it has none there to end.
-    assert ok({"servers": []})
-    assert not ok({"servers": [{"requests": 0}, {"requests": 1}]})
+    assert ok({"servers": [], "requests": 0})
+    # None at the door, and one that a router has sent.
+    assert not ok({"servers": [{"requests": 0}], "requests": 1})
     assert not ok({"msg": "the door does not answer"})
 
 

@@ -129,6 +129,40 @@ def test_an_upgrade_that_was_begun_comes_first_however_its_engine_is() -> None:
     assert found(both, both, decided("a"), looks("a", "b"), interrupted="z")[0]["engine"] == "a"
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_engine_of_a_set_is_not_upgraded_by_itself(when: str) -> None:
+    before, after = plan(a="m", b="m"), plan(a="m", b="m")
+    chosen = before if when == "before" else after
+    for one, role in zip(chosen["engines"], ("prefill", "decode"), strict=True):
+        one["role"] = role
+    seen = looks("a", "b")
+    (turn,) = found(before, after, decided("a"), seen)
+    # The other one of its set answers nobody.
+    assert turn["peers"] == ([] if when == "before" else ["b"])
+    (refused,) = [
+        one for one in turns.measurements([turn], before, after, seen, True) if not one["ok"]
+    ]
+    assert refused["found"] == "it is of a set of prefill and decode"
+    assert refused["fix"] == "site.yml -e allow_disruption=true restarts the set"
+
+
+def test_the_fix_of_an_engine_that_is_down_is_no_dead_end() -> None:
+    both = plan(a="m", b="m")
+    (row,) = [
+        one
+        for one in turns.measurements([], both, both, looks("a", dead=("b",)), False)
+        if not one["ok"]
+    ]
+    assert "playbooks/start.yml" in row["fix"]
+    assert "with the inventory as it was" in row["fix"]
+
+
+def test_the_servers_of_a_plan_are_those_of_all_its_engines() -> None:
+    assert turns.all_door_servers(plan(a="m", b="n")) == [
+        *("a-router", "a-serve", "b-router", "b-serve")
+    ]
+
+
 def test_a_plan_changes_by_one_engine_at_a_time() -> None:
     def made(seqs: int) -> dict[str, Any]:
         engines = [

@@ -117,6 +117,12 @@ def _server(row: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def all_requests(found: list[dict[str, Any]], engines: list[str]) -> int:
+    """Return the requests of an engine, of its servers at the door or as they say themselves."""
+    own = sum(engine_requests(address) or 0 for address in engines)
+    return max(sum(int(one["requests"]) for one in found), own)
+
+
 def engine_requests(address: str, seconds: float = 5) -> Optional[int]:
     """Return how many requests an engine has itself; None where it does not say."""
     host, _, port = address.rpartition(":")
