@@ -131,13 +131,19 @@ def _part(engine: str, name: str, otherwise: str) -> str:
 
 def failure(results: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the first failure of a turn, of what failed on each host."""
-    told = [one for one in results if one.get("msg")]
+    told = [one for result in results for one in _items(result) if one.get("msg")]
     # A host that was only taken along says less than the one that failed.
     found = next((one for one in told if one.get("expected")), told[0] if told else {})
     return {
         key: str(found.get(key) or "")
         for key in ("msg", "expected", "found", "where", "fix", "cause")
     }
+
+
+def _items(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return what failed of a loop, whose own message says only that an item did; else the whole."""
+    items = [one for one in result.get("results") or () if one.get("failed")]
+    return items or [result]
 
 
 def failed(told: Mapping[str, str], engine: str) -> list[dict[str, Any]]:

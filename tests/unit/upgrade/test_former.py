@@ -177,6 +177,12 @@ def test_an_engine_that_the_door_does_not_see_up_is_not_back() -> None:
     assert not ok({"servers": []})
 
 
+def test_of_a_loop_the_item_that_failed_is_said() -> None:
+    item = {"failed": True, "msg": "No answer from a", "expected": "an answer", "found": "none"}
+    loop = {"failed": True, "msg": "One or more items failed", "results": [{"msg": ""}, item]}
+    assert former.failure([{}, loop])["msg"] == "No answer from a"
+
+
 def test_the_first_failure_is_said_with_what_serves_now() -> None:
     told = former.failure(
         [{}, {"msg": "taken along"}, {"msg": "No answer from a", "expected": "one", "where": "log"}]
