@@ -141,7 +141,7 @@ def failure(results: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _items(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what failed of a loop, whose own message says only that an item did; else the whole."""
+    """Return the items of a loop that failed, as its own message names none; else the whole."""
     items = [one for one in result.get("results") or () if one.get("failed")]
     return items or [result]
 
