@@ -101,6 +101,7 @@ class Running:
             "router_client_keys_file": "",
             "router_silence_seconds": 60,
             "router_check_path": "/health",
+            "router_only_paths": "",
             "router_check_milliseconds": int(ANSWER_SECONDS * 1000),
             "router_listen": f"127.0.0.1:{self.port}",
             "router_watch_port": self.watch_port,
