@@ -57,7 +57,11 @@ def test_healthy_links_pass_and_have_the_rate_they_were_given(healthy: dict[str,
 def test_a_pair_at_half_speed_is_named(lab: Lab, ranks: Ranks, healthy: dict[str, Any]) -> None:
     lab.link("lab2", "lab3").limit(rate="25mbit")
     try:
-        row = rows(ranks.measure(), healthy)["links"]
+        # Where processors are short, all links look slow for a while: none stands out then.
+        for _ in range(4):
+            row = rows(ranks.measure(), healthy)["links"]
+            if row.verdict == WARN:
+                break
     finally:
         lab.link("lab2", "lab3").restore()
     assert (row.verdict, row.where) == (WARN, "lab2, lab3"), row
