@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.flows.clone import wait_until
+from tests.slow_link import ADDRESS, slow_link
 from vllm_ansible.benchmark import bottleneck
 from vllm_ansible.benchmark.ramp import found
 from vllm_ansible.node import launcher
@@ -28,7 +28,6 @@ from vllm_ansible.node.weights import fetch as weights
 from vllm_ansible.node.weights import models
 
 pytestmark = [pytest.mark.engine, pytest.mark.soak]
-ADDRESS = "10.213.77"
 # So that its thread needs more than it gets beside three that do nothing but run.
 NICE, HOGS = 15, 3
 
@@ -239,31 +238,6 @@ def starved(pid: int) -> Iterator[None]:
         with suppress(OSError):
             os.sched_setaffinity(pid, os.sched_getaffinity(0))
             os.setpriority(os.PRIO_PROCESS, pid, 0)
-
-
-@contextmanager
-def slow_link(rate: str) -> Iterator[str]:
-    """Make a network namespace behind a link of this rate, and return its name."""
-    if os.geteuid() or not shutil.which("tc"):
-        pytest.skip("a slow link needs root and tc")
-    name, inner = f"va{os.getpid()}", f"vb{os.getpid()}"
-    commands = [
-        f"ip netns add {name}",
-        f"ip link add {name} type veth peer name {inner} netns {name}",
-        f"ip addr add {ADDRESS}.1/24 dev {name}",
-        f"ip link set {name} up",
-        f"ip -n {name} addr add {ADDRESS}.2/24 dev {inner}",
-        f"ip -n {name} link set {inner} up",
-        f"ip -n {name} link set lo up",
-        f"tc qdisc add dev {name} root tbf rate {rate} burst 3000 latency 20s",
-    ]
-    try:
-        for one in commands:
-            subprocess.run(one.split(), check=True)
-        yield name
-    finally:
-        subprocess.run(["ip", "netns", "del", name], check=False)
-        subprocess.run(["ip", "link", "del", name], check=False, stderr=subprocess.DEVNULL)
 
 
 def test_an_engine_with_room_computes_as_fast_as_it_can(roomy: Lab) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -16,11 +15,11 @@ from statistics import mean
 import pytest
 
 from tests.flows.clone import wait_until
+from tests.slow_link import ADDRESS, slow_link
 from vllm_ansible.benchmark.bottleneck import BUSY, UNSENT
 from vllm_ansible.node.engine import load_samples
 
 pytestmark = pytest.mark.soak
-ADDRESS = "10.213.79"
 USERS = 16
 # Sixteen streams of 250 bytes each 60 ms are 0.53 Mbit/s, 0.64 with TCP's and IP's headers.
 SERVER = """
@@ -69,30 +68,6 @@ def running(*argv: str) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-@contextmanager
-def namespace() -> Iterator[str]:
-    """Make a network namespace with a link to it, and return its name, which is the link's, too."""
-    if os.geteuid() or not shutil.which("tc"):
-        pytest.skip("a link of a known rate needs root and tc")
-    name, inner = f"vs{os.getpid()}", f"vt{os.getpid()}"
-    commands = [
-        f"ip netns add {name}",
-        f"ip link add {name} type veth peer name {inner} netns {name}",
-        f"ip addr add {ADDRESS}.1/24 dev {name}",
-        f"ip link set {name} up",
-        f"ip -n {name} addr add {ADDRESS}.2/24 dev {inner}",
-        f"ip -n {name} link set {inner} up",
-    ]
-    try:
-        for one in commands:
-            subprocess.run(one.split(), check=True)
-        yield name
-    finally:
-        # A namespace takes its end of the link with it, some time after.
-        subprocess.run(["ip", "link", "del", name], check=False)
-        subprocess.run(["ip", "netns", "del", name], check=False)
-
-
 @pytest.mark.parametrize(
     ("rate", "full"), [("100mbit", False), ("1mbit", False), ("300kbit", True), ("60kbit", True)]
 )
@@ -104,9 +79,7 @@ def test_a_full_link_is_known_by_what_is_not_acknowledged(rate: str, full: bool)
         with open("/proc/net/tcp", encoding="utf-8") as file:
             return load_samples.sockets(file.read(), port)
 
-    with namespace() as name, running(sys.executable, "-c", SERVER, str(port)):
-        bucket = ["tbf", "rate", rate, "burst", "3000", "latency", "20s"]
-        subprocess.run(["tc", "qdisc", "add", "dev", name, "root", *bucket], check=True)
+    with slow_link(rate) as name, running(sys.executable, "-c", SERVER, str(port)):
         client = [sys.executable, "-c", CLIENT, f"{ADDRESS}.1", str(port), str(USERS)]
 
         def listens() -> bool:
