@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import log_facts
+from . import log_facts, raised
 from .facts import Facts, merged
 from .first import Finding
 from .hosts import host_of
@@ -18,6 +18,25 @@ _MOST_SEEN = 4
 NONE_REMAINS = "not known: the facts of the hosts exclude every cause that is known of this line"
 # Of a line that has several causes.
 USUAL = "Not certain, the usual cause of this line: "
+# Such a line shows that something is gone, refused, used up, late or dead, and not why; what is
+# said of it is certain only where facts confirm it or it says no more than the line (`plain`).
+_SYMPTOM = re.compile(
+    "|".join(
+        (
+            r"(?i:tim(?:ed|e) ?-?out|deadline exceeded|refused|reset by peer|unreachable|no route)",
+            r"(?i:connection (?:closed|lost|error|broken)|(?:failed|unable) to connect)",
+            r"(?i:(?:can(?:no|')?t|could(?: not|n't)) (?:connect|reach|contact|find|open|locate|load))",
+            r"(?i:no such (?:file|device)|not found|does not exist|missing|is not available)",
+            r"(?i:no [\w ]{1,30} (?:found|available|detected)|denied|not permitted|unauthorized)",
+            r"(?i:forbidden|out of memory|cannot allocate|no space left|insufficient|too many)",
+            r"(?i:resource|killed|signal|exit(?:ed)?\b.{0,10} (?:code|status)|core dumped|segfault)",
+            r"(?i:abort|died|unknown error|internal error|unhandled|illegal memory|unspecified)",
+            r"(?i:initialization error|invalid argument|bad address|input/output error|\bbusy\b)",
+            r"(?i:unexpected|transport endpoint|unable to (?:get|create|start|load|read|write))",
+            r"\b(?:40[134]|Key|Index|Attribute|Type|Assertion|UnboundLocal|Name|EOF)Error\b",
+        )
+    )
+)
 # Such an answer names no cause.
 _HANDS_ON = re.compile(r"^Not known from this line|that the line names")
 _NO_FIX = (
@@ -38,17 +57,24 @@ class Explained:
 
 
 def explained(finding: Finding, logs: Mapping[str, str], facts: Facts) -> Explained | None:
-    """Return the answer for a finding, or None where no signature knows its line.
+    """Return the answer for a finding, or None where neither a signature nor its structure tells.
 
     facts: what is known of hosts beside what their logs say.
     """
     signature = finding.signature
+    if signature is None or signature.generic:
+        reading = raised.read(finding.line, finding.frames, signature)
+        if reading:
+            certain = reading.family.states and not finding.later
+            cause = reading.cause if certain else f"{USUAL}{reading.cause}"
+            seen = signature.refs[:_MOST_SEEN] if signature else ()
+            return Explained(cause, reading.fix, seen=seen)
     if signature is None:
         return None
     known = tuple(host for host in facts if host)
     everything = merged([log_facts.read(logs, known), facts])
     told = explain(signature, everything, host_of_finding(finding, facts), finding.line)
-    return _answer(signature, told)
+    return _answer(signature, told, finding)
 
 
 def host_of_finding(finding: Finding, facts: Facts) -> str:
@@ -61,17 +87,27 @@ def host_of_finding(finding: Finding, facts: Facts) -> str:
     return host_of(finding.rank, tuple(host for host in facts if host))
 
 
-def _answer(signature: Signature, told: Explanation) -> Explained:
+def _answer(signature: Signature, told: Explanation, finding: Finding) -> Explained:
     excluded = tuple(f"{one.cause}: {one.why}" for one in told.excluded)
     seen = signature.refs[:_MOST_SEEN]
     if not told.causes:
         return Explained(NONE_REMAINS, _NO_FIX, "", excluded, seen)
     first, *rest = told.causes
     cause = f"{first.cause}. {first.because}" if first.because else first.cause
-    uncertain = (signature.generic and not signature.plain) or signature.inferred or bool(rest)
-    if uncertain and not first.because and not _HANDS_ON.search(first.cause):
+    certain = first.because or (_is_certain(signature, finding) and not rest)
+    if not certain and not _HANDS_ON.search(first.cause):
         cause = f"{USUAL}{cause}"
     return Explained(cause, first.fix, _otherwise(first, rest), excluded, seen)
+
+
+def _is_certain(signature: Signature, finding: Finding) -> bool:
+    """Tell whether a line that ended a program states the cause, instead of only showing it."""
+    if signature.inferred or finding.later:
+        return False
+    if signature.plain:
+        return True
+    weak = signature.generic or signature.follows or signature.warns
+    return not (weak or _SYMPTOM.search(finding.line))
 
 
 def _otherwise(first: Told, rest: list[Told]) -> str:

@@ -57,7 +57,7 @@ _RUNNERS = re.compile(
             r"^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ",
             r"^\d{4}-\d\d-\d\dT[\d:]+\.\d{7,9}Z ",
             r"^[a-z\d][\w.-]* +\| ",
-            r"^(?:\[[\d/-]+[\d:]+\] )?\[(?:TensorRT-LLM|TRT-LLM)\] ?(?=\[[A-Za-z]+\])",
+            r"^(?:\[[\d/-]+[\d:]+\] )?\[(?:TensorRT-LLM|TRT(?:-LLM)?)\] ?(?=\[[A-Za-z]+\])",
             r"^\[pod/[\w.-]+/[\w.-]+\] ",
             r"^\([\w.-]+, (?:rank=\d+, )?pid=\d+(?:, ip=[\d.]+)?\) ",
             r"^\d{4}-\d\d-\d\dT[\d:,]+ \[[A-Z]+ *\] W-\S+-std(?:out|err) MODEL_LOG - ",
@@ -127,9 +127,9 @@ _TIMES = (
     ),
     # vLLM: 11-20 10:31:02; after the full date, of which it is a part
     re.compile(r"\b(?P<mo>\d\d)-(?P<d>\d\d) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)\b"),
-    # glog, as torch writes: [W1120 10:40:31.757867347
+    # glog, as torch writes: [W1120 10:40:31.757867347; with the year since 0.6
     re.compile(
-        r"^\[?(?P<letter>[IWEF])(?P<mo>\d\d?)(?P<d>\d\d) "
+        r"^\[?(?P<letter>[IWEF])(?:20\d\d)?(?P<mo>\d\d?)(?P<d>\d\d) "
         r"(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)\.(?P<ms>\d{3})\d*"
     ),
 )
