@@ -18,25 +18,6 @@ _MOST_SEEN = 4
 NONE_REMAINS = "not known: the facts of the hosts exclude every cause that is known of this line"
 # Of a line that has several causes.
 USUAL = "Not certain, the usual cause of this line: "
-# Such a line shows that something is gone, refused, used up, late or dead, and not why; what is
-# said of it is certain only where facts confirm it or it says no more than the line (`plain`).
-_SYMPTOM = re.compile(
-    "|".join(
-        (
-            r"(?i:tim(?:ed|e) ?-?out|deadline exceeded|refused|reset by peer|unreachable|no route)",
-            r"(?i:connection (?:closed|lost|error|broken)|(?:failed|unable) to connect)",
-            r"(?i:(?:can(?:no|')?t|could(?: not|n't)) (?:connect|reach|contact|find|open|locate|load))",
-            r"(?i:no such (?:file|device)|not found|does not exist|missing|is not available)",
-            r"(?i:no [\w ]{1,30} (?:found|available|detected)|denied|not permitted|unauthorized)",
-            r"(?i:forbidden|out of memory|cannot allocate|no space left|insufficient|too many)",
-            r"(?i:resource|killed|signal|exit(?:ed)?\b.{0,10} (?:code|status)|core dumped|segfault)",
-            r"(?i:abort|died|unknown error|internal error|unhandled|illegal memory|unspecified)",
-            r"(?i:initialization error|invalid argument|bad address|input/output error|\bbusy\b)",
-            r"(?i:unexpected|transport endpoint|unable to (?:get|create|start|load|read|write))",
-            r"\b(?:40[134]|Key|Index|Attribute|Type|Assertion|UnboundLocal|Name|EOF)Error\b",
-        )
-    )
-)
 # Such an answer names no cause.
 _HANDS_ON = re.compile(r"^Not known from this line|that the line names")
 _NO_FIX = (
@@ -107,7 +88,7 @@ def _is_certain(signature: Signature, finding: Finding) -> bool:
     if signature.plain:
         return True
     weak = signature.generic or signature.follows or signature.warns
-    return not (weak or _SYMPTOM.search(finding.line))
+    return not (weak or raised.is_symptom(finding.line))
 
 
 def _otherwise(first: Told, rest: list[Told]) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import yaml
 
+from ...node.accelerators import xid
 from . import condition, cuda_errors
 from .facts import Fact
 from .match import Signature
@@ -22,9 +23,57 @@ _FRAME = re.compile(r'File "(?P<path>[^"]+)", line \d+')
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/(?P<name>\w+)")
 # What runs others' code: its frames do not tell whose call failed.
 _WRAPPERS = frozenset(
-    ("asyncio", "cloudpickle", "click", "concurrent", "importlib", "multiprocessing", "pydantic")
-    + ("pydantic_core", "ray", "starlette", "torch", "typer", "uvicorn", "uvloop")
+    [
+        "asyncio",
+        "cloudpickle",
+        "click",
+        "concurrent",
+        "importlib",
+        "multiprocessing",
+        "pydantic",
+        "pydantic_core",
+        "ray",
+        "starlette",
+        "torch",
+        "typer",
+        "uvicorn",
+        "uvloop",
+    ]
 )
+# Such a line shows that something is gone, refused, used up, late or dead, and not why; what is
+# said of it is certain only where facts confirm it or it says no more than the line.
+_SYMPTOM = re.compile(
+    "|".join(
+        (
+            r"tim(?:ed|e) ?-?out|deadline exceeded|refused|reset by peer|unreachable|no route",
+            r"connection (?:closed|lost|error|broken)|(?:failed|unable) to connect",
+            r"(?:can(?:no|')?t|could(?: not|n't)) (?:connect|reach|contact|find|open|locate|load)",
+            r"no such (?:file|device)|not found|does not exist|missing|is not available",
+            r"no [\w ]{1,30} (?:found|available|detected)|denied|not permitted|unauthorized",
+            r"forbidden|out of memory|cannot allocate|no space left|insufficient|too many",
+            r"resource|killed|signal|exit(?:ed)?\b.{0,10} (?:code|status)|core dumped|segfault",
+            r"abort|died|unknown error|internal error|unhandled|illegal memory|unspecified",
+            r"initialization error|invalid argument|bad address|input/output error|\bbusy\b",
+            r"unexpected|transport endpoint|unable to (?:get|create|start|load|read|write)",
+            r"\b40[134]\b|\b(?:key|index|attribute|type|assertion|unboundlocal|name|eof)error\b",
+        )
+    ),
+    re.IGNORECASE,
+)
+
+
+# What NVIDIA asks for at an Xid.
+_ACTIONS = {
+    "CHECK_MECHANICALS": "check the card's seat and power, then replace it",
+    "CONTACT_SUPPORT": "have the card replaced",
+    "RESTART_BM": "reboot the host, and have the card replaced when it comes again",
+    "RESTART_VM": "restart the virtual machine",
+    "RESTART_APP": "restart the engine; the same with other programs on this GPU means the card",
+    "RESET_GPU": "reset the GPU (`nvidia-smi -r -i N`), and have it replaced when it comes again",
+    "WORKFLOW_XID_48": "reset the GPU, then run `dcgmi diag -r 3`",
+    "WORKFLOW_NVLINK_ERR": "reset all GPUs of the host, and look at `nvidia-smi nvlink -e`",
+    "WORKFLOW_NVLINK5_ERR": "reset all GPUs of the host, and look at `nvidia-smi nvlink -e`",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +135,11 @@ def read(line: str, frames: str = "", signature: Signature | None = None) -> Rea
     return None
 
 
+def is_symptom(line: str) -> bool:
+    """Tell whether a line shows a failure without its cause."""
+    return bool(_SYMPTOM.search(line))
+
+
 def packages(frames: str) -> dict[str, str]:
     """Return the package in which an exception was raised, and the one that called it."""
     names: list[str] = []
@@ -98,10 +152,12 @@ def packages(frames: str) -> dict[str, str]:
 
 
 def _values(found: re.Match[str]) -> dict[str, str]:
-    """Return what the groups of a pattern name; of a module also its package."""
+    """Return what the groups of a pattern name; of a module also its package, of an Xid its name."""
     values = {name: text for name, text in found.groupdict().items() if text}
     if "module" in values:
         values["top"] = values["module"].split(".")[0]
+    if (told := xid.CATALOG.get(int(values.get("xid", 0)))) and told[1] in _ACTIONS:
+        values.update(meaning=told[0], action=_ACTIONS[told[1]])
     return values
 
 
