@@ -106,7 +106,7 @@ def families() -> tuple[Family, ...]:
     return tuple(
         Family(
             one["id"],
-            re.compile(one["regex"] if isinstance(one["regex"], str) else "|".join(one["regex"])),
+            re.compile("|".join(_texts(one["regex"])), re.IGNORECASE),
             _texts(one["cause"]),
             _texts(one["fix"]),
             tuple(one.get("over", ())),
