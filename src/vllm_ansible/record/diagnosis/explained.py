@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import log_facts, raised
+from . import lines, log_facts, raised
 from .facts import Facts, merged
 from .first import Finding
 from .hosts import host_of
@@ -43,7 +43,8 @@ def explained(finding: Finding, logs: Mapping[str, str], facts: Facts) -> Explai
     facts: what is known of hosts beside what their logs say.
     """
     signature = finding.signature
-    if signature is None or signature.generic:
+    follows = lines.read(finding.line).is_follow_up
+    if signature.generic if signature else not follows:
         reading = raised.read(finding.line, finding.frames, signature)
         if reading:
             certain = reading.family.states and not finding.later

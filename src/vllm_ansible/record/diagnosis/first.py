@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
+from itertools import takewhile
 
 from . import lines
 from .long_log import numbered
@@ -190,8 +191,10 @@ def _candidates(
             continue
         warning = line.level == "WARNING" and not line.library
         said = line.text.strip()
-        if line.is_head:
+        if line.is_head or line.is_bare:
             after = [one for _, one in read[place : place + _REASON_LINES]]
+            if line.is_bare:
+                after = list(takewhile(lambda one: one.is_indented, after))
             said = " ".join((said, *lines.reason(after, line.writer)))
         if line.is_head_of_traceback:
             frames[line.writer] = []

@@ -107,9 +107,11 @@ _EVENT = re.compile(
 _FAILED = re.compile(
     r"^(?:Failed|Evicted|Unexpected|OOMKilling|SystemOOM|Inspect|ErrImage|NodeNotReady)"
 )
-# Of Python's logging: ` - name - LEVEL - `, and ` 1 name LEVEL: ` with the process before it.
+# Of Python's logging: ` - name - LEVEL - `, ` 1 name LEVEL: ` with the process before it, and
+# ` | LEVEL | name | ` or ` | LEVEL | name - ` of loguru.
 _NAMED_LEVEL = re.compile(
-    r"^(?: - [\w.]+ - (?P<level>[A-Z]+) - | \d+ [\w.]+ (?P<name>[A-Z]{4,8}):? +)"
+    r"^(?: - [\w.]+ - (?P<level>[A-Z]+) - | \d+ [\w.]+ (?P<name>[A-Z]{4,8}):? +"
+    r"| \| (?P<bar>[A-Z]{4,8}) +\| (?:[\w.:-]+ [|-] )?)"
 )
 # What a launcher passes on of its engine, behind its own name and level.
 _PASSED_ON = re.compile(
@@ -160,6 +162,7 @@ _HEAD = re.compile(
     r"\b\d+ validation errors? for \S+$"
     r"|because of the following error(?: \(look up to see its traceback\))?:$"
 )
+_BARE = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): *$")
 _REASON_END = re.compile(r"^\s*For further information visit ")
 # What pydantic got, which is the whole of the arguments.
 _REASON_INPUT = re.compile(r"\s*\[type=\w+, input_value=.*$")
@@ -264,6 +267,11 @@ class Line:
         return bool(_HEAD.search(self.text))
 
     @property
+    def is_bare(self) -> bool:
+        """Lines of an exception whose words stand in the indented lines after them."""
+        return bool(_BARE.match(self.text))
+
+    @property
     def is_end(self) -> bool:
         """Lines after which their program does not go on: an exception, a death, a fatal error."""
         if _EXCEPTION.match(self.text) or _DEATH.search(self.text):
@@ -355,7 +363,8 @@ def _after_time(text: str, found: re.Match[str]) -> tuple[str | None, str]:
     if severity := _CAPNSLOG.match(after):
         return _LETTERS[severity["letter"].replace("N", "I")], after[severity.end() :]
     if named := _NAMED_LEVEL.match(after):
-        return _level_named(named["level"] or named["name"]), after[named.end() :]
+        level = named["level"] or named["name"] or named["bar"]
+        return _level_named(level), after[named.end() :]
     if ranks := _RANKS.match(after):
         after = after[ranks.end() :]
     text = after.lstrip(" \t]")

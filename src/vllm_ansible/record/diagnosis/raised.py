@@ -152,7 +152,7 @@ def packages(frames: str) -> dict[str, str]:
 
 
 def _values(found: re.Match[str]) -> dict[str, str]:
-    """Return what the groups of a pattern name; of a module also its package, of an Xid its name."""
+    """Return what the groups of a pattern name, the package of a module, the name of an Xid."""
     values = {name: text for name, text in found.groupdict().items() if text}
     if "module" in values:
         values["top"] = values["module"].split(".")[0]
