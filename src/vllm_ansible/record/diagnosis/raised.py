@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,12 @@ from .match import Signature
 
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line \d+')
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/(?P<name>\w+)")
+# An address with its port, and not a file with the number of a line.
+_ADDRESS = re.compile(
+    r"(?:\w+://)?\[?(?:(?:\d+\.){3}\d+|[A-Za-z][\w-]*(?:\.[\w-]+)*)\]?(?::|, |<)"
+    r"\d{2,5}\b(?![.\]]?\d)"
+)
+_SOURCE = re.compile(r"\.(?:cc|cpp|cuh?|py|go|rs|hh?|cfg)(?:$|:)")
 # What runs others' code: its frames do not tell whose call failed.
 _WRAPPERS = frozenset(
     [
@@ -126,9 +133,11 @@ def read(line: str, frames: str = "", signature: Signature | None = None) -> Rea
     for family in families():
         if signature and signature.id not in family.over:
             continue
-        if found := family.pattern.search(text):
-            values = {**packages(frames), **_values(found)}
-            facts = {name: Fact(value, "this line") for name, value in values.items()}
+        if not (found := family.pattern.search(text)):
+            continue
+        values = {**packages(frames), **_address(line), **_values(found)}
+        facts = {name: Fact(value, "this line") for name, value in values.items()}
+        with suppress(condition.UnknownFact):
             return Reading(
                 family, condition.filled(family.cause, facts), condition.filled(family.fix, facts)
             )
@@ -149,6 +158,12 @@ def packages(frames: str) -> dict[str, str]:
             names.append(package["name"])
     last = dict.fromkeys(reversed(names))
     return dict(zip(("package", "caller"), last, strict=False))
+
+
+def _address(line: str) -> dict[str, str]:
+    """Return the first address with a port that a line names."""
+    names = (one[0] for one in _ADDRESS.finditer(line))
+    return next(({"address": one} for one in names if not _SOURCE.search(one)), {})
 
 
 def _values(found: re.Match[str]) -> dict[str, str]:
