@@ -84,11 +84,11 @@ def _answer(signature: Signature, told: Explanation, finding: Finding) -> Explai
 
 def _is_certain(signature: Signature, finding: Finding) -> bool:
     """Tell whether a line that ended a program states the cause, instead of only showing it."""
-    if signature.inferred or finding.later:
+    if signature.inferred or signature.follows or finding.later:
         return False
     if signature.plain:
         return True
-    weak = signature.generic or signature.follows or signature.warns
+    weak = signature.generic or signature.warns
     return not (weak or raised.is_symptom(finding.line))
 
 

@@ -152,6 +152,7 @@ _DEATH = re.compile(
     r"|\bError response from daemon: |permission denied while trying|^Cannot connect to the "
     r"|^panic: |^(?:\S*/)?(?:ba|da|z)?sh: (?:line )?\d+: "
     r"|^Could not (?:unload|load|open|start|create) "
+    r"|^(?:\S*/)?python[\d.]*: (?:Error|No module|can't)"
     r"|\bfatal *(?:error)?:|\bTest (?:CUDA|NCCL) failure\b|^Failed: |\bpanicked at\b|Bus error"
 )
 # Parts of a traceback: its head, its frames, their source lines and carets.
