@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import lines, log_facts, raised
+from . import cuda_errors, lines, log_facts, raised
 from .facts import Facts, merged
 from .first import Finding
 from .hosts import host_of
@@ -43,7 +43,8 @@ def explained(finding: Finding, logs: Mapping[str, str], facts: Facts) -> Explai
     facts: what is known of hosts beside what their logs say.
     """
     signature = finding.signature
-    follows = lines.read(finding.line).is_follow_up
+    line = finding.line
+    follows = lines.read(line).is_follow_up and not cuda_errors.in_plain_words(line)
     if signature.generic if signature else not follows:
         reading = raised.read(finding.line, finding.frames, signature)
         if reading:
