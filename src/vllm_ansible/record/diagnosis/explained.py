@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import log_facts
+from . import cuda_errors, lines, log_facts, raised
 from .facts import Facts, merged
 from .first import Finding
 from .hosts import host_of
@@ -38,17 +38,26 @@ class Explained:
 
 
 def explained(finding: Finding, logs: Mapping[str, str], facts: Facts) -> Explained | None:
-    """Return the answer for a finding, or None where no signature knows its line.
+    """Return the answer for a finding, or None where neither a signature nor its structure tells.
 
     facts: what is known of hosts beside what their logs say.
     """
     signature = finding.signature
+    line = finding.line
+    follows = lines.read(line).is_follow_up and not cuda_errors.in_plain_words(line)
+    if signature.generic if signature else not follows:
+        reading = raised.read(finding.line, finding.frames, signature)
+        if reading:
+            certain = reading.family.states and not finding.later
+            cause = reading.cause if certain else f"{USUAL}{reading.cause}"
+            seen = signature.refs[:_MOST_SEEN] if signature else ()
+            return Explained(cause, reading.fix, seen=seen)
     if signature is None:
         return None
     known = tuple(host for host in facts if host)
     everything = merged([log_facts.read(logs, known), facts])
     told = explain(signature, everything, host_of_finding(finding, facts), finding.line)
-    return _answer(signature, told)
+    return _answer(signature, told, finding)
 
 
 def host_of_finding(finding: Finding, facts: Facts) -> str:
@@ -61,17 +70,27 @@ def host_of_finding(finding: Finding, facts: Facts) -> str:
     return host_of(finding.rank, tuple(host for host in facts if host))
 
 
-def _answer(signature: Signature, told: Explanation) -> Explained:
+def _answer(signature: Signature, told: Explanation, finding: Finding) -> Explained:
     excluded = tuple(f"{one.cause}: {one.why}" for one in told.excluded)
     seen = signature.refs[:_MOST_SEEN]
     if not told.causes:
         return Explained(NONE_REMAINS, _NO_FIX, "", excluded, seen)
     first, *rest = told.causes
     cause = f"{first.cause}. {first.because}" if first.because else first.cause
-    uncertain = (signature.generic and not signature.plain) or signature.inferred or bool(rest)
-    if uncertain and not first.because and not _HANDS_ON.search(first.cause):
+    certain = first.because or (_is_certain(signature, finding) and not rest)
+    if not certain and not _HANDS_ON.search(first.cause):
         cause = f"{USUAL}{cause}"
     return Explained(cause, first.fix, _otherwise(first, rest), excluded, seen)
+
+
+def _is_certain(signature: Signature, finding: Finding) -> bool:
+    """Tell whether a line that ended a program states the cause, instead of only showing it."""
+    if signature.inferred or signature.follows or finding.later:
+        return False
+    if signature.plain:
+        return True
+    weak = signature.generic or signature.warns
+    return not (weak or raised.is_symptom(finding.line))
 
 
 def _otherwise(first: Told, rest: list[Told]) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
+from itertools import takewhile
 
 from . import lines
 from .long_log import numbered
@@ -44,6 +45,9 @@ class Finding:
     address: str | None = None
     # When it was written, by the clocks of most hosts; seconds of no particular year.
     seconds: float = _NO_TIME
+    # The frames of its traceback; whether another failing line, which nobody knows, is before it.
+    frames: str = ""
+    later: bool = False
 
     @property
     def where(self) -> str:
@@ -93,7 +97,10 @@ def first_of(candidates: Sequence[Candidate]) -> Finding | None:
         # Of a line without a time nobody can say that it came later.
         and (one.seconds <= first.seconds + _SAME_FAILURE_SECONDS or one.seconds == _NO_TIME)
     ]
-    return min(known, key=lambda one: one[:4])[4] if known else first.finding
+    if not known:
+        return first.finding
+    found = min(known, key=lambda one: one[:4])[4]
+    return replace(found, later=not first.finding.signature)
 
 
 def known_failures(candidates: Sequence[Candidate]) -> list[Finding]:
@@ -184,8 +191,10 @@ def _candidates(
             continue
         warning = line.level == "WARNING" and not line.library
         said = line.text.strip()
-        if line.is_head:
+        if line.is_head or line.is_bare:
             after = [one for _, one in read[place : place + _REASON_LINES]]
+            if line.is_bare:
+                after = list(takewhile(lambda one: one.is_indented, after))
             said = " ".join((said, *lines.reason(after, line.writer)))
         if line.is_head_of_traceback:
             frames[line.writer] = []
@@ -209,7 +218,9 @@ def _candidates(
             continue
         # What is known is a cause, even in words that usually follow from another one.
         follows = signature.follows if signature else line.is_follow_up
-        finding = Finding(rank, said, number, signature, line.writer, line.address, seconds)
+        finding = Finding(
+            rank, said, number, signature, line.writer, line.address, seconds, raised_in
+        )
         found.append(Candidate(1 if follows else 0, seconds, order, finding))
         if line.daemon and not signature and not line.is_end:
             reported.add(number)

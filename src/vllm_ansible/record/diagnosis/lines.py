@@ -57,7 +57,7 @@ _RUNNERS = re.compile(
             r"^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ",
             r"^\d{4}-\d\d-\d\dT[\d:]+\.\d{7,9}Z ",
             r"^[a-z\d][\w.-]* +\| ",
-            r"^(?:\[[\d/-]+[\d:]+\] )?\[(?:TensorRT-LLM|TRT-LLM)\] ?(?=\[[A-Za-z]+\])",
+            r"^(?:\[[\d/-]+[\d:]+\] )?\[(?:TensorRT-LLM|TRT(?:-LLM)?)\] ?(?=\[[A-Za-z]+\])",
             r"^\[pod/[\w.-]+/[\w.-]+\] ",
             r"^\([\w.-]+, (?:rank=\d+, )?pid=\d+(?:, ip=[\d.]+)?\) ",
             r"^\d{4}-\d\d-\d\dT[\d:,]+ \[[A-Z]+ *\] W-\S+-std(?:out|err) MODEL_LOG - ",
@@ -107,9 +107,11 @@ _EVENT = re.compile(
 _FAILED = re.compile(
     r"^(?:Failed|Evicted|Unexpected|OOMKilling|SystemOOM|Inspect|ErrImage|NodeNotReady)"
 )
-# Of Python's logging: ` - name - LEVEL - `, and ` 1 name LEVEL: ` with the process before it.
+# Of Python's logging: ` - name - LEVEL - `, ` 1 name LEVEL: ` with the process before it, and
+# ` | LEVEL | name | ` or ` | LEVEL | name - ` of loguru.
 _NAMED_LEVEL = re.compile(
-    r"^(?: - [\w.]+ - (?P<level>[A-Z]+) - | \d+ [\w.]+ (?P<name>[A-Z]{4,8}):? +)"
+    r"^(?: - [\w.]+ - (?P<level>[A-Z]+) - | \d+ [\w.]+ (?P<name>[A-Z]{4,8}):? +"
+    r"| \| (?P<bar>[A-Z]{4,8}) +\| (?:[\w.:-]+ [|-] )?)"
 )
 # What a launcher passes on of its engine, behind its own name and level.
 _PASSED_ON = re.compile(
@@ -127,9 +129,9 @@ _TIMES = (
     ),
     # vLLM: 11-20 10:31:02; after the full date, of which it is a part
     re.compile(r"\b(?P<mo>\d\d)-(?P<d>\d\d) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)\b"),
-    # glog, as torch writes: [W1120 10:40:31.757867347
+    # glog, as torch writes: [W1120 10:40:31.757867347; with the year since 0.6
     re.compile(
-        r"^\[?(?P<letter>[IWEF])(?P<mo>\d\d?)(?P<d>\d\d) "
+        r"^\[?(?P<letter>[IWEF])(?:20\d\d)?(?P<mo>\d\d?)(?P<d>\d\d) "
         r"(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)\.(?P<ms>\d{3})\d*"
     ),
 )
@@ -150,6 +152,7 @@ _DEATH = re.compile(
     r"|\bError response from daemon: |permission denied while trying|^Cannot connect to the "
     r"|^panic: |^(?:\S*/)?(?:ba|da|z)?sh: (?:line )?\d+: "
     r"|^Could not (?:unload|load|open|start|create) "
+    r"|^(?:\S*/)?python[\d.]*: (?:Error|No module|can't)"
     r"|\bfatal *(?:error)?:|\bTest (?:CUDA|NCCL) failure\b|^Failed: |\bpanicked at\b|Bus error"
 )
 # Parts of a traceback: its head, its frames, their source lines and carets.
@@ -160,6 +163,7 @@ _HEAD = re.compile(
     r"\b\d+ validation errors? for \S+$"
     r"|because of the following error(?: \(look up to see its traceback\))?:$"
 )
+_BARE = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): *$")
 _REASON_END = re.compile(r"^\s*For further information visit ")
 # What pydantic got, which is the whole of the arguments.
 _REASON_INPUT = re.compile(r"\s*\[type=\w+, input_value=.*$")
@@ -264,6 +268,11 @@ class Line:
         return bool(_HEAD.search(self.text))
 
     @property
+    def is_bare(self) -> bool:
+        """Lines of an exception whose words stand in the indented lines after them."""
+        return bool(_BARE.match(self.text))
+
+    @property
     def is_end(self) -> bool:
         """Lines after which their program does not go on: an exception, a death, a fatal error."""
         if _EXCEPTION.match(self.text) or _DEATH.search(self.text):
@@ -355,7 +364,8 @@ def _after_time(text: str, found: re.Match[str]) -> tuple[str | None, str]:
     if severity := _CAPNSLOG.match(after):
         return _LETTERS[severity["letter"].replace("N", "I")], after[severity.end() :]
     if named := _NAMED_LEVEL.match(after):
-        return _level_named(named["level"] or named["name"]), after[named.end() :]
+        level = named["level"] or named["name"] or named["bar"]
+        return _level_named(level), after[named.end() :]
     if ranks := _RANKS.match(after):
         after = after[ranks.end() :]
     text = after.lstrip(" \t]")

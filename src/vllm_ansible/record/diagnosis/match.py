@@ -101,8 +101,12 @@ def match(text: str, kinds: Collection[str] = FAILURES) -> Signature | None:
 
 
 def all_matches(text: str, kinds: Collection[str] = FAILURES) -> Sequence[Signature]:
-    """Return the known failures that the text shows, specific ones first, then by place."""
+    """Return the known failures that the text shows: specific ones, the innermost, the first."""
     return _matches(text, tuple(kinds))
+
+
+# What a line wraps is the reason of what stands before it.
+_WRAPS = re.compile(r"[.:] Error: |[Cc]aused by[: ]|\bdesc = |\bstderr: |<\w+ error ")
 
 
 # Logs repeat themselves.
@@ -110,8 +114,14 @@ def all_matches(text: str, kinds: Collection[str] = FAILURES) -> Sequence[Signat
 def _matches(text: str, kinds: tuple[str, ...]) -> tuple[Signature, ...]:
     if plain := cuda_errors.in_plain_words(text):
         text = f"{text} {plain}"
+    wraps = [one.end() for one in _WRAPS.finditer(text)]
     found = [
-        ((signature.generic, signature.follows), position.start(), rank, signature)
+        (
+            (signature.generic, signature.follows),
+            -sum(end <= position.start() for end in wraps),
+            (position.start(), rank),
+            signature,
+        )
         for rank, signature in enumerate(signatures())
         if signature.kind in kinds
         and signature.pattern

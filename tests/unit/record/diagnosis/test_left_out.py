@@ -1,8 +1,8 @@
 """What is said of a failure that no signature was made for: nothing, or no more than a usual cause.
 
-Each of the failures of data/others and data/batch8 is judged without the signature that knows it,
-and without all that were made from its thread or its lines. So nothing here tells how many get
-their right cause; it tells how often a wrong one is said as if it were certain.
+Each of the failures that test_others.py knows is judged without the signature that knows it,
+and without all that were made from its thread or its lines. So what is right is said by
+others, or by the structure of the line; a wrong one as if it were certain is what must not be.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def test_what_nobody_knows_gets_hardly_ever_a_wrong_cause_as_if_it_were_certain(
     for log in FAILURES:
         monkeypatch.setattr(match, "signatures", lambda: known)
         match._matches.cache_clear()
-        right = told(log)["signature"]
+        right = told(log).get("signature")
         text = "\n".join((log.get("files") or {"": log["excerpt"]}).values())
         left = tuple(one for one in known if one.id != right and not made_from(one, log, text))
         monkeypatch.setattr(match, "signatures", lambda left=left: left)
         match._matches.cache_clear()
         answer = told(log)
         said = " / ".join(answer.get(name, "") for name in ("cause", "otherwise"))
-        if "signature" not in answer:
+        if "cause" not in answer:
             answers["none"] += 1
         elif any(re.search(pattern, said, re.IGNORECASE) for pattern in log["accept"]):
             answers["right"] += 1
@@ -65,7 +65,7 @@ def test_what_nobody_knows_gets_hardly_ever_a_wrong_cause_as_if_it_were_certain(
             answers["no cause, the line speaks"] += 1
         else:
             answers["wrong"] += 1
-            wrong.append((log["id"], answer["signature"]))
+            wrong.append((log["id"], answer.get("signature")))
     print(f"\nof {len(FAILURES)}: {dict(answers)}; wrong: {wrong}")
     assert answers["wrong"] <= MOST_WRONG * len(FAILURES), wrong
 

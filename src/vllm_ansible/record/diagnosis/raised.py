@@ -1,0 +1,180 @@
+"""Read a failing line by its structure: what kind of error it is, of which package, about what.
+
+This says what no signature knows, and names what a signature for many lines leaves open: the
+packages between which an exception was raised, the module, argument, file, address or key in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from ...node.accelerators import xid
+from . import condition, cuda_errors
+from .facts import Fact
+from .match import Signature
+
+_FRAME = re.compile(r'File "(?P<path>[^"]+)", line \d+')
+_PACKAGE = re.compile(r"/(?:site|dist)-packages/(?P<name>\w+)")
+# An address with its port, and not a file with the number of a line.
+_ADDRESS = re.compile(
+    r"(?:\w+://)?\[?(?:(?:\d+\.){3}\d+|[A-Za-z][\w-]*(?:\.[\w-]+)*)\]?(?::|, |<)"
+    r"\d{2,5}\b(?![.\]]?\d)"
+)
+_SOURCE = re.compile(r"\.(?:cc|cpp|cuh?|py|go|rs|hh?|cfg)(?:$|:)")
+# What runs others' code: its frames do not tell whose call failed.
+_WRAPPERS = frozenset(
+    [
+        "asyncio",
+        "cloudpickle",
+        "click",
+        "concurrent",
+        "importlib",
+        "multiprocessing",
+        "pydantic",
+        "pydantic_core",
+        "ray",
+        "starlette",
+        "torch",
+        "typer",
+        "uvicorn",
+        "uvloop",
+    ]
+)
+# Such a line shows that something is gone, refused, used up, late or dead, and not why; what is
+# said of it is certain only where facts confirm it or it says no more than the line.
+_SYMPTOM = re.compile(
+    "|".join(
+        (
+            r"tim(?:ed|e) ?-?out|deadline exceeded|refused|reset by peer|unreachable|no route",
+            r"connection (?:closed|lost|error|broken)|(?:failed|unable) to connect",
+            r"(?:can(?:no|')?t|could(?: not|n't)) (?:connect|reach|contact|find|open|locate|load)",
+            r"no such (?:file|device)|not found|does not exist|missing|is not available",
+            r"no [\w ]{1,30} (?:found|available|detected)|denied|not permitted|unauthorized",
+            r"forbidden|out of memory|cannot allocate|no space left|insufficient|too many",
+            r"resource|killed|signal|exit(?:ed)?\b.{0,10} (?:code|status)|core dumped|segfault",
+            r"abort|died|unknown error|internal error|unhandled|illegal memory|unspecified",
+            r"initialization error|invalid argument|bad address|input/output error|\bbusy\b",
+            r"unexpected|transport endpoint|unable to (?:get|create|start|load|read|write)",
+            r"\b40[134]\b|\b(?:key|index|attribute|type|assertion|unboundlocal|name|eof)error\b",
+        )
+    ),
+    re.IGNORECASE,
+)
+
+
+# What NVIDIA asks for at an Xid.
+_ACTIONS = {
+    "CHECK_MECHANICALS": "check the card's seat and power, then replace it",
+    "CONTACT_SUPPORT": "have the card replaced",
+    "RESTART_BM": "reboot the host, and have the card replaced when it comes again",
+    "RESTART_VM": "restart the virtual machine",
+    "RESTART_APP": "restart the engine; the same with other programs on this GPU means the card",
+    "RESET_GPU": "reset the GPU (`nvidia-smi -r -i N`), and have it replaced when it comes again",
+    "WORKFLOW_XID_48": "reset the GPU, then run `dcgmi diag -r 3`",
+    "WORKFLOW_NVLINK_ERR": "reset all GPUs of the host, and look at `nvidia-smi nvlink -e`",
+    "WORKFLOW_NVLINK5_ERR": "reset all GPUs of the host, and look at `nvidia-smi nvlink -e`",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A kind of error: how its line reads; sentences are from the most exact to the plainest."""
+
+    id: str
+    pattern: re.Pattern[str]
+    cause: tuple[str, ...]
+    fix: tuple[str, ...]
+    # Generic signatures that it says more exactly.
+    over: tuple[str, ...] = ()
+    # Its line states the cause; the other lines have several.
+    states: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the structure of a line says."""
+
+    family: Family
+    cause: str
+    fix: str
+
+
+@cache
+def families() -> tuple[Family, ...]:
+    """Return all families; of two that a line shows, the first counts."""
+    file = Path(__file__).parent / "families.yml"
+    return tuple(
+        Family(
+            one["id"],
+            re.compile("|".join(_texts(one["regex"])), re.IGNORECASE),
+            _texts(one["cause"]),
+            _texts(one["fix"]),
+            tuple(one.get("over", ())),
+            one.get("states", False),
+        )
+        for one in yaml.safe_load(file.read_text(encoding="utf-8"))
+    )
+
+
+def read(line: str, frames: str = "", signature: Signature | None = None) -> Reading | None:
+    """Return what a line says by its structure, or None.
+
+    frames: those of its traceback. signature: the one that knows the line; only what is more exact
+    than it is returned.
+    """
+    text = f"{line} {cuda_errors.in_plain_words(line)}"
+    for family in families():
+        if signature and signature.id not in family.over:
+            continue
+        if not (found := family.pattern.search(text)):
+            continue
+        values = {**packages(frames), **_address(line), **_values(found)}
+        facts = {name: Fact(value, "this line") for name, value in values.items()}
+        with suppress(condition.UnknownFact):
+            return Reading(
+                family, condition.filled(family.cause, facts), condition.filled(family.fix, facts)
+            )
+    return None
+
+
+def is_symptom(line: str) -> bool:
+    """Tell whether a line shows a failure without its cause."""
+    return bool(_SYMPTOM.search(line))
+
+
+def packages(frames: str) -> dict[str, str]:
+    """Return the package in which an exception was raised, and the one that called it."""
+    names: list[str] = []
+    for frame in _FRAME.finditer(frames):
+        package = _PACKAGE.search(frame["path"])
+        if package and package["name"] not in _WRAPPERS:
+            names.append(package["name"])
+    last = dict.fromkeys(reversed(names))
+    return dict(zip(("package", "caller"), last, strict=False))
+
+
+def _address(line: str) -> dict[str, str]:
+    """Return the first address with a port that a line names."""
+    names = (one[0] for one in _ADDRESS.finditer(line))
+    return next(({"address": one} for one in names if not _SOURCE.search(one)), {})
+
+
+def _values(found: re.Match[str]) -> dict[str, str]:
+    """Return what the groups of a pattern name, the package of a module, the name of an Xid."""
+    values = {name: text for name, text in found.groupdict().items() if text}
+    if "module" in values:
+        values["top"] = values["module"].split(".")[0]
+    if (told := xid.CATALOG.get(int(values.get("xid", 0)))) and told[1] in _ACTIONS:
+        values.update(meaning=told[0], action=_ACTIONS[told[1]])
+    return values
+
+
+def _texts(value: str | Sequence[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)

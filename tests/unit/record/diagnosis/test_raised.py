@@ -1,0 +1,132 @@
+"""A failing line that no signature knows is read by its structure, with the names that it holds."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from vllm_ansible.node.accelerators import xid
+from vllm_ansible.record.diagnosis import condition, raised
+from vllm_ansible.record.diagnosis.explained import USUAL
+from vllm_ansible.record.diagnosis.match import signatures
+from vllm_ansible.record.diagnosis.verdict import diagnose
+
+SITE = "/opt/venv/lib/python3.12/site-packages"
+
+
+def of(*texts: str) -> dict[str, Any]:
+    return diagnose("It did not start", {"gpu1 serve": "\n".join(texts)}, {})
+
+
+def traceback(*packages: str) -> str:
+    frames = [f'  File "{SITE}/{name}/part.py", line 7, in f\n    call()' for name in packages]
+    return "\n".join(["Traceback (most recent call last):", *frames])
+
+
+@pytest.mark.parametrize("family", raised.families(), ids=lambda one: one.id)
+def test_a_family_names_only_what_its_line_and_its_traceback_hold(family: raised.Family) -> None:
+    named = {*family.pattern.groupindex, "package", "caller", "top"}
+    named |= {"address", "meaning", "action"}
+    for text in (*family.cause, *family.fix):
+        assert condition.names_in(text) <= named
+    assert set(family.over) <= {one.id for one in signatures() if one.generic}
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (
+            ["ModuleNotFoundError: No module named 'tensorrt'"],
+            "The package tensorrt is missing in the Python environment",
+        ),
+        (
+            [traceback("sglang"), "ModuleNotFoundError: No module named 'sgl_kernel.ops'"],
+            "The package sgl_kernel, which sglang imports, is missing",
+        ),
+        (
+            [
+                traceback("sglang"),
+                "ImportError: cannot import name 'plan' from 'flashinfer.decode'",
+            ],
+            "sglang imports plan from flashinfer, and the installed flashinfer has no such name",
+        ),
+        (
+            ["OSError: /a/libpplx_new.so: undefined symbol: _ZN3c104cuda9SetDeviceEab"],
+            "built against another torch",
+        ),
+        (
+            [traceback("acme_cache", "deep_kernels"), "AssertionError: rows"],
+            "A check inside deep_kernels failed, called by acme_cache",
+        ),
+        (["RuntimeError: CUDA error: uncorrectable NVLink error detected"], "An NVLink of this"),
+        (["NVRM: Xid (PCI:0000:3b:00): 158, pid=1"], "Xid 158 of the GPU at 0000:3b:00: GPU Fatal"),
+        (
+            ["acme.StoreError: failed to connect to 10.0.0.9:7777: Connection refused"],
+            "10.0.0.9:7777 cannot be reached",
+        ),
+        (["RuntimeError: unexpected EOF, expected 7491165 more bytes"], "incomplete or damaged"),
+        (["RuntimeError:", "    the strange thing: No space left on device"], "full"),
+        (
+            ["2026-01-30 22:10:05 | ERROR | stderr | KeyError: 'num_experts_strange'"],
+            "lacks num_experts_strange",
+        ),
+    ],
+)
+def test_what_a_line_names_is_said(texts: list[str], said: str) -> None:
+    cause = of(*texts)["cause"]
+    assert said in cause, cause
+
+
+def test_a_line_that_shows_a_failure_without_its_cause_is_said_as_the_usual_one() -> None:
+    gone = of("acme.StoreError: failed to connect to 10.0.0.9:7777: Connection refused")
+    assert gone["cause"].startswith(USUAL)
+    assert not of("ModuleNotFoundError: No module named 'tensorrt'")["cause"].startswith(USUAL)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: a word that nobody reads",
+        "srun: error: gpu-1: task 0: Exited with exit code 2",
+    ],
+)
+def test_nothing_is_said_of_what_tells_nothing(line: str) -> None:
+    result = of(line)
+    assert "cause" not in result
+    assert result["found"]
+
+
+def test_what_follows_an_unknown_failure_is_not_certain() -> None:
+    unknown = "ERROR 11-20 10:31:01 [a.py:1] AcmeError: a word that nobody reads"
+    known = "ERROR 11-20 10:31:03 [a.py:1] OSError: [Errno 24] Too many open files"
+    assert not of(known)["cause"].startswith(USUAL)
+    assert of(known, unknown)["signature"] == of(known)["signature"]
+    assert of(unknown, known)["cause"].startswith(USUAL) or "cause" not in of(unknown, known)
+
+
+def test_the_innermost_reason_of_a_line_wins() -> None:
+    line = (
+        "serve: error: argument --model: 'a' is no model. Error: Failed to fetch it: <urlopen "
+        "error [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: no issuer>"
+    )
+    assert of(line)["signature"] == "certificate-untrusted"
+
+
+def test_every_action_that_nvidia_asks_for_has_its_words() -> None:
+    asked = {action for _, action in xid.CATALOG.values()}
+    silent = {"", "IGNORE", "UPDATE_SWFW", "CHECK_UVM", "WORKFLOW_XID_45"}
+    assert asked - silent == set(raised._ACTIONS) & asked
+
+
+def test_a_wrapper_is_no_package_that_failed() -> None:
+    frames = traceback("vllm", "transformers", "torch", "asyncio")
+    assert raised.packages(frames) == {"package": "transformers", "caller": "vllm"}
+    assert raised.packages("") == {}
+
+
+def test_families_are_no_signatures() -> None:
+    ids = [one.id for one in raised.families()]
+    assert len(ids) == len(set(ids))
+    assert all(re.fullmatch(r"[a-z-]+", one) for one in ids)
