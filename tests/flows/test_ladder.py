@@ -132,6 +132,21 @@ def test_the_next_cold_start_begins_there(hanging: Hanging) -> None:
     assert len(hanging.restarts()) == 3
 
 
+def test_a_first_start_that_hangs_climbs_within_the_run(hanging: Hanging) -> None:
+    hanging.goes(playbook="playbooks/stop.yml")
+    (hanging.cluster_dir / "ladder.json").unlink()
+    began = time.time()
+    ran = hanging.goes("-e", "vllm_silence_seconds=45")
+    print(f"serves after {time.time() - began:.0f} s")
+    said = " ".join(ran.output.split())
+    again = "chat has not answered and is started again with"
+    assert f"{again} --compilation-config" in said and f"{again} --enforce-eager" in said
+    assert hanging.words[-1] == "--enforce-eager" and "Paris" in hanging.answer()
+    # The watchdog has restarted nothing: the run did.
+    assert len(hanging.restarts()) == 3
+    assert hanging.goes().changed == []
+
+
 def test_it_is_given_up_on_request(hanging: Hanging) -> None:
     hanging.trigger.unlink()
     ask = ("-e", json.dumps({"forget_rungs": True, "allow_disruption": True}))
