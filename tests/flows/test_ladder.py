@@ -28,7 +28,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.soak]
 MODEL = str(CHAT["model"]).partition(":")[2]
 HANGS = """
 import os, sys, time
-if os.path.exists({trigger!r}) and "serve" in sys.argv and "--enforce-eager" not in sys.argv:
+starts = sys.argv[1:2] == ["serve"] and "--enforce-eager" not in sys.argv
+if starts and os.path.exists({trigger!r}):
     while True:
         time.sleep(60)
 """
@@ -57,7 +58,9 @@ class Hanging(Site):
         self.inventory = self.clone.inventory("flow", self.hosts, **self.variables)
 
     def goes(self, *arguments: str, playbook: str = "site.yml") -> Ran:
-        ran = self.start(*arguments, playbook=playbook).result(40 * MINUTE)
+        # An engine that starts otherwise is measured again: no part of what is looked at here.
+        skipped = ("--skip-tags", "verify,benchmark") if playbook == "site.yml" else ()
+        ran = self.start(*arguments, *skipped, playbook=playbook).result(40 * MINUTE)
         assert ran.status == 0, ran.output
         return ran
 
