@@ -150,9 +150,12 @@ def watched(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield made
         return
     made = Watched(tmp_path_factory.mktemp("watched"))
-    made.serve()
-    yield made
-    made.lab.down()
+    try:
+        made.serve()
+        yield made
+    finally:
+        # Also of one that did not come up.
+        made.lab.down()
 
 
 RAY_RANK, CORE = "ray::RayWorker", "VLLM::EngineCore"
