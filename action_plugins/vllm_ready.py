@@ -174,6 +174,7 @@ class ActionModule(ActionBase):
 
     def _answer(self, wanted: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         """Ask the question that proves the model works."""
+        asked, patience = time.monotonic(), float(wanted["completion"].get("timeout_seconds", 300))
         reply = self._execute_module(
             module_name="completion_check",
             module_args={**wanted["completion"], "url": wanted["url"]},
@@ -182,8 +183,11 @@ class ActionModule(ActionBase):
         if reply.get("failed"):
             return dict(reply)
         if not reply["ok"]:
-            wrong = {"wrong": True} if reply.get("wrong") else {}
-            return {**_not_ready(wanted, reply["reason"], ""), **wrong}
+            found = _not_ready(wanted, reply["reason"], "")
+            if reply.get("wrong"):
+                return {**found, "wrong": True}
+            # It is healthy and computes nothing, as one does that hangs in its first step.
+            return {**found, "silent": True} if time.monotonic() - asked >= patience else found
         return {
             "ready": True,
             "endpoint": f"{wanted['url']}/v1",

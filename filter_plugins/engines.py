@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from vllm_ansible.computation import reference, verdict
 from vllm_ansible.computation.conditions import conditions
 from vllm_ansible.inventory.site_host import supervisor_dir
-from vllm_ansible.plan import ladder, restarted, servers, verbs, views, watched
+from vllm_ansible.plan import first_start, ladder, restarted, servers, verbs, views, watched
 from vllm_ansible.record.diagnosis.points import points
 from vllm_ansible.weights import loading
 
@@ -71,6 +71,7 @@ class FilterModule:
             "watchdog_engines": watched.told,
             "watchdog_restarts": watchdog_restarts,
             "ladder_rows": ladder.rows,
+            "ladder_helped": first_start.helped,
             "watchdog_restart_rows": restarted.rows,
             "watchdog_restart_measurements": restarted.measurements,
             "watchdog_supervisor_dir": supervisor_dir,

@@ -19,7 +19,7 @@ from .greedy import ASK
 from .two_hosts import CLUSTER_DIR, TwoHosts
 
 pytestmark = [pytest.mark.engine, pytest.mark.lab, pytest.mark.soak]
-NAMED_SECONDS = 30.0
+NAMED_SECONDS, NAMED_LOADING_SECONDS = 30.0, 60.0
 CHAT = "package:smollm2-135m-instruct"
 PARIS = {"prompt": "What is the capital of France?", "expect": "Paris"}
 ARGUMENTS = {"enforce_eager": True, "max_model_len": 512, "dtype": "float32"}
@@ -48,7 +48,24 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
         pass
 print(json.dumps(found))
 """
+# An engine that was started again is measured again: no part of what is looked at here.
+SKIPPED = ("--skip-tags", "benchmark")
 READ = "import sys; print(open(sys.argv[1]).read())"
+# Stops the rank of this host as soon as its own log says that it loads.
+STOP_LOADING = """
+import glob, json, os, signal, time
+end = time.time() + 1800
+while time.time() < end:
+    for path in glob.glob("/run/vllm-demo/*/session_2*/logs/worker-*"):
+        pid = int(os.path.splitext(path)[0].rpartition("-")[2])
+        with open(path, errors="replace") as handle:
+            loads = "Starting to load model" in handle.read()
+        if loads and os.path.exists(f"/proc/{pid}"):
+            os.kill(pid, signal.SIGSTOP)
+            print(json.dumps({"pid": pid, "at": time.time()}))
+            raise SystemExit
+    time.sleep(0.05)
+"""
 
 
 class Watched(TwoHosts):
@@ -64,7 +81,7 @@ class Watched(TwoHosts):
 
     def serve(self, *arguments: str) -> Ran:
         # At a load of 20 the environment alone took 20 minutes.
-        ran = self.start(*arguments).result(40 * MINUTE)
+        ran = self.start(*arguments, *SKIPPED).result(40 * MINUTE)
         assert ran.status == 0, ran.output
         return ran
 
@@ -133,9 +150,12 @@ def watched(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield made
         return
     made = Watched(tmp_path_factory.mktemp("watched"))
-    made.serve()
-    yield made
-    made.lab.down()
+    try:
+        made.serve()
+        yield made
+    finally:
+        # Also of one that did not come up.
+        made.lab.down()
 
 
 RAY_RANK, CORE = "ray::RayWorker", "VLLM::EngineCore"
@@ -167,6 +187,28 @@ def comes_back(
     assert "Paris" in watched.answer(engine)
     wait_until(lambda: not watched.lives(host, pid), MINUTE, "the end of what was harmed")
     wait_until(lambda: not watched.named("lab1")["findings"], MINUTE, "nothing found any more")
+
+
+def test_a_rank_that_is_stopped_while_it_loads_is_named_by_host_and_rank(watched: Watched) -> None:
+    assert watched.run(playbook="playbooks/stop.yml").status == 0
+    running = watched.start(*SKIPPED)
+    stopped = watched.python("lab2", STOP_LOADING)
+    try:
+
+        def said() -> str:
+            lines = running.console.read_text().splitlines()
+            return next((line for line in lines if "nothing new for" in line), "")
+
+        line = wait_until(said, 3 * MINUTE, "the rank named")
+        seconds = time.time() - stopped["at"]
+    finally:
+        watched.lab.run("lab2", ["kill", "-CONT", str(stopped["pid"])])
+    print(f"named {seconds:.0f} s after SIGSTOP: {line}")
+    assert f"{stopped['pid']} on lab2 came as far as loading, others as far as" in line
+    assert seconds <= NAMED_LOADING_SECONDS
+    ran = running.result(40 * MINUTE)
+    assert ran.status == 0, ran.output
+    assert "Paris" in watched.answer("chat")
 
 
 def test_afterwards_a_run_changes_nothing_and_status_says_what_helped(watched: Watched) -> None:

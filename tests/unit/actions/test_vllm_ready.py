@@ -19,6 +19,7 @@ from vllm_ansible.node import launcher
 
 KEY = "k-123456"
 LOADING = "INFO Starting to load model /m\nsafetensors checkpoint shards: 2/8 [00:01, 1.0it/s]\r"
+LATE = "It is late."
 NO_PROCESS = {"pid": 1 << 22, "start_time": 1}
 
 
@@ -44,6 +45,8 @@ class Engine:
             return (200 if self.healthy and self.looks > self.unready else 503), ""
         if request.key != f"Bearer {KEY}":
             return 401, {"error": "Unauthorized"}
+        if self.answer == LATE:
+            time.sleep(5)
         logprobs = {"content": [{"token": self.answer, "logprob": -0.1}]}
         message = {"role": "assistant", "content": self.answer}
         choice = {"message": message, "finish_reason": "stop", "logprobs": logprobs}
@@ -82,6 +85,7 @@ def test_a_wait_ends_with_an_answer_a_death_or_silence(
         "silent": Engine(tmp_path / "silent"),
         "died": Engine(tmp_path / "died"),
         "alone": Engine(tmp_path / "alone"),
+        "late": Engine(tmp_path / "late", LATE),
     }
     for name in engines:
         record(tmp_path / name, running=name != "died")
@@ -99,6 +103,7 @@ def test_a_wait_ends_with_an_answer_a_death_or_silence(
             "api_key_file": str(tmp_path / "api_key"),
             "question": "Which city?",
             "expect": "Paris",
+            "timeout_seconds": "{{ 1 if inventory_hostname == 'late' else 300 }}",
         },
         "silence_seconds": 0.5,
     }
@@ -155,6 +160,10 @@ def test_a_wait_ends_with_an_answer_a_death_or_silence(
     assert silent["found"].endswith(f"last line: {IDLE.strip()}")
     # What it said again and again was no news, so the wait has ended all the same.
     assert 2 <= engines["silent"].looks < 10
+
+    late = results["late"]
+    assert not late["ready"] and late["silent"] and "wrong" not in late
+    assert "wrong" in wrong and "silent" not in wrong
 
     unwaited = played.tasks["check mode"]["silent"]
     assert unwaited["ready"] and not unwaited["waited"] and "answer" not in unwaited
