@@ -18,7 +18,8 @@ class LayerWork:
     Bytes are read once a step, whatever the batch. `expert_bytes` is one routed expert's part on
     this rank, of `experts` there. `products` are multiply-adds for one token; `expert_products`
     for one token and one expert. `cache_bytes` is the cache of one token, `window` the most
-    tokens of a sequence that are read (0: all), `state_bytes` what is read for each sequence.
+    tokens of a sequence that are read (0: all), `state_bytes` what is read of each sequence whatever
+    its length, and written back where it is a state that each token changes.
     `attention_products` are multiply-adds for one token and one token before it,
     `prefill_products` those of a prompt, in which latent attention brings keys and values back to
     their heads. Sparse attention sees at most `chosen` tokens (0: all), of each of which
@@ -61,6 +62,9 @@ class LayerWork:
 LATENT_HEAD = 128
 # Rotated elements of a latent key, in every model of the kind.
 ROTARY = 64
+# A recurrent state is loaded and stored for each token (vLLM 0.17.1's and 0.32's
+# `fused_recurrent.py`, `mamba_ssm.py`); of a cache of tokens only one entry is written.
+STATE_PASSES = 2
 # Kinds of layers, and how many there are of each.
 Parts = tuple[tuple[LayerWork, int], ...]
 
@@ -163,7 +167,7 @@ def _layer_work(
         if kv.kind != "linear"
         else 0,
         window=kv.window or 0,
-        state_bytes=kv.state_bytes / tensor,
+        state_bytes=kv.state_bytes / tensor * (STATE_PASSES if kv.kind == "linear" else 1),
         attention_products=_attention(model, layer, tensor, chosen),
         prefill_products=_attention(model, layer, tensor, chosen)
         if chosen
