@@ -8,6 +8,8 @@ from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.architectures.families.decoder import INDEX_TOKENS
 from vllm_ansible.plan.estimate.architectures.model import Layer, Model, Tensor
 from vllm_ansible.plan.estimate.memory.kernels import USUAL, Kernels, stretch
+from vllm_ansible.plan.estimate.memory.kv_cache import layer_bytes_per_token
+from vllm_ansible.plan.estimate.memory.split import Split
 from vllm_ansible.plan.estimate.throughput.constants import SPARSE_HEADS
 
 
@@ -18,8 +20,8 @@ class LayerWork:
     Bytes are read once a step, whatever the batch. `expert_bytes` is one routed expert's part on
     this rank, of `experts` there. `products` are multiply-adds for one token; `expert_products`
     for one token and one expert. `cache_bytes` is the cache of one token, `window` the most
-    tokens of a sequence that are read (0: all), `state_bytes` what is read of each sequence whatever
-    its length, and written back where it is a state that each token changes.
+    tokens of a sequence that are read (0: all), `state_bytes` what is read of each sequence
+    whatever its length, and written back where it is a state that each token changes.
     `attention_products` are multiply-adds for one token and one token before it,
     `prefill_products` those of a prompt, in which latent attention brings keys and values back to
     their heads. Sparse attention sees at most `chosen` tokens (0: all), of each of which
@@ -90,8 +92,8 @@ class Work:
 class Kinds:
     """The distinct layers of a model, found once: models repeat one or two of them."""
 
-    def __init__(self, model: Model, kernels: Kernels = USUAL) -> None:
-        self.model, self.kernels = model, kernels
+    def __init__(self, model: Model, kernels: Kernels = USUAL, cached: str = "auto") -> None:
+        self.model, self.kernels, self.cached = model, kernels, cached
         self.layers: list[Layer] = []
         self.kind_of: list[int] = []
         seen: dict[object, int] = {}
@@ -102,6 +104,13 @@ class Kinds:
                 self.layers.append(layer)
             self.kind_of.append(seen[key])
 
+    def _layer(
+        self, layer: Layer, tensor: int, data: int, expert: bool, old_rope: bool
+    ) -> LayerWork:
+        entry = layer_bytes_per_token(layer.kv, Split(tensor), self.cached)
+        entry -= layer.kv.extra_bytes_per_token if layer.kv.kind == "mla" else 0
+        return _layer_work(self.model, layer, tensor, data, expert, old_rope, self.kernels, entry)
+
     def work(self, tensor: int, data: int, expert: bool, old_rope: bool) -> Work:
         """Return the work of one rank when `tensor` x `data` ranks share a stage.
 
@@ -110,8 +119,7 @@ class Kinds:
         head = self.model.head or self.model.embedding
         return Work(
             kinds=tuple(
-                _layer_work(self.model, layer, tensor, data, expert, old_rope, self.kernels)
-                for layer in self.layers
+                self._layer(layer, tensor, data, expert, old_rope) for layer in self.layers
             ),
             kind_of=tuple(self.kind_of),
             head_bytes=sum(one.bytes * _share(one, tensor) for one in head),
@@ -143,7 +151,9 @@ def _layer_work(
     expert: bool,
     old_rope: bool,
     kernels: Kernels,
+    per_token: float,
 ) -> LayerWork:
+    """Return the work of one layer; `per_token` are the bytes that a token leaves in its cache."""
     dense = [one for one in layer.tensors if one.role != "experts"]
     routed = [one for one in layer.tensors if one.role == "experts"]
     ranks = tensor * data
@@ -154,7 +164,6 @@ def _layer_work(
     mla = kv.kind == "mla"
     heads = 1 if mla else max(1, kv.heads // tensor) if kv.heads else 0
     chosen = _chosen(model) if mla else 0
-    per_token = heads * (kv.head_size + (0 if mla else kv.value_size)) * 2
     return LayerWork(
         dense_bytes=sum(one.bytes * _share(one, tensor) for one in dense),
         products=sum(one.elements * _share(one, tensor) for one in dense),
@@ -177,7 +186,7 @@ def _layer_work(
         triton=kernels.triton and model.quantization.startswith("mxfp4"),
         cutlass=kernels.cutlass and model.quantization.startswith("fp8") and not model.block,
         chosen=chosen,
-        chosen_bytes=float(per_token) if chosen else 0.0,
+        chosen_bytes=per_token if chosen else 0.0,
         index_products=_index_products(layer) if chosen else 0.0,
         kernels=_kernels(model, layer, old_rope),
         collectives=2 if tensor > 1 else 0,
