@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.architectures.families.decoder import INDEX_TOKENS
-from vllm_ansible.plan.estimate.architectures.model import Layer, Model, Tensor
+from vllm_ansible.plan.estimate.architectures.model import KvCache, Layer, Model, Tensor
 from vllm_ansible.plan.estimate.memory.kernels import USUAL, Kernels, stretch
 from vllm_ansible.plan.estimate.memory.kv_cache import layer_bytes_per_token
 from vllm_ansible.plan.estimate.memory.split import Split
@@ -104,28 +104,38 @@ class Kinds:
                 self.layers.append(layer)
             self.kind_of.append(seen[key])
 
-    def _layer(
-        self, layer: Layer, tensor: int, data: int, expert: bool, old_rope: bool
-    ) -> LayerWork:
-        entry = layer_bytes_per_token(layer.kv, Split(tensor), self.cached)
-        entry -= layer.kv.extra_bytes_per_token if layer.kv.kind == "mla" else 0
-        return _layer_work(self.model, layer, tensor, data, expert, old_rope, self.kernels, entry)
-
     def work(self, tensor: int, data: int, expert: bool, old_rope: bool) -> Work:
         """Return the work of one rank when `tensor` x `data` ranks share a stage.
 
         old_rope: count the kernels of DeepSeek's rotary embedding as engines before 0.10 ran it.
         """
         head = self.model.head or self.model.embedding
+        split = Split(tensor)
         return Work(
             kinds=tuple(
-                self._layer(layer, tensor, data, expert, old_rope) for layer in self.layers
+                _layer_work(
+                    self.model,
+                    layer,
+                    tensor,
+                    data,
+                    expert,
+                    old_rope,
+                    self.kernels,
+                    _entry(layer.kv, split, self.cached),
+                )
+                for layer in self.layers
             ),
             kind_of=tuple(self.kind_of),
             head_bytes=sum(one.bytes * _share(one, tensor) for one in head),
             head_products=sum(one.elements * _share(one, tensor) for one in head),
             hidden=self.model.hidden,
         )
+
+
+def _entry(kv: KvCache, split: Split, cached: str) -> float:
+    """Return the bytes that a token leaves in a layer's cache, without its indexer's."""
+    size = layer_bytes_per_token(kv, split, cached)
+    return size - kv.extra_bytes_per_token if kv.kind == "mla" else size
 
 
 def _signature(layer: Layer) -> object:
