@@ -62,6 +62,9 @@ DECODERS: Mapping[str, str] = {
     "SarvamMoEForCausalLM": "mixture.bailing",
     "SarvamMLAForCausalLM": "latent.sarvam",
     "Step3p5ForCausalLM": "step.step",
+    "MiMoV2FlashForCausalLM": "mimo.mimo_v2",
+    "MiMoV2ForCausalLM": "mimo.mimo_v2",
+    "DeciLMForCausalLM": "searched.nemotron_nas",
 }
 
 # The decoder inside, and the style of its vision tower.
@@ -70,6 +73,8 @@ TOWERS: Mapping[str, tuple[str, str]] = {
     "Qwen2_5_VLForConditionalGeneration": ("Qwen2ForCausalLM", "QWEN25"),
     "Qwen3VLForConditionalGeneration": ("Qwen3ForCausalLM", "QWEN3"),
     "Qwen3VLMoeForConditionalGeneration": ("Qwen3MoeForCausalLM", "QWEN3"),
+    "Qwen3OmniMoeForConditionalGeneration": ("Qwen3MoeForCausalLM", "QWEN3"),
+    "Qwen3OmniMoeThinkerForConditionalGeneration": ("Qwen3MoeForCausalLM", "QWEN3"),
     "Qwen3_5ForConditionalGeneration": ("Qwen3_5ForCausalLM", "QWEN3"),
     "Qwen3_5MoeForConditionalGeneration": ("Qwen3_5MoeForCausalLM", "QWEN3"),
     "Glm4vMoeForConditionalGeneration": ("Glm4MoeForCausalLM", "OUTLINE"),
@@ -138,6 +143,8 @@ TYPES: Mapping[str, str] = {
     "sarvam_moe": "SarvamMoEForCausalLM",
     "sarvam_mla": "SarvamMLAForCausalLM",
     "step3p5": "Step3p5ForCausalLM",
+    "mimo_v2_flash": "MiMoV2FlashForCausalLM",
+    "nemotron-nas": "DeciLMForCausalLM",
 }
 
 
