@@ -135,7 +135,7 @@ def _dtype(wanted: str, *sections: Settings) -> str:
 
 def _known(architecture: str, config: Settings, text: Settings) -> tuple[str, str, tuple[str, ...]]:
     """Return the decoder's architecture, its tower's style, and what that takes for granted."""
-    if architecture in registry.DECODERS:
+    if architecture in registry.DECODERS or architecture in registry.DRAFTS:
         return architecture, "", ()
     if architecture in registry.TOWERS:
         decoder, style = registry.TOWERS[architecture]

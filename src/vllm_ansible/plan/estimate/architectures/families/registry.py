@@ -67,6 +67,17 @@ DECODERS: Mapping[str, str] = {
     "DeciLMForCausalLM": "searched.nemotron_nas",
 }
 
+# Draft models, which only propose tokens beside another model.
+DRAFTS: Mapping[str, str] = {
+    "EagleLlamaForCausalLM": "eagle.eagle",
+    "LlamaForCausalLMEagle3": "eagle.eagle3_llama",
+    "Eagle3LlamaForCausalLM": "eagle.eagle3_llama",
+    "Eagle3MiniMaxM2ForCausalLM": "eagle.eagle3_llama",
+    "Eagle3Qwen2_5vlForCausalLM": "eagle.eagle3_llama",
+    "Eagle3Qwen3vlForCausalLM": "eagle.eagle3_llama",
+    "Eagle3Qwen3ForCausalLM": "eagle.eagle3_qwen3",
+}
+
 # The decoder inside, and the style of its vision tower.
 TOWERS: Mapping[str, tuple[str, str]] = {
     "Qwen2VLForConditionalGeneration": ("Qwen2ForCausalLM", "QWEN2"),
@@ -150,7 +161,7 @@ TYPES: Mapping[str, str] = {
 
 def builder(architecture: str) -> Build:
     """Return what builds a known architecture."""
-    module, _, function = DECODERS[architecture].partition(".")
+    module, _, function = {**DECODERS, **DRAFTS}[architecture].partition(".")
     found: Build = getattr(
         import_module(f"vllm_ansible.plan.estimate.architectures.families.{module}"), function
     )
