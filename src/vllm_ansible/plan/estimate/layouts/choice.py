@@ -105,7 +105,7 @@ def _tight(verdict: Verdict) -> str:
     least = min(verdict.budget.stages, key=lambda stage: stage.kv_bytes.low)
     return (
         f"{least.weights / GIB:.1f} GiB of weights and {least.overhead.mid / GIB:.1f} to "
-        f"{least.overhead.high / GIB:.1f} beside them"
+        f"{least.overhead.high / GIB:.1f} of overhead"
     )
 
 

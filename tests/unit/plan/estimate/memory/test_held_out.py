@@ -41,7 +41,9 @@ TABLE, RATES = FACTS / "held-out.csv", FACTS / "held-out-rates.csv"
 DOCS = Path(__file__).parents[5] / "docs" / "planner.md"
 # What a row without a release is taken for: the newest one that prints its lines.
 UNNAMED = "0.14.1"
-LINE = re.compile(r"^\| (weights within 2 %|cache in the band|rates in the band)\b.*\| (\d+) of (\d+) \|", re.M)  # fmt: skip  # noqa: E501
+LINE = re.compile(
+    r"^\| (weights within 2 %|cache in the band|rates in the band) .*\| (\d+) of (\d+) \|$", re.M
+)
 
 
 def planned(row: Row) -> tuple[Model, Budget | None]:
@@ -176,7 +178,7 @@ def test_rates_that_were_held_out_are_in_the_band() -> None:
         print(f"  {'in ' if 1 / BAND <= times <= BAND else 'OUT'} {times:.2f} {name}")
     inside = sum(1 / BAND <= times <= BAND for times in of_rates().values())
     assert len(of_rates()) >= 30
-    assert inside >= 0.80 * len(of_rates())
+    assert inside >= 0.90 * len(of_rates())
 
 
 def test_the_docs_say_how_many_of_them_are_met() -> None:
