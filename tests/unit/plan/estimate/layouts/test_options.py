@@ -158,3 +158,14 @@ def test_a_draft_model_takes_weights_and_cache_and_is_named_in_the_command(
     assert '"method":"eagle3"' in capsys.readouterr().out
     assert main([*words, "--draft", config]) == REFUSED
     assert "is no draft model that is known here" in capsys.readouterr().err
+
+
+def test_a_faster_layout_is_not_said_to_leave_devices_idle(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """TP8 with whole experts, planned faster than two ranks of TP4: "only 8 devices work"."""
+    words = [str(CONFIGS / "Qwen--Qwen3.5-35B-A3B_config.json"), "1x8 H100", "--all"]
+    assert main(words) == OK
+    printed = capsys.readouterr().out
+    assert "5% more, within the band, and it takes tensor parallelism of 8" in printed
+    assert "devices work" not in printed
