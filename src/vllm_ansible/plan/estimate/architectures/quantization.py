@@ -62,10 +62,10 @@ class Quantization:
             return wanted
         names = _named(short(module))
         if self.stored is not None:
-            return wanted if any(name in self.stored for name in names) else self.plain
+            return self.plain if self.stored.isdisjoint(names) else wanted
         if self.only:
             return next((self.only[name] for name in names if name in self.only), self.plain)
-        return self.plain if any(self._left_out(name) for name in names) else wanted
+        return self.plain if any(map(self._left_out, names)) else wanted
 
     def _left_out(self, name: str) -> bool:
         parts = name.split(".")
@@ -79,8 +79,9 @@ class Quantization:
 
 def _named(name: str) -> tuple[str, ...]:
     """Return a module's name, and those of the parts from which the engine makes it."""
-    inside, dot, last = name.rpartition(".")
-    return (name, *(f"{inside}{dot}{part}" for part in FUSED.get(last, ())))
+    start = name.rfind(".") + 1
+    parts = FUSED.get(name[start:])
+    return (name, *(name[:start] + part for part in parts)) if parts else (name,)
 
 
 def short(module: str) -> str:
