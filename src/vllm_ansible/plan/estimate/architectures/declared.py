@@ -42,6 +42,8 @@ def read(
     if own is None:
         return on_load(asked, plain)
     method = own.text("quant_method").lower().replace("_", "-")
+    # Of modelopt's own exports some name no method.
+    method = method or ("modelopt" if own.text("quant_algo") else "")
     if method in ("", "none"):
         return on_load(asked, plain)
     if method not in METHODS:
@@ -53,12 +55,18 @@ def read(
     if config.text("expert_dtype") == "fp4":  # DeepSeek-V4 stores its experts apart
         experts = MXFP4
     only = {
-        short(module): _modelopt_scheme(own, str(algorithm.get("quant_algo")), plain)
+        _whole(short(module)): _modelopt_scheme(own, str(algorithm.get("quant_algo")), plain)
         for module, algorithm in own.values.get("quantized_layers", {}).items()
     }
     names, patterns = _exceptions(own)
     cache = _cache(own)
     return Quantization(name, linear, experts, plain, names, patterns, only, stored, cache)
+
+
+def _whole(module: str) -> str:
+    """Return the name of all experts of a layer for that of a part of one of them."""
+    found = ONE_EXPERT.match(module)
+    return found[1] if found else module
 
 
 def _cache(own: Settings) -> str:
@@ -93,6 +101,7 @@ def _exceptions(own: Settings) -> tuple[frozenset[str], tuple[re.Pattern[str], .
     return frozenset(names), tuple(patterns)
 
 
+ONE_EXPERT = re.compile(r"(.*\.experts)\.\d+\..+")
 Read = tuple[str, Scheme, Scheme]
 MXFP4 = Scheme("mxfp4", 4, "group", 1, 32)
 

@@ -1,11 +1,13 @@
-"""Layers that only propose tokens: the checkpoint's own ones, for speculative decoding (MTP)."""
+"""Layers that only propose tokens: the checkpoint's own ones (MTP), or a draft model (EAGLE)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from vllm_ansible.plan.estimate.architectures.config import Settings
+from vllm_ansible.plan.estimate.architectures.families.registry import DRAFTS
 from vllm_ansible.plan.estimate.architectures.model import Model, Tensor
+from vllm_ansible.problem import PlanError, Problem
 
 # What configurations call the number of such layers.
 KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
@@ -30,3 +32,27 @@ def with_drafts(model: Model) -> Model:
         for place in range(model.next_layers)
     )
     return replace(model, drafts=drafts)
+
+
+def with_draft_model(model: Model, draft: Model) -> Model:
+    """Return the model with the layers of a draft model, on its last stage as vLLM has them.
+
+    The embedding is the target's. What is in no layer of the draft counts with its first one.
+    Raises PlanError where it is no draft model.
+    """
+    if draft.architecture not in DRAFTS:
+        raise PlanError(
+            Problem(
+                f"{draft.name} is no draft model that is known here",
+                f"one of {', '.join(sorted(DRAFTS))}",
+                draft.architecture,
+                fix="name an EAGLE model; a checkpoint's own layers are counted by --mtp",
+            )
+        )
+    ends = (*draft.head, *draft.others, *draft.buffers)
+    first = len(model.layers) + len(model.drafts)
+    layers = tuple(
+        replace(layer, index=first + place, tensors=(*layer.tensors, *(() if place else ends)))
+        for place, layer in enumerate(draft.layers)
+    )
+    return replace(model, drafts=(*model.drafts, *layers))

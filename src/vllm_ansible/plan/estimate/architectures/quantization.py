@@ -11,6 +11,11 @@ from vllm_ansible.frozen import frozen
 
 Scales = Literal["none", "tensor", "channel", "block", "group"]
 BYTES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2, "auto": 2}
+# What the engine holds as one module, and as what checkpoints name and store it.
+FUSED: Mapping[str, tuple[str, ...]] = {
+    "in_proj_qkvz": ("in_proj_qkv", "in_proj_z"),
+    "in_proj_ba": ("in_proj_b", "in_proj_a"),
+}
 PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.")
 
 
@@ -55,12 +60,12 @@ class Quantization:
         wanted = self.experts if experts else self.linear
         if wanted == self.plain:
             return wanted
-        name = short(module)
+        names = _named(short(module))
         if self.stored is not None:
-            return wanted if name in self.stored else self.plain
+            return self.plain if self.stored.isdisjoint(names) else wanted
         if self.only:
-            return self.only.get(name, self.plain)
-        return self.plain if self._left_out(name) else wanted
+            return next((self.only[name] for name in names if name in self.only), self.plain)
+        return self.plain if any(map(self._left_out, names)) else wanted
 
     def _left_out(self, name: str) -> bool:
         parts = name.split(".")
@@ -70,6 +75,13 @@ class Quantization:
         if any(part in self.skipped for part in parts):
             return True
         return any(pattern.match(name) for pattern in self.patterns)
+
+
+def _named(name: str) -> tuple[str, ...]:
+    """Return a module's name, and those of the parts from which the engine makes it."""
+    start = name.rfind(".") + 1
+    parts = FUSED.get(name[start:])
+    return (name, *(name[:start] + part for part in parts)) if parts else (name,)
 
 
 def short(module: str) -> str:

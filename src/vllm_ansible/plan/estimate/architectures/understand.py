@@ -37,6 +37,9 @@ def understand(
     PlanError, one sentence, for a configuration that cannot be used.
     """
     architecture = _architecture(config)
+    # Of a model that hears and speaks the engine serves the part that thinks.
+    thinker = config.section("thinker_config")
+    config = config if thinker is None else thinker.over(config)
     text = _text(config)
     text = _with_defaults(text)
     dtype = _dtype(dtype, text, config)
@@ -132,7 +135,7 @@ def _dtype(wanted: str, *sections: Settings) -> str:
 
 def _known(architecture: str, config: Settings, text: Settings) -> tuple[str, str, tuple[str, ...]]:
     """Return the decoder's architecture, its tower's style, and what that takes for granted."""
-    if architecture in registry.DECODERS:
+    if architecture in registry.DECODERS or architecture in registry.DRAFTS:
         return architecture, "", ()
     if architecture in registry.TOWERS:
         decoder, style = registry.TOWERS[architecture]
@@ -164,7 +167,13 @@ def _tower(
         assumed = ("the vision tower's size is an estimate from its layers",)
     parts = Parts(outline.quantization, "vision.")
     hidden = text.count("hidden_size")
-    return tuple(vision.tower(section, style, hidden, parts)), assumed
+    tensors = tuple(vision.tower(section, style, hidden, parts))
+    hears = config.section("audio_config")
+    if outline.architecture.startswith("Qwen3Omni") and hears is not None:
+        from vllm_ansible.plan.estimate.architectures.families import audio
+
+        tensors = (*tensors, *audio.tower(hears, parts))
+    return tensors, assumed
 
 
 def _compared(model: Model, checkpoint: Checkpoint | None) -> Model:

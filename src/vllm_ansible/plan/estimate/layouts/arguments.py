@@ -58,7 +58,10 @@ def start(verdict: Verdict, request: Request) -> Start:
         words += ["--enable-lora", "--max-loras", str(request.lora.number)]
         words += ["--max-lora-rank", str(request.lora.rank)]
     if request.speculative:
-        proposed = {"method": "mtp", "num_speculative_tokens": request.speculative}
+        method, name = request.draft or ("mtp", "")
+        proposed: dict[str, object] = {"method": method}
+        proposed |= {"model": name} if name else {}
+        proposed["num_speculative_tokens"] = request.speculative
         words += ["--speculative-config", json.dumps(proposed, separators=(",", ":"))]
     if request.eager:
         words += ["--enforce-eager"]

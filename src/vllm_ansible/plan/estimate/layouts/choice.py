@@ -76,7 +76,7 @@ def why_not(verdict: Verdict, chosen: Verdict, request: Request) -> str:
     if several > here == 1 and ratio >= EQUAL:
         gain = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}"
         return f"{figures}: {gain}, within the band, and it takes {several} engines behind one door"
-    if ratio < EQUAL or verdict.order < chosen.order:
+    if ratio < EQUAL or (verdict.order < chosen.order and ratio < 1):
         return f"{figures}: {_cause(verdict, chosen)}"
     if ratio < SAME and verdict.order == chosen.order:
         return f"{figures}: {1 - ratio:.0%} less, and it is no plainer"
@@ -105,7 +105,7 @@ def _tight(verdict: Verdict) -> str:
     least = min(verdict.budget.stages, key=lambda stage: stage.kv_bytes.low)
     return (
         f"{least.weights / GIB:.1f} GiB of weights and {least.overhead.mid / GIB:.1f} to "
-        f"{least.overhead.high / GIB:.1f} beside them"
+        f"{least.overhead.high / GIB:.1f} of overhead"
     )
 
 
@@ -120,7 +120,7 @@ def _plainer(verdict: Verdict, chosen: Verdict) -> str:
         (int(one.expert), int(other.expert), "whole experts on each rank"),
         (one.tensor, other.tensor, "tensor parallelism of {}"),
     ):
-        if mine != theirs:
+        if mine > theirs:
             return f"it takes {words.format(mine)}"
     return "it is no plainer"
 

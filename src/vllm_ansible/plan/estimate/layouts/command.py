@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_ansible.accelerators.machines import EXAMPLE, Machines, machines
-from vllm_ansible.plan.estimate.architectures.drafts import with_drafts
+from vllm_ansible.plan.estimate.architectures.drafts import with_draft_model, with_drafts
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.towers import with_tower
 from vllm_ansible.plan.estimate.layouts.answer import NoLayout
@@ -25,6 +25,8 @@ from vllm_ansible.plan.estimate.memory.lora import Slots
 from vllm_ansible.problem import PlanError, Problem
 
 OK, NO_LAYOUT, REFUSED = 0, 1, 2
+# Tokens that a draft model proposes in a step, where nobody says.
+PROPOSED = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -164,6 +166,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--mtp", type=int, default=0, metavar="N", help="tokens the model's own layers propose"
     )
+    made.add_argument(
+        "--draft", metavar="MODEL", help=f"EAGLE model that proposes --mtp tokens ({PROPOSED})"
+    )
     made.add_argument("--offload-gib", type=float, default=0.0, metavar="GIB", help="to the host")
     made.add_argument(
         "--measured", type=float, metavar="GB/S", help="bus bandwidth that a check saw across nodes"
@@ -207,7 +212,8 @@ def _request(options: argparse.Namespace, given: Machines | None = None) -> Requ
         text_only=options.text_only,
         encoder_data=options.encoder_data,
         lora=None if options.lora_slots is None else Slots(options.lora_slots, options.lora_rank),
-        speculative=options.mtp,
+        speculative=options.mtp or (PROPOSED if options.draft else 0),
+        draft=(_method(options.draft), options.draft) if options.draft else None,
     )
 
 
@@ -216,7 +222,14 @@ def _model(name: str, options: argparse.Namespace) -> Model:
     model = with_tower(
         model_of(name), text_only=options.text_only, encoder_data=options.encoder_data
     )
+    if options.draft:
+        return with_draft_model(model, model_of(options.draft))
     return with_drafts(model) if options.mtp else model
+
+
+def _method(draft: str) -> str:
+    """Return vLLM's name for what a draft model does."""
+    return "eagle" if model_of(draft).architecture == "EagleLlamaForCausalLM" else "eagle3"
 
 
 def _wanted(options: argparse.Namespace, there: Machines) -> Candidate | None:

@@ -27,6 +27,7 @@ from vllm_ansible.plan.estimate.layouts.request import ENGINE_VERSION, Request
 from vllm_ansible.plan.estimate.layouts.verdict import GIB, Verdict
 from vllm_ansible.plan.estimate.memory.budget import Budget, budget, default_batch
 from vllm_ansible.plan.estimate.memory.kernels import Kernels
+from vllm_ansible.plan.estimate.memory.kv_cache import resolved
 from vllm_ansible.plan.estimate.memory.release import release
 from vllm_ansible.plan.estimate.memory.split import Split, stages
 from vllm_ansible.plan.estimate.throughput.estimate import (
@@ -46,7 +47,8 @@ class Judge:
         self.request = request
         self.model = request.model
         self.facts: Facts = facts(request.model)
-        self.kinds = Kinds(request.model, self._kernels())
+        cached = resolved(request.model, request.kv_cache_dtype, request.engine_version)
+        self.kinds = Kinds(request.model, self._kernels(), cached)
         self.version = version(request.engine_version)
         self.total = request.model.bytes()
         self._works: dict[tuple[int, int, bool], Work] = {}

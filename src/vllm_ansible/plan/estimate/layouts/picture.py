@@ -187,7 +187,7 @@ def _device(device: Device, x: float, y: float) -> str:
     centre = x + DEVICE_WIDTH / 2
     parts.append(
         f"<title>rank {device.rank}, stage {device.stage}: weights {device.weights / GIB:.2f}, "
-        f"beside them {device.beside / GIB:.2f}, cache {device.cache / GIB:.2f} "
+        f"overhead {device.beside / GIB:.2f}, cache {device.cache / GIB:.2f} "
         f"of {device.total / GIB:.2f} GiB</title>"
     )
     parts.append(_text(centre, y + BAR_HEIGHT + 15, f"{engine}{device.rank}", INK, 13, middle=True))

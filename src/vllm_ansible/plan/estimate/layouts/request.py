@@ -24,7 +24,8 @@ class Request:
     that the engine takes, and `batched_tokens` the most tokens of a step, None for what its version
     does by itself. `text_only` leaves the vision tower out, `encoder_data` keeps it whole on every
     rank; `lora` are slots for adapters, `speculative` the tokens that the checkpoint's own layers
-    propose in a step. `whole_experts` is what the user decided of experts, None for what is best.
+    propose in a step, `draft` the method and name of a draft model that proposes them instead.
+    `whole_experts` is what the user decided of experts, None for what is best.
     `model` is the one that results.
     """
 
@@ -46,6 +47,7 @@ class Request:
     encoder_data: bool = False
     lora: Slots | None = None
     speculative: int = 0
+    draft: tuple[str, str] | None = None
     whole_experts: bool | None = None
 
     @property
@@ -78,7 +80,7 @@ def check(request: Request) -> Request:
         )
         if value < 1
     ]
-    if request.speculative and not request.model.next_layers:
+    if request.speculative and not request.draft and not request.model.next_layers:
         problems.append(
             Problem(
                 f"{request.model.name} has no layers that propose tokens",

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.layouts.answer import Answer
 from vllm_ansible.plan.estimate.layouts.verdict import GIB, Verdict
 from vllm_ansible.plan.estimate.throughput.estimate import Band, Estimate
@@ -22,12 +23,14 @@ def lines(answer: Answer, everything: bool = False) -> list[str]:
     if len(request.machines.nodes) > 1:
         network = f", {request.machines.fabric.node_rate * 8 / 1e9:,.0f} Gb/s a node"
     told = [
-        f"{request.model.name} ({request.model.quantization}) on {request.machines.line()}{network}"
+        f"{request.model.name} ({stored(request.model)}) on {request.machines.line()}{network}"
         f", vLLM {request.engine_version}{', eager' if request.eager else ''}",
         "",
         f"  {chosen.candidate.name}: {ranks} of {request.machines.devices} devices, "
         f"{_plural(chosen.nodes, 'node')} an engine",
         *_memory(answer),
+        f"  at {request.input_tokens:,} tokens a prompt and {request.output_tokens:,} a reply, in "
+        "brackets what may be measured:",
         *_speed(answer),
         "",
         *_starts(answer),
@@ -36,6 +39,11 @@ def lines(answer: Answer, everything: bool = False) -> list[str]:
         *_others(answer, everything),
     ]
     return [line.rstrip() for line in told]
+
+
+def stored(model: Model) -> str:
+    """Return how a model's weights are stored, in words."""
+    return "not quantized" if model.quantization == "none" else model.quantization
 
 
 def document(answer: Answer) -> dict[str, Any]:
@@ -119,8 +127,8 @@ def _memory(answer: Answer) -> list[str]:
         return []
     told = []
     sizes = [
-        f"{stage.weights / GIB:.2f} weights + {stage.overhead.mid / GIB:.1f} beside them + "
-        f"{stage.kv_bytes.mid / GIB:.1f} cache"
+        f"{stage.weights / GIB:.2f} GiB of weights, {stage.overhead.mid / GIB:.1f} of overhead, "
+        f"{stage.kv_bytes.mid / GIB:.1f} of KV cache"
         for stage in held.stages
     ]
     for place, words in enumerate(sizes):
@@ -131,7 +139,7 @@ def _memory(answer: Answer) -> list[str]:
             last += 1
         stage = "" if last - place + 1 == len(sizes) else f" of stage {place}"
         stage = f" of stages {place} to {last}" if stage and last > place else stage
-        told.append(f"  a rank{stage}: {words} GiB")
+        told.append(f"  a rank{stage}: {words}")
     low, middle, high = held.kv_tokens
     ranks = (
         f" on each of {answer.chosen.candidate.data}" if answer.chosen.candidate.data > 1 else ""

@@ -13,10 +13,10 @@ from math import ceil
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.architectures.model import KvCache, Model
 from vllm_ansible.plan.estimate.memory.group import (
-    BATCHES_IN_FLIGHT,
     Group,
     Request,
     count_by_stage,
+    in_flight,
 )
 from vllm_ansible.plan.estimate.memory.kv_cache import layer_bytes_per_token, resolved
 from vllm_ansible.plan.estimate.memory.packed import packed
@@ -48,7 +48,7 @@ def capacity(
 ) -> Capacity:
     """Return what the given bytes of each stage hold; the stage with the fewest blocks decides."""
     found = groups(model, split, request, kv_dtype, engine_version)
-    return holding(found, kv_bytes, request, engine_version)
+    return holding(found, kv_bytes, request, engine_version, split.decode_context)
 
 
 def holding(
@@ -56,8 +56,12 @@ def holding(
     kv_bytes: Sequence[float],
     request: Request,
     engine_version: str | None = None,
+    decode_context: int = 1,
 ) -> Capacity:
-    """Return what the given bytes of each stage hold of these groups."""
+    """Return what the given bytes of each stage hold of these groups.
+
+    decode_context: the ranks among which one sequence's tokens are dealt.
+    """
     if not found:
         return Capacity(0, 0, float("inf"))
     blocks = min(
@@ -67,7 +71,8 @@ def holding(
     concurrency = blocks / sum(group.per_sequence for group in found)
     tokens = int(concurrency * request.max_model_len)
     if release(engine_version) < TOKENS_OF_CONCURRENCY:
-        tokens = blocks // len(found) * min(group.block for group in found)
+        each = min(group.block for group in found) * decode_context
+        tokens = blocks // len(found) * each
     return Capacity(blocks, tokens, concurrency)
 
 
@@ -103,12 +108,13 @@ def groups(
     }
     if not alike:
         return ()
+    flight = in_flight(request, split.pipeline, release(engine_version))
     if any(cache.pages for cache in alike):
-        return packed(model.layers, dealt, request)
+        return packed(model.layers, dealt, request, flight)
     growing = {cache for cache in alike if cache.kind in ("gqa", "mla")}
     if growing and all(cache.entry_bytes for cache in alike if cache not in growing):
         return (_one_group(alike, sizes, dealt, request, split),)
-    return _mixed(alike, sizes, dealt, request, split)
+    return _mixed(alike, sizes, dealt, request, split, flight)
 
 
 def _one_group(
@@ -139,6 +145,7 @@ def _mixed(
     dealt: Sequence[range],
     request: Request,
     split: Split,
+    flight: int,
 ) -> tuple[Group, ...]:
     """Return groups of equally many layers and equal pages, padded where they do not divide."""
     states = max(
@@ -156,18 +163,17 @@ def _mixed(
     for cache, layers in alike.items():
         number = ceil(len(layers) / each)
         block = int(tokens * largest // sizes[cache]) if sizes[cache] else tokens
-        needed = _needed(cache, block, request, split)
+        needed = _needed(cache, block, request, split, flight)
         for index in range(number):
             held = tuple(count * page for count in count_by_stage(layers[index::number], dealt))
             made.append(Group(held, needed, block))
     return tuple(made)
 
 
-def _needed(cache: KvCache, block: int, request: Request, split: Split) -> int:
+def _needed(cache: KvCache, block: int, request: Request, split: Split, flight: int) -> int:
     """Return the blocks of one sequence of full length."""
     if cache.kind == "linear":
         return STATES_PER_SEQUENCE
     if cache.kind == "sliding" and cache.window is not None:
-        flight = BATCHES_IN_FLIGHT * request.max_num_batched_tokens
         return ceil(min(cache.window - 1 + flight, request.max_model_len) / block) + 1
     return ceil(request.max_model_len / (block * split.decode_context))

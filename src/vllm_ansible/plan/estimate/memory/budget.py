@@ -153,7 +153,7 @@ def budget(
     request = Request(length, tokens, block_size or default_block_size(model, accelerator_kind))
     shared = groups(model, split, request, kv_cache_dtype, engine_version)
     found = [
-        holding(shared, sizes, request, engine_version)
+        holding(shared, sizes, request, engine_version, split.decode_context)
         for sizes in zip(*(astuple(one.kv_bytes) for one in held), strict=True)
     ]
     needed = bytes_per_sequence(shared)

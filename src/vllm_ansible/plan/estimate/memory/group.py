@@ -6,8 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from vllm_ansible.frozen import frozen
+from vllm_ansible.plan.estimate.memory.release import Release
 
-BATCHES_IN_FLIGHT = 2
+# From here on what a window has left behind is freed once its step is over, so that every batch
+# under way keeps its tokens (vllm#47728, that is 0.26.0); before, only the next batch did.
+SETTLED_SINCE: Release = (0, 26, 0)
 
 
 @frozen
@@ -30,6 +33,12 @@ class Request:
     max_model_len: int
     max_num_batched_tokens: int = 8192
     block_size: int = 16
+
+
+def in_flight(request: Request, stages: int, version: Release) -> int:
+    """Return the tokens that are under way: of two batches, or of one for each stage."""
+    batches = max(2, stages) if version >= SETTLED_SINCE else 1
+    return batches * request.max_num_batched_tokens
 
 
 def count_by_stage(layers: Sequence[int], dealt: Sequence[range]) -> tuple[int, ...]:

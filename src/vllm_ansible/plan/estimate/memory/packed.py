@@ -11,21 +11,26 @@ from collections.abc import Sequence
 from math import ceil
 
 from vllm_ansible.plan.estimate.architectures.model import Layer, Page
-from vllm_ansible.plan.estimate.memory.group import BATCHES_IN_FLIGHT, Group, Request
+from vllm_ansible.plan.estimate.memory.group import Group, Request
 
 # The pages of a bucket, each with the layer that has it.
 Bucket = list[tuple[int, Page]]
 
 
-def packed(layers: Sequence[Layer], dealt: Sequence[range], request: Request) -> tuple[Group, ...]:
-    """Return the groups of a model whose layers list their pages, `dealt` to stages."""
+def packed(
+    layers: Sequence[Layer], dealt: Sequence[range], request: Request, flight: int
+) -> tuple[Group, ...]:
+    """Return the groups of a model whose layers list their pages, `dealt` to stages.
+
+    flight: the tokens that are under way.
+    """
     buckets: dict[tuple[int, int | None], Bucket] = defaultdict(list)
     for layer in layers:
         for page in layer.kv.pages:
             buckets[page.tokens, page.window].append((layer.index, page))
     repeats = _repeats([_counts(bucket) for bucket in buckets.values()])
     return tuple(
-        _group(part, dealt, request)
+        _group(part, dealt, request, flight)
         for bucket in buckets.values()
         for part in _split(bucket, repeats)
     )
@@ -66,13 +71,12 @@ def _split(bucket: Bucket, repeats: int) -> list[Bucket]:
     ]
 
 
-def _group(part: Bucket, dealt: Sequence[range], request: Request) -> Group:
+def _group(part: Bucket, dealt: Sequence[range], request: Request, flight: int) -> Group:
     page = part[0][1]
     held = tuple(
         float(sum(one.bytes for layer, one in part if layer in of_stage)) for of_stage in dealt
     )
     kept, further = request.max_model_len, 0
     if page.window is not None:
-        flight = BATCHES_IN_FLIGHT * request.max_num_batched_tokens
         kept, further = min(page.window - 1 + flight, request.max_model_len), 1
     return Group(held, ceil(kept / page.tokens) + further, page.tokens)

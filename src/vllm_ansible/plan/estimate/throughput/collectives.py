@@ -87,7 +87,8 @@ def links(accelerator: Accelerator, fabric: Fabric, ranks: int, nodes: int) -> L
         latency = c.LINK_LATENCY + c.LINK_LATENCY_PER_RANK * per_node
         inside, exchange = c.LINK_SHARE, c.EXCHANGE_SHARE
         if accelerator.link < c.SWITCHED:
-            inside = exchange = c.PCIE_SHARE
+            measured = accelerator.link >= c.PCIE_5 and platform(accelerator.kind).own_all_reduce
+            inside = exchange = c.PCIE_5_SHARE if measured else c.PCIE_SHARE
     else:
         latency = c.LINK_LATENCY + c.HOST_LATENCY_PER_RANK * per_node
         inside = exchange = c.HOST_SHARE

@@ -116,6 +116,10 @@ LINK_SHARE = 0.74
 # tokens/s of prefill on 8 x L40S, a seventh of that on H100.
 SWITCHED = 200e9
 PCIE_SHARE = 0.25
+# Over PCIe 5 with peer-to-peer access: the median of seven hosts of eight RTX PRO 6000, 22.2 to
+# 46.4 GB/s in nccl-tests, of 64 (local-inference-lab/rtx6kpro at e2c2b95, hardware/).
+PCIE_5 = 60e9
+PCIE_5_SHARE = 0.62
 # All-to-all inside a node: 14 us and 0.66 of the link (H200, all_to_all: 299 GB/s).
 EXCHANGE_LATENCY = 14.0 * MICRO
 EXCHANGE_SHARE = 0.66
@@ -153,9 +157,10 @@ V0_HOST_SEQUENCE = 50.0 * MICRO
 MULTI_NODE_STEP = 3.0e-3
 PIPELINE_HOP = 0.2e-3
 
-# The busiest rank of expert parallelism has more tokens than the mean: assumed, without a source.
-# From 1.0 to 1.4 none of the judged rows leaves or enters its band.
-EXPERT_IMBALANCE = 1.2
+# The busiest rank of expert parallelism has so many times the mean of the tokens, by how often a
+# model's experts are chosen: the median of 97 samples over 16 ranks of Kimi-K3 without balancing
+# (vllm#50647). In a single step chance adds to it (`busiest` in step.py).
+EXPERT_IMBALANCE = 1.07
 
 # How far measured throughput lies from this model: the seed system with H100 and the one with
 # H200, both launch bound by the same number of kernels, differ by 1.35, which is processors and

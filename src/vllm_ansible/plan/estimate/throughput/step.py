@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log, sqrt
+
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.frozen import frozen
@@ -220,8 +222,9 @@ def experts_time(kind: LayerWork, hidden: int, load: Pass, rank: Rank) -> tuple[
     device, bandwidth = rank.accelerator, rank.accelerator.bandwidth
     part = kind.experts_per_token / kind.experts_all
     touched = kind.experts * (1 - (1 - part) ** max(1.0, load.all_tokens))
-    busy = c.EXPERT_IMBALANCE if rank.expert else 1.0
-    rows = load.all_tokens * part * kind.experts * busy
+    rows = load.all_tokens * part * kind.experts
+    if rank.expert:
+        rows = busiest(rows, rank.expert_links.ranks)
     size = touched * kind.expert_bytes
     if _old(rank, kind.expert_bits):
         read = size / (bandwidth * c.OLD_WIDENED_MEMORY_SHARE)
@@ -235,6 +238,16 @@ def experts_time(kind: LayerWork, hidden: int, load: Pass, rank: Rank) -> tuple[
     moved = rows * (3 * hidden + 4 * width) * 2 / (bandwidth * c.MEMORY_SHARE)
     computed = 2 * (rows + touched * tile) * kind.expert_products / rate
     return size / (bandwidth * memory), computed + moved
+
+
+def busiest(mean: float, ranks: int) -> float:
+    """Return the tokens of the busiest of these ranks, whose mean is given.
+
+    Experts that are chosen more often than others, and chance: of as many draws of a Poisson
+    distribution the largest lies sqrt(2 ln n) deviations above the mean.
+    """
+    chance = sqrt(2 * log(ranks) / mean) if mean > 0 else 0.0
+    return mean * min(float(ranks), c.EXPERT_IMBALANCE * (1 + chance)) if ranks > 1 else mean
 
 
 def _experts_kind(kind: LayerWork, device: Accelerator) -> tuple[str, float]:

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.architectures.families.decoder import INDEX_TOKENS
-from vllm_ansible.plan.estimate.architectures.model import Layer, Model, Tensor
+from vllm_ansible.plan.estimate.architectures.model import KvCache, Layer, Model, Tensor
 from vllm_ansible.plan.estimate.memory.kernels import USUAL, Kernels, stretch
+from vllm_ansible.plan.estimate.memory.kv_cache import layer_bytes_per_token
+from vllm_ansible.plan.estimate.memory.split import Split
 from vllm_ansible.plan.estimate.throughput.constants import SPARSE_HEADS
 
 
@@ -18,7 +20,8 @@ class LayerWork:
     Bytes are read once a step, whatever the batch. `expert_bytes` is one routed expert's part on
     this rank, of `experts` there. `products` are multiply-adds for one token; `expert_products`
     for one token and one expert. `cache_bytes` is the cache of one token, `window` the most
-    tokens of a sequence that are read (0: all), `state_bytes` what is read for each sequence.
+    tokens of a sequence that are read (0: all), `state_bytes` what is read of each sequence
+    whatever its length, and written back where it is a state that each token changes.
     `attention_products` are multiply-adds for one token and one token before it,
     `prefill_products` those of a prompt, in which latent attention brings keys and values back to
     their heads. Sparse attention sees at most `chosen` tokens (0: all), of each of which
@@ -61,6 +64,9 @@ class LayerWork:
 LATENT_HEAD = 128
 # Rotated elements of a latent key, in every model of the kind.
 ROTARY = 64
+# A recurrent state is loaded and stored for each token (vLLM 0.17.1's and 0.32's
+# `fused_recurrent.py`, `mamba_ssm.py`); of a cache of tokens only one entry is written.
+STATE_PASSES = 2
 # Kinds of layers, and how many there are of each.
 Parts = tuple[tuple[LayerWork, int], ...]
 
@@ -86,8 +92,8 @@ class Work:
 class Kinds:
     """The distinct layers of a model, found once: models repeat one or two of them."""
 
-    def __init__(self, model: Model, kernels: Kernels = USUAL) -> None:
-        self.model, self.kernels = model, kernels
+    def __init__(self, model: Model, kernels: Kernels = USUAL, cached: str = "auto") -> None:
+        self.model, self.kernels, self.cached = model, kernels, cached
         self.layers: list[Layer] = []
         self.kind_of: list[int] = []
         seen: dict[object, int] = {}
@@ -104,9 +110,19 @@ class Kinds:
         old_rope: count the kernels of DeepSeek's rotary embedding as engines before 0.10 ran it.
         """
         head = self.model.head or self.model.embedding
+        split = Split(tensor)
         return Work(
             kinds=tuple(
-                _layer_work(self.model, layer, tensor, data, expert, old_rope, self.kernels)
+                _layer_work(
+                    self.model,
+                    layer,
+                    tensor,
+                    data,
+                    expert,
+                    old_rope,
+                    self.kernels,
+                    _entry(layer.kv, split, self.cached),
+                )
                 for layer in self.layers
             ),
             kind_of=tuple(self.kind_of),
@@ -114,6 +130,12 @@ class Kinds:
             head_products=sum(one.elements * _share(one, tensor) for one in head),
             hidden=self.model.hidden,
         )
+
+
+def _entry(kv: KvCache, split: Split, cached: str) -> float:
+    """Return the bytes that a token leaves in a layer's cache, without its indexer's."""
+    size = layer_bytes_per_token(kv, split, cached)
+    return size - kv.extra_bytes_per_token if kv.kind == "mla" else size
 
 
 def _signature(layer: Layer) -> object:
@@ -139,7 +161,9 @@ def _layer_work(
     expert: bool,
     old_rope: bool,
     kernels: Kernels,
+    per_token: float,
 ) -> LayerWork:
+    """Return the work of one layer; `per_token` are the bytes that a token leaves in its cache."""
     dense = [one for one in layer.tensors if one.role != "experts"]
     routed = [one for one in layer.tensors if one.role == "experts"]
     ranks = tensor * data
@@ -150,7 +174,6 @@ def _layer_work(
     mla = kv.kind == "mla"
     heads = 1 if mla else max(1, kv.heads // tensor) if kv.heads else 0
     chosen = _chosen(model) if mla else 0
-    per_token = heads * (kv.head_size + (0 if mla else kv.value_size)) * 2
     return LayerWork(
         dense_bytes=sum(one.bytes * _share(one, tensor) for one in dense),
         products=sum(one.elements * _share(one, tensor) for one in dense),
@@ -163,7 +186,7 @@ def _layer_work(
         if kv.kind != "linear"
         else 0,
         window=kv.window or 0,
-        state_bytes=kv.state_bytes / tensor,
+        state_bytes=kv.state_bytes / tensor * (STATE_PASSES if kv.kind == "linear" else 1),
         attention_products=_attention(model, layer, tensor, chosen),
         prefill_products=_attention(model, layer, tensor, chosen)
         if chosen
@@ -173,7 +196,7 @@ def _layer_work(
         triton=kernels.triton and model.quantization.startswith("mxfp4"),
         cutlass=kernels.cutlass and model.quantization.startswith("fp8") and not model.block,
         chosen=chosen,
-        chosen_bytes=float(per_token) if chosen else 0.0,
+        chosen_bytes=per_token if chosen else 0.0,
         index_products=_index_products(layer) if chosen else 0.0,
         kernels=_kernels(model, layer, old_rope),
         collectives=2 if tensor > 1 else 0,

@@ -294,3 +294,90 @@ def test_windows_are_where_the_configuration_has_them() -> None:
     assert [layer.kv.window for layer in model.layers[:4]] == [128, None, 128, None]
     gemma = configuration("google--gemma-4-26B-A4B")
     assert {(layer.kv.heads, layer.kv.head_size) for layer in gemma.layers} == {(8, 256), (2, 512)}
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        # What their makers print: 309 billion, 49.9, 550.
+        ("XiaomiMiMo--MiMo-V2-Flash", 308.8e9),
+        ("nvidia--Llama-3_3-Nemotron-Super-49B-v1", 49.87e9),
+        ("nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", 549.3e9),
+    ],
+)
+def test_a_decoder_has_the_numbers_that_its_maker_prints(name: str, numbers: float) -> None:
+    model = configuration(name)
+    counted = sum(one.elements for one in model.tensors() if not one.name.endswith("scales"))
+    assert counted == pytest.approx(numbers, rel=1e-3)
+    assert not model.assumed
+
+
+def test_values_of_mimo_are_smaller_than_its_keys_and_most_layers_see_a_window() -> None:
+    model = configuration("XiaomiMiMo--MiMo-V2-Flash")
+    first, second = model.layers[0].kv, model.layers[1].kv
+    assert (first.kind, first.heads, first.head_size, first.value_size) == ("gqa", 4, 192, 128)
+    assert (second.kind, second.heads, second.window) == ("sliding", 8, 128)
+    assert [layer.experts for layer in model.layers[:2]] == [0, 256]
+
+
+def test_a_searched_block_may_have_no_attention() -> None:
+    model = configuration("nvidia--Llama-3_3-Nemotron-Super-49B-v1")
+    kinds = [layer.kv.kind for layer in model.layers]
+    assert kinds.count("gqa") == 49
+    assert kinds.count("none") == 31
+
+
+OMNI = {
+    "architectures": ["Qwen3OmniMoeForConditionalGeneration"],
+    "model_type": "qwen3_omni_moe",
+    "thinker_config": {
+        "audio_config": {
+            "d_model": 1280,
+            "encoder_layers": 32,
+            "encoder_attention_heads": 20,
+            "encoder_ffn_dim": 5120,
+            "downsample_hidden_size": 480,
+            "num_mel_bins": 128,
+            "output_dim": 2048,
+        },
+        "text_config": {
+            "model_type": "qwen3_omni_moe_text",
+            "hidden_size": 2048,
+            "num_hidden_layers": 48,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 4,
+            "head_dim": 128,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "moe_intermediate_size": 768,
+            "intermediate_size": 768,
+            "vocab_size": 152064,
+            "max_position_embeddings": 65536,
+        },
+        "vision_config": {
+            "depth": 27,
+            "hidden_size": 1152,
+            "intermediate_size": 4304,
+            "num_heads": 16,
+            "patch_size": 16,
+            "spatial_merge_size": 2,
+            "num_position_embeddings": 2304,
+            "in_channels": 3,
+            "deepstack_visual_indexes": [8, 16, 24],
+        },
+    },
+    "talker_config": {"text_config": {"hidden_size": 1024}},
+}
+
+
+def test_of_a_model_that_speaks_the_part_that_thinks_is_counted() -> None:
+    """Its makers print 650 million numbers of the audio tower and 540 of the vision tower."""
+    model = understand(Settings(OMNI, "config.json"), "Qwen/Qwen3-Omni-30B-A3B-Instruct")
+    of = {
+        kind: sum(one.elements for one in model.others if one.name.startswith(f"{kind}."))
+        for kind in ("audio", "vision")
+    }
+    assert of["audio"] == pytest.approx(650e6, rel=0.01)
+    assert of["vision"] == pytest.approx(540e6, rel=0.02)
+    assert len(model.layers) == 48
+    assert model.layers[0].experts == 128

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.plan.estimate.architectures.checkpoint import Checkpoint
 from vllm_ansible.plan.estimate.architectures.config import Settings
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.understand import understand
@@ -129,3 +130,87 @@ def test_a_quantization_that_is_not_known_is_refused(
     with pytest.raises(PlanError, match=named.replace("(", "\\(")) as refused:
         make(quantization_config=quantization)
     assert len(refused.value.problems) == 1
+
+
+def listed(layers: dict[str, str]) -> dict[str, Any]:
+    algorithms = {name: {"quant_algo": algorithm} for name, algorithm in layers.items()}
+    return {
+        "quant_method": "modelopt",
+        "quant_algo": "MIXED_PRECISION",
+        "quantized_layers": algorithms,
+    }
+
+
+def test_experts_that_are_listed_one_by_one_are_stored_as_listed() -> None:
+    """MiniMax-M3 in NVFP4 was planned with 786 GiB in place of 233, its experts in 16 bits."""
+    config = {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "hidden_size": 256,
+        "moe_intermediate_size": 128,
+        "intermediate_size": 512,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "vocab_size": 128,
+        "max_position_embeddings": 256,
+        "quantization_config": listed(
+            {
+                f"model.layers.0.mlp.experts.{expert}.{part}": "NVFP4"
+                for expert in range(4)
+                for part in ("gate_proj", "up_proj", "down_proj")
+            }
+        ),
+    }
+    model = understand(Settings(config, "config.json"), "small")
+    (size,) = [one.bytes for one in model.layers[0].tensors if one.name == "mlp.experts.w13.weight"]
+    assert size == 4 * 2 * 256 * 128 / 2
+
+
+def test_what_the_engine_joins_is_stored_as_its_parts_are() -> None:
+    """Qwen3.5's index and lists name two parts of one matrix, which was planned in 16 bits."""
+    config = {
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_hidden_layers": 1,
+        "layer_types": ["linear_attention"],
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 32,
+        "linear_value_head_dim": 32,
+        "linear_conv_kernel_dim": 4,
+        "vocab_size": 128,
+        "max_position_embeddings": 256,
+    }
+    lists = listed(
+        {f"model.layers.0.linear_attn.{part}": "FP8" for part in ("in_proj_qkv", "in_proj_z")}
+    )
+    names = frozenset(
+        f"model.layers.0.linear_attn.{part}.{end}"
+        for part in ("in_proj_qkv", "in_proj_z")
+        for end in ("weight", "weight_scale_inv")
+    )
+    blocks = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    for quantization, checkpoint in ((lists, None), (blocks, Checkpoint(names, {}, 0))):
+        values = {**config, "quantization_config": quantization}
+        model = understand(Settings(values, "config.json"), "small", checkpoint=checkpoint)
+        sizes = {one.name: one.bytes for one in model.layers[0].tensors}
+        assert sizes["linear_attn.in_proj_qkvz.weight"] == 256 * (2 * 64 + 2 * 128)
+
+
+def test_a_head_that_is_listed_is_stored_as_listed(make: Any) -> None:
+    quantization = listed({"lm_head": "NVFP4", "model.layers.0.mlp.down_proj": "FP8"})
+    model = make(quantization_config=quantization, **WIDE)
+    (size,) = [one.bytes for one in model.head if one.name == "lm_head.weight"]
+    assert size == 128 * 256 / 2
+
+
+def test_an_export_of_modelopt_without_a_method_is_read(make: Any) -> None:
+    quantization = {"quant_algo": "FP8", "producer": {"name": "modelopt"}, "ignore": ["lm_head"]}
+    assert make(quantization_config=quantization).quantization == "fp8 per tensor"

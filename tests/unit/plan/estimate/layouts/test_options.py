@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,3 +124,48 @@ def test_layers_that_propose_tokens_take_weights_and_cache_of_the_last_stage(ask
     assert any("without speculation" in note for note in found.notes)
     with pytest.raises(PlanError, match="has no layers that propose tokens"):
         check(replace(ask("llama-8b", "1x1 H200"), speculative=1))
+
+
+EAGLE3 = {
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "draft_vocab_size": 32000,
+    "max_position_embeddings": 2048,
+}
+
+
+def test_a_draft_model_takes_weights_and_cache_and_is_named_in_the_command(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draft = tmp_path / "eagle.json"
+    draft.write_text(json.dumps(EAGLE3))
+    words = [str(CONFIGS / "meta-llama--Meta-Llama-3.1-8B_config.json"), "1x1 H100"]
+    sizes = []
+    for more in ([], ["--draft", str(draft)]):
+        assert main([*words, *more, "--json"]) == 0
+        (stage,) = json.loads(capsys.readouterr().out)["chosen"]["stages"]
+        sizes.append(stage["weights_bytes"])
+    # What joins three states, the layer with its joined input, and a head over 32,000 words.
+    joins, layer = 3 * 4096 * 4096, 4096 * (2 * 6144 + 4096 + 3 * 14336)
+    assert sizes[1] - sizes[0] == pytest.approx(2 * (joins + layer + 32000 * 4096), rel=0.003)
+    assert main([*words, "--draft", str(draft)]) == 0
+    assert '"method":"eagle3"' in capsys.readouterr().out
+    assert main([*words, "--draft", config]) == REFUSED
+    assert "is no draft model that is known here" in capsys.readouterr().err
+
+
+def test_a_faster_layout_is_not_said_to_leave_devices_idle(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """TP8 with whole experts, planned faster than two ranks of TP4: "only 8 devices work"."""
+    words = [str(CONFIGS / "Qwen--Qwen3.5-35B-A3B_config.json"), "1x8 H100", "--all"]
+    assert main(words) == OK
+    printed = capsys.readouterr().out
+    assert "5% more, within the band, and it takes tensor parallelism of 8" in printed
+    assert "devices work" not in printed

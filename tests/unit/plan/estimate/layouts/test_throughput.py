@@ -26,7 +26,13 @@ from vllm_ansible.plan.estimate.throughput.estimate import (
     even_stages,
     version,
 )
-from vllm_ansible.plan.estimate.throughput.step import Pass, Rank, attention_share, stage_pass
+from vllm_ansible.plan.estimate.throughput.step import (
+    Pass,
+    Rank,
+    attention_share,
+    cache_time,
+    stage_pass,
+)
 from vllm_ansible.plan.estimate.throughput.work import Kinds
 
 from .published import published
@@ -258,3 +264,15 @@ def test_layers_over_prompts_take_as_long_as_on_a_device_at_its_limit_of_power()
         load = Pass(0, 0, row["tokens"], row["tokens"], row["prompt"] / 2)
         planned = stage_pass(work, work.stage(range(10)), head=False, load=load, rank=rank).total
         assert 0.9 < planned * 1e3 / row["whole_ms"] < 1.25, row
+
+
+def test_a_recurrent_state_is_read_and_written_for_each_token() -> None:
+    """vLLM's kernels load and store it, while of a cache of tokens only one entry is written."""
+    model = published("Qwen/Qwen3.5-9B")
+    linear = next(one for one in model.layers if one.kv.kind == "linear")
+    rank = Rank(accelerator("H100-80"), *(links(accelerator("H100-80"), Fabric(1, 0), 1, 1),) * 2,
+                expert=False, eager=False)  # fmt: skip
+    work = Kinds(model).work(1, 1, expert=False, old_rope=False)
+    kind = work.kinds[work.kind_of[linear.index]]
+    once = linear.kv.state_bytes / (rank.accelerator.bandwidth * c.CACHE_MEMORY_SHARE)
+    assert cache_time(kind, Pass(100, 8000, 100), rank) == pytest.approx(200 * once)

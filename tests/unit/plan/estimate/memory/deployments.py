@@ -50,6 +50,35 @@ INT8 = {
 }
 MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8", "exclude_modules": ["lm_head"]}
 BLOCK = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+# Experts in NVFP4; attention, shared experts and the first layers as they were.
+NVFP4 = {
+    "quant_method": "modelopt",
+    "quant_algo": "NVFP4",
+    "exclude_modules": [
+        "lm_head",
+        "*self_attn*",
+        "*shared_experts*",
+        "model.layers.0.*",
+        "model.layers.1.*",
+        "model.layers.2.*",
+        "model.layers.78*",
+    ],
+}
+KIMI_INT4 = {
+    "quant_method": "compressed-tensors",
+    "ignore": [
+        "lm_head",
+        "re:.*self_attn.*",
+        "re:.*shared_experts.*",
+        "re:.*mlp\\.(gate|up|gate_up|down)_proj.*",
+    ],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32},
+        }
+    },
+}
 R1 = "deepseek-ai--DeepSeek-R1"
 LLAMA_70B = "meta-llama--Meta-Llama-3.1-70B"
 LLAMA_8B = "meta-llama--Meta-Llama-3.1-8B"
@@ -108,6 +137,62 @@ SHAPES: dict[str, dict[str, object]] = {
         "num_key_value_heads": 8,
         "vocab_size": 152064,
         "max_position_embeddings": 131072,
+    },
+    "qwq-32b": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "hidden_size": 5120,
+        "intermediate_size": 27648,
+        "num_hidden_layers": 64,
+        "num_attention_heads": 40,
+        "num_key_value_heads": 8,
+        "vocab_size": 152064,
+        "max_position_embeddings": 40960,
+    },
+    "qwen14b": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "hidden_size": 5120,
+        "intermediate_size": 13824,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 40,
+        "num_key_value_heads": 8,
+        "vocab_size": 152064,
+        "max_position_embeddings": 131072,
+    },
+    # The decoder as transformers' test of Qwen3.5 has it, the tower as Qwen3.5-35B-A3B's.
+    "qwen3.8-27b": {
+        "architectures": ["Qwen3_5ForConditionalGeneration"],
+        "model_type": "qwen3_5",
+        "text_config": {
+            "model_type": "qwen3_5_text",
+            "hidden_size": 5120,
+            "intermediate_size": 17408,
+            "num_hidden_layers": 64,
+            "num_attention_heads": 24,
+            "num_key_value_heads": 4,
+            "head_dim": 256,
+            "full_attention_interval": 4,
+            "linear_num_key_heads": 16,
+            "linear_num_value_heads": 48,
+            "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128,
+            "linear_conv_kernel_dim": 4,
+            "mamba_ssm_dtype": "float32",
+            "vocab_size": 248320,
+            "max_position_embeddings": 262144,
+            "rope_parameters": {"mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25},
+        },
+        "vision_config": {
+            "depth": 27,
+            "hidden_size": 1152,
+            "intermediate_size": 4304,
+            "num_heads": 16,
+            "out_hidden_size": 5120,
+            "patch_size": 16,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 2,
+            "num_position_embeddings": 2304,
+            "in_channels": 3,
+        },
     },
     # As anthony-chaudhary/fak#12635 lists it.
     "deepseek-v4-flash": {
@@ -177,6 +262,20 @@ MODELS: dict[str, tuple[str, object]] = {
     "mistralai/Ministral-3-14B-Reasoning-2512": ("ministral", None),
     "openai/gpt-oss-120b": ("openai--gpt-oss-120b", None),
     "qwen3.6-35b-a3b-nvfp4": ("Qwen--Qwen3.5-35B-A3B", None),
+    # Of the rows that were held out.
+    "openai/gpt-oss-20b": ("openai--gpt-oss-20b", None),
+    "Qwen/Qwen3-0.6B": ("Qwen--Qwen3-0.6B", None),
+    "Qwen/Qwen3-32B": ("Qwen--Qwen3-32B", None),
+    "Qwen/QwQ-32B": ("qwq-32b", None),
+    "Qwen/Qwen3-30B-A3B": ("Qwen--Qwen3-30B-A3B", None),
+    "Qwen/Qwen3-235B-A22B-FP8": ("Qwen--Qwen3-235B-A22B-FP8", None),
+    "Qwen/Qwen3.8-27B-FP8": ("qwen3.8-27b", BLOCK),
+    "MiniMaxAI/MiniMax-M2.5": ("MiniMaxAI--MiniMax-M2.5", None),
+    "lukealonso/GLM-5.1-NVFP4-MTP": ("zai-org--GLM-5", NVFP4),
+    "moonshotai/Kimi-K2.6": ("moonshotai--Kimi-K2.5", None),
+    "moonshotai/Kimi-K2-Thinking": ("moonshotai--Kimi-K2-Instruct", KIMI_INT4),
+    "neuralmagic/Meta-Llama-3.1-70B-Instruct-quantized.w8a8": (LLAMA_70B, INT8),
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B": ("qwen14b", None),
 }
 
 # The line has no version, but a date: V0 in February 2025 was 0.7.2.
@@ -213,13 +312,18 @@ class Row:
     def split(self) -> Split:
         expert = self.text["ep"].startswith("yes")
         data = self.whole("dp") if self.text["dp"] else 1
-        return Split(self.whole("tp") or 1, self.whole("pp") or 1, data or 1, expert)
+        context = self.whole("decode_context") or 1
+        tensor, pipeline = self.whole("tp") or 1, self.whole("pp") or 1
+        return Split(tensor, pipeline, data or 1, expert, decode_context=context)
 
 
-def rows() -> Iterator[Row]:
-    with TABLE.open(encoding="utf-8") as file:
+COLUMNS = ("pp", "dp", "ep", "enforce_eager", "decode_context", "drafts")
+
+
+def rows(table: Path = TABLE) -> Iterator[Row]:
+    with table.open(encoding="utf-8") as file:
         for line, text in enumerate(csv.DictReader(file), 2):
-            yield Row(line, text)
+            yield Row(line, {**dict.fromkeys(COLUMNS, ""), **text})
 
 
 def model_of(row: Row) -> Model | None:

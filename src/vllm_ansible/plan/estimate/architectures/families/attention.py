@@ -23,7 +23,7 @@ class Grouped:
 
     `gate` doubles the queries by an output gate, `head_gate` has one number for each head; `sinks`
     are one number per query head; `window` bounds what is seen. With `reused` the layer takes keys
-    and values of an earlier one.
+    and values of an earlier one. `value_size` is the size of a value where it is not that of a key.
     """
 
     hidden: int
@@ -39,10 +39,12 @@ class Grouped:
     window: int | None = None
     reused: bool = False
     module: str = "self_attn"
+    value_size: int = 0
 
     def tensors(self, parts: Parts) -> Iterator[Tensor]:
         """Yield the projections and norms."""
         name, size = self.module, self.head_size
+        values = self.value_size or size
         queries = Cut("column", self.heads)
         keys = Cut("kv", self.kv_heads)
         wide = self.heads * size * (2 if self.gate else 1)
@@ -50,18 +52,18 @@ class Grouped:
             f"{name}.q_proj", self.hidden, wide, queries, "attention", bias=self.qkv_bias
         )
         if not self.reused:
-            for one in ("k_proj", "v_proj"):
+            for one, each in (("k_proj", size), ("v_proj", values)):
                 yield from parts.linear(
                     f"{name}.{one}",
                     self.hidden,
-                    self.kv_heads * size,
+                    self.kv_heads * each,
                     keys,
                     "attention",
                     bias=self.qkv_bias,
                 )
         yield from parts.linear(
             f"{name}.o_proj",
-            self.heads * size,
+            self.heads * values,
             self.hidden,
             Cut("row", self.heads),
             "attention",
@@ -84,7 +86,8 @@ class Grouped:
         if self.reused:
             return KvCache("none")
         kind: Literal["gqa", "sliding"] = "sliding" if self.window else "gqa"
-        return KvCache(kind, self.kv_heads, self.head_size, self.head_size, self.window)
+        values = self.value_size or self.head_size
+        return KvCache(kind, self.kv_heads, self.head_size, values, self.window)
 
 
 @frozen

@@ -96,7 +96,7 @@ def decoder(
     rows = ceil(vocab / VOCABULARY_PADDING) * VOCABULARY_PADDING
     cut = Cut("vocab", rows)
     table = parts.vector("embed_tokens", rows * hidden, "embedding", cut)
-    lm_head = () if tied else (parts.vector("lm_head", rows * hidden, "head", cut),)
+    lm_head = () if tied else _head(outline, parts, hidden, cut)
     return Model(
         name=outline.name,
         architecture=outline.architecture,
@@ -126,6 +126,13 @@ def decoder(
     )
 
 
+def _head(outline: Outline, parts: Parts, hidden: int, cut: Cut) -> tuple[Tensor, ...]:
+    """Return the head, which only a checkpoint that lists it stores quantized."""
+    if "lm_head" in outline.quantization.only:
+        return tuple(parts.linear("lm_head", hidden, cut.units, cut, "head"))
+    return (parts.vector("lm_head", cut.units * hidden, "head", cut),)
+
+
 def _most_context(config: Settings) -> int:
     """Return the longest context with the positions scaled as configured, 0 where none is given.
 
@@ -149,8 +156,9 @@ def _most_context(config: Settings) -> int:
 
 
 def layer_count(config: Settings) -> int:
-    """Return how many decoder layers there are."""
-    return config.count("num_hidden_layers", limit=MOST_LAYERS)
+    """Return how many decoder layers there are, given or listed."""
+    listed = len(config.items("layers_block_type")) or None
+    return config.count("num_hidden_layers", default=listed, limit=MOST_LAYERS)
 
 
 def _layer(

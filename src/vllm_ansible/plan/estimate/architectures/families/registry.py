@@ -62,6 +62,20 @@ DECODERS: Mapping[str, str] = {
     "SarvamMoEForCausalLM": "mixture.bailing",
     "SarvamMLAForCausalLM": "latent.sarvam",
     "Step3p5ForCausalLM": "step.step",
+    "MiMoV2FlashForCausalLM": "mimo.mimo_v2",
+    "MiMoV2ForCausalLM": "mimo.mimo_v2",
+    "DeciLMForCausalLM": "searched.nemotron_nas",
+}
+
+# Draft models, which only propose tokens beside another model.
+DRAFTS: Mapping[str, str] = {
+    "EagleLlamaForCausalLM": "eagle.eagle",
+    "LlamaForCausalLMEagle3": "eagle.eagle3_llama",
+    "Eagle3LlamaForCausalLM": "eagle.eagle3_llama",
+    "Eagle3MiniMaxM2ForCausalLM": "eagle.eagle3_llama",
+    "Eagle3Qwen2_5vlForCausalLM": "eagle.eagle3_llama",
+    "Eagle3Qwen3vlForCausalLM": "eagle.eagle3_llama",
+    "Eagle3Qwen3ForCausalLM": "eagle.eagle3_qwen3",
 }
 
 # The decoder inside, and the style of its vision tower.
@@ -70,6 +84,8 @@ TOWERS: Mapping[str, tuple[str, str]] = {
     "Qwen2_5_VLForConditionalGeneration": ("Qwen2ForCausalLM", "QWEN25"),
     "Qwen3VLForConditionalGeneration": ("Qwen3ForCausalLM", "QWEN3"),
     "Qwen3VLMoeForConditionalGeneration": ("Qwen3MoeForCausalLM", "QWEN3"),
+    "Qwen3OmniMoeForConditionalGeneration": ("Qwen3MoeForCausalLM", "QWEN3"),
+    "Qwen3OmniMoeThinkerForConditionalGeneration": ("Qwen3MoeForCausalLM", "QWEN3"),
     "Qwen3_5ForConditionalGeneration": ("Qwen3_5ForCausalLM", "QWEN3"),
     "Qwen3_5MoeForConditionalGeneration": ("Qwen3_5MoeForCausalLM", "QWEN3"),
     "Glm4vMoeForConditionalGeneration": ("Glm4MoeForCausalLM", "OUTLINE"),
@@ -138,12 +154,14 @@ TYPES: Mapping[str, str] = {
     "sarvam_moe": "SarvamMoEForCausalLM",
     "sarvam_mla": "SarvamMLAForCausalLM",
     "step3p5": "Step3p5ForCausalLM",
+    "mimo_v2_flash": "MiMoV2FlashForCausalLM",
+    "nemotron-nas": "DeciLMForCausalLM",
 }
 
 
 def builder(architecture: str) -> Build:
     """Return what builds a known architecture."""
-    module, _, function = DECODERS[architecture].partition(".")
+    module, _, function = {**DECODERS, **DRAFTS}[architecture].partition(".")
     found: Build = getattr(
         import_module(f"vllm_ansible.plan.estimate.architectures.families.{module}"), function
     )
