@@ -47,6 +47,23 @@ def test_each_list_of_runs_that_is_shipped_is_read(instrument: ModuleType) -> No
             parse_engines(run.engines)
 
 
+# Titles of rank processes as vLLM 0.32 sets them, seen on an H200.
+RANKS = {"ray": "ray::RayWorkerProc.run", "mp": "VLLM::Worker_TP0"}
+
+
+def test_what_a_shipped_list_kills_is_a_rank(instrument: ModuleType) -> None:
+    """RayWorkerWrapper is what vLLM called it before: nothing was killed, and the run failed."""
+    killed = [
+        (run.kill, RANKS[run.engines[0].get("executor", "ray")])
+        for path in PLACE.glob("*.yml")
+        for run in instrument.read(path, "/models")
+        if run.kill
+    ]
+    assert killed
+    for words, title in killed:
+        assert words in title
+
+
 def test_what_runs_share_is_under_what_each_says(instrument: ModuleType, tmp_path: Path) -> None:
     path = runs_file(
         tmp_path,

@@ -53,8 +53,10 @@ def diagnose(
     if verdict.get("ready"):
         return {"changed": False, "failed": False, "msg": "nothing to diagnose: it is ready"}
     known_of = evidence or Evidence()
-    finding = first_failure(logs, known_of.clocks_of(logs))
-    silent = None if finding else last_known(logs)
+    # A server that answers wrongly is stopped before logs are collected: they end with that stop.
+    wrong = bool(verdict.get("wrong"))
+    finding = None if wrong else first_failure(logs, known_of.clocks_of(logs))
+    silent = None if finding or wrong else last_known(logs)
     named = finding or silent
     known = named.signature if named else None
     answer = explained(named, logs, known_of.facts) if named else None

@@ -28,6 +28,22 @@ def test_the_line_the_cause_and_the_command_are_all_there() -> None:
     assert result["expected"] == "an answer within the bound"
 
 
+def test_a_wrong_answer_is_not_explained_by_how_its_server_was_stopped() -> None:
+    """A rank with scaled weights on an H200: the log ended with what the stop had made of it."""
+    stopped = "(APIServer pid=9) ERROR 11-26 10:39:40 [a.py:1] AsyncLLM output_handler failed."
+    answered = {
+        "ready": False,
+        "wrong": True,
+        "expected": "a correct completion from one rank 1",
+        "found": "the answer does not contain 'Paris': 'la capital'",
+        "fix": "read the log",
+    }
+    result = diagnose("No answer from one", {"here one-serve-0": stopped}, answered, "serve")
+    assert result["found"] == answered["found"]
+    assert result["expected"] == answered["expected"]
+    assert "where" not in result and "cause" not in result
+
+
 def test_without_a_failing_line_the_verdict_speaks() -> None:
     result = diagnose("It did not start", {"a": "INFO all is well"}, VERDICT)
     assert (result["found"], result["fix"]) == ("the process has ended", "read the log")
