@@ -105,7 +105,7 @@ def answered(ran: Ran) -> str:
 def test_one_pod_proves_the_engine_and_leaves_the_volume(money: Money) -> None:
     site = money.rented
     money.rent("r1-one", 1, {"layout": {"tensor": 1}, "executor": "mp"})
-    url = answered(site.start().result(25 * MINUTE))
+    url = answered(site.start().result(40 * MINUTE))
     (pod,) = site.cloud.account.pods.values()
     (volume,) = site.cloud.account.volumes.values()
     assert pod.wanted["mounts"]["network"][0]["volumeId"] == volume["id"]
@@ -130,7 +130,7 @@ def test_a_cluster_serves_the_same_tokens_behind_dynamo_and_through_the_door(mon
         "environment": {"VLLM_RUST_FRONTEND_PATH": FRONT_END},
     }
     money.rent("r1", 2, dynamo)
-    ran = site.start().result(25 * MINUTE)
+    ran = site.start().result(40 * MINUTE)
     url = answered(ran)
     (found,) = [one["values"] for one in ran.evidence("dynamo") if "repeats" in one["values"]]
     assert found["workers"] == 2 and found["events"] > 0
@@ -166,7 +166,7 @@ def test_one_pod_reads_and_the_other_writes_the_same_tokens(money: Money) -> Non
         {**one, "name": "write", "role": "decode", "hosts": ["r1-1"]},
     )
     site.cloud.log.clear()
-    ran = site.start("-e", "allow_disruption=true").result(25 * MINUTE)
+    ran = site.start("-e", "allow_disruption=true").result(40 * MINUTE)
     url = answered(ran)
     (found,) = [one["values"] for one in ran.evidence("pairs") if "pairs" in one["values"]]
     (pair,) = found["pairs"]
