@@ -97,9 +97,10 @@ def answered(ran: Ran) -> str:
     """Return where the engine of a run answers that went well."""
     assert ran.status == 0, ran.output[-20_000:]
     (served,) = ran.evidence("serve")
-    (engine,) = served["values"]["engines"]
-    assert engine["answer"].startswith("The capital of France is Paris")
-    return str(engine["endpoint"])
+    engines = served["values"]["engines"]
+    assert all(one["answer"].startswith("The capital of France is Paris") for one in engines)
+    # Of a set the first decode engine has its address.
+    return str(engines[-1]["endpoint"])
 
 
 def test_one_pod_proves_the_engine_and_leaves_the_volume(money: Money) -> None:
