@@ -21,5 +21,6 @@ class FilterModule:
         return {
             "engine_ramped_on": served.ramped_on,
             "engines_served_on": served.served_on,
+            "plan_measured": served.measured,
             "plan_of": served.plan_of,
         }

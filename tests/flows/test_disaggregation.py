@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.benchmark import ramp
+
 from .clone import MINUTE, Ran, wait_until
-from .conftest import CHAT, Site
+from .conftest import CHAT, Site, read_json
 from .dynamo import chat, status
 from .greedy import ASK
 from .processes import end_all, identities, listeners, of_cluster
@@ -28,6 +30,15 @@ pytestmark = [
     pytest.mark.skipif(not Path("/usr/sbin/haproxy").exists(), reason="no haproxy on this machine"),
 ]
 MODEL = "smollm2-135m-instruct"
+LOAD = {
+    "benchmark_ramp_users": [1, 4],
+    "benchmark_ramp_rounds": 1,
+    "benchmark_ramp_least_requests": 12,
+    "benchmark_ramp_requests_each": 4,
+    "benchmark_input_tokens": 384,
+    "benchmark_output_tokens": 48,
+}
+TOLD = ("ttft_ms_p50", "ttft_ms_p90", "itl_ms_p50", "itl_ms_p99", "output_tokens_per_second")
 # API and side channel of both, the front with its figures, the router with its watch.
 READ, WRITE = {28220, 28217}, {28320, 28317}
 FRONT = {28301, 28302, 28315, 28316}
@@ -39,16 +50,28 @@ class Apart(Site):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, "apart")
         arguments = {**CHAT["vllm_args"], "block_size": 32}
-        engine = {"model": CHAT["model"], "layout": {"tensor": 1}, "vllm_args": arguments}
-        self.variables |= {
-            "accelerator_count": 2,
-            "port_base": 28200,
-            "engines": [
-                {**engine, "name": "read", "role": "prefill"},
-                {**engine, "name": "write", "role": "decode"},
-            ],
-        }
+        self.engine = {"model": CHAT["model"], "layout": {"tensor": 1}, "vllm_args": arguments}
+        self.variables |= {"accelerator_count": 2, "port_base": 28200}
+        self.serve(
+            {**self.engine, "name": "read", "role": "prefill"},
+            {**self.engine, "name": "write", "role": "decode"},
+        )
+
+    def serve(self, *engines: dict[str, Any]) -> None:
+        """Write engines into the inventory."""
+        self.variables["engines"] = list(engines)
         self.inventory = self.clone.inventory("apart", self.hosts, **self.variables)
+
+    def measured(self, name: str) -> dict[float, dict[str, float]]:
+        """Return the medians of what `playbooks/ramp.yml` measures, by number of users."""
+        ran = self.run("-e", json.dumps(LOAD), playbook="playbooks/ramp.yml")
+        assert ran.status == 0, ran.output
+        found = read_json(ran.directory / f"ramp-{name}.json")
+        assert [(one["step"], one["failed"]) for one in found["steps"]] == [(1, 0), (4, 0)]
+        steps = {one["step"]: ramp.medians(one) for one in found["steps"]}
+        for users, figures in steps.items():
+            print(name, users, {key: round(figures[key], 1) for key in TOLD})
+        return steps
 
     url = "http://127.0.0.1:28315/v1"
 
@@ -89,7 +112,8 @@ def moved(ran: Ran) -> dict[str, Any]:
 
 
 def test_decode_fetches_what_prefill_has_computed(apart: Apart) -> None:
-    found = moved(apart.run())
+    # Of 20 minutes nothing was left on a machine with a load of 20.
+    found = moved(apart.start().result(40 * MINUTE))
     print(json.dumps(found))
     (pair,) = found["pairs"]
     assert (pair["prefill"], pair["decode"]) == ("read", "write")
@@ -163,6 +187,19 @@ def test_a_lost_prefill_engine_is_an_error_and_starts_again_alone(apart: Apart) 
     wait_until(
         lambda: status(apart.url, apart.key, chat(MODEL, "a ship", 4)) == 200, MINUTE, "an answer"
     )
+
+
+def test_two_replicas_in_its_place_are_measured_beside_it(apart: Apart) -> None:
+    """One run each, on cores that other work may share: figures to look at, not to judge by."""
+    two = apart.measured("write")
+    apart.serve({**apart.engine, "name": "chat", "layout": {"data": 2, "tensor": 1}})
+    ran = apart.run("-e", "allow_disruption=true")
+    assert ran.status == 0, ran.output
+    left = {path.name for path in (apart.cluster_dir / "processes").glob("*.json")}
+    assert not [name for name in left if name.startswith(("read-", "write-"))]
+    replicas = apart.measured("chat")
+    for users in (1, 4):
+        assert all(one[users][key] > 0 for one in (two, replicas) for key in TOLD)
 
 
 def test_teardown_leaves_nothing(apart: Apart) -> None:

@@ -16,6 +16,7 @@ from .clone import MINUTE, Ran, wait_until
 from .conftest import CHAT, Site
 from .dynamo import Load, Programs, Stream, chat, programs, status, streams, told
 from .processes import end_all, identities, listeners, look, of_cluster
+from .turns import conversations
 
 pytestmark = [
     pytest.mark.engine,
@@ -26,6 +27,7 @@ MODEL = "smollm2-135m-instruct"
 OURS = {"chat-dynamo", "chat-etcd", "chat-nats", "chat-sidecar-0", "chat-sidecar-1"}
 # What Dynamo, its stores and its sidecars listen on, and the two engines' HTTP and gRPC.
 STORES = {28001, 28002, 28003}
+RANKS = (28020, 28021)
 PORTS = STORES | {28020, 28021, 28040, 28041, 28060, 28061, 28080, 28081}
 
 
@@ -269,6 +271,7 @@ def test_the_front_changes_to_the_router_and_back_and_then_nothing_changes(
     fronted: Fronted,
 ) -> None:
     stages = ("--tags", "validate,plan,cluster,serve")
+    by_cache = conversations(fronted.url, fronted.key, MODEL, RANKS)
     for front, running in (("router", set()), ("dynamo", OURS)):
         fronted.change(front)
         # Its ranks start anew, which is allowed by name alone.
@@ -285,7 +288,14 @@ def test_the_front_changes_to_the_router_and_back_and_then_nothing_changes(
         assert again.changed == []
         heard = {port for _, port in listeners(fronted.cluster_dir)}
         assert heard & STORES == (STORES if running else set())
+        if front == "router":
+            by_count = conversations(fronted.url, fronted.key, MODEL, RANKS)
     assert routed(again)["workers"] == 2
+    # Conversations stay where their beginning is cached; the fewest requests know nothing of it.
+    print(by_cache.line("KV-aware"))
+    print(by_count.line("least connections"))
+    assert by_cache.failed == by_count.failed == []
+    assert by_cache.hits / by_cache.queries > by_count.hits / by_count.queries
 
 
 def test_teardown_leaves_nothing(fronted: Fronted) -> None:

@@ -1,4 +1,4 @@
-"""RunPod's stages of money with real engines: one pod proves the engine, then Dynamo on a cluster.
+"""RunPod's stages of money with real engines: one pod, then a cluster, by Dynamo and by roles.
 
 The API is emulated, its pods are hosts of a lab without systemd; vLLM, Dynamo, etcd and NATS are
 real. The network volume exists at the emulator alone: nothing is mounted.
@@ -60,11 +60,13 @@ class Money:
     rented: RentedRunpod
     engine: dict[str, Any]
     one_process: list[Any] = field(default_factory=list)
+    # Where the door is, and the key of its client.
+    door: tuple[str, str] = ("", "")
 
-    def rent(self, cluster: str, pods: int, **more: Any) -> None:
+    def rent(self, cluster: str, pods: int, *engines: dict[str, Any]) -> None:
         """Write what the next commands rent and serve."""
-        engine = {**self.engine, **more}
-        wanted = {"cluster_name": cluster, "node_count": pods, "engines": [engine]}
+        listed = [{**self.engine, **one} for one in engines]
+        wanted = {"cluster_name": cluster, "node_count": pods, "engines": listed}
         self.rented.variables |= wanted
 
     def ask(self, url: str, key: str) -> list[Any]:
@@ -84,7 +86,7 @@ def money(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with rented_runpod(directory) as made:
         (engine,) = made.variables["engines"]
         made.variables["accelerator_count"] = 2
-        engine = {**engine, "nodes": 1}
+        engine = {key: value for key, value in engine.items() if key != "nodes"}
         engine["vllm_args"] = {**engine["vllm_args"], "kv_cache_memory_bytes": 1 << 28}
         # As an image with the official wheel has it.
         made.pods.files[FRONT_END] = programs(directory).front_end
@@ -95,15 +97,16 @@ def answered(ran: Ran) -> str:
     """Return where the engine of a run answers that went well."""
     assert ran.status == 0, ran.output[-20_000:]
     (served,) = ran.evidence("serve")
-    (engine,) = served["values"]["engines"]
-    assert engine["answer"].startswith("The capital of France is Paris")
-    return str(engine["endpoint"])
+    engines = served["values"]["engines"]
+    assert all(one["answer"].startswith("The capital of France is Paris") for one in engines)
+    # Of a set the first decode engine has its address.
+    return str(engines[-1]["endpoint"])
 
 
 def test_one_pod_proves_the_engine_and_leaves_the_volume(money: Money) -> None:
     site = money.rented
-    money.rent("r1-one", 1, layout={"tensor": 1}, executor="mp")
-    url = answered(site.start().result(25 * MINUTE))
+    money.rent("r1-one", 1, {"layout": {"tensor": 1}, "executor": "mp"})
+    url = answered(site.start().result(40 * MINUTE))
     (pod,) = site.cloud.account.pods.values()
     (volume,) = site.cloud.account.volumes.values()
     assert pod.wanted["mounts"]["network"][0]["volumeId"] == volume["id"]
@@ -121,30 +124,62 @@ def test_a_cluster_serves_the_same_tokens_behind_dynamo_and_through_the_door(mon
     words = [sys.executable, "-m", "vllm_ansible.console", "key", "add", "ann", "--file", clients]
     key = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     site.variables["door_clients_file"] = str(clients)
-    money.rent(
-        *("r1", 2),
-        layout={"data": 2, "tensor": 1},
-        front="dynamo",
-        environment={"VLLM_RUST_FRONTEND_PATH": FRONT_END},
-    )
-    ran = site.start().result(25 * MINUTE)
+    dynamo = {
+        "layout": {"data": 2, "tensor": 1},
+        "front": "dynamo",
+        "nodes": 1,
+        "environment": {"VLLM_RUST_FRONTEND_PATH": FRONT_END},
+    }
+    money.rent("r1", 2, dynamo)
+    ran = site.start().result(40 * MINUTE)
     url = answered(ran)
     (found,) = [one["values"] for one in ran.evidence("dynamo") if "repeats" in one["values"]]
     assert found["workers"] == 2 and found["events"] > 0
     # All repeats at one engine, by its own counter.
     assert len({one.index(max(one)) for one in found["repeats"]}) == 1, found
     assert money.ask(url, money.key("r1")) == money.one_process
-    door = url.replace("http://", "https://").rpartition(":")[0] + ":9443/v1"
-    assert money.ask(door, key) == money.one_process
+    money.door = (url.replace("http://", "https://").rpartition(":")[0] + ":9443/v1", key)
+    assert money.ask(*money.door) == money.one_process
 
 
-def test_a_second_run_changes_nothing(money: Money) -> None:
+def changes_nothing(money: Money) -> None:
+    """A further run asks the cloud for lists alone, and no task changes anything."""
     site = money.rented
     site.cloud.log.clear()
     ran = site.run()
     answered(ran)
     assert ran.changed == []
     assert site.cloud.writes == []
+
+
+def test_a_second_run_changes_nothing(money: Money) -> None:
+    changes_nothing(money)
+
+
+def test_one_pod_reads_and_the_other_writes_the_same_tokens(money: Money) -> None:
+    """The same pods, and no new ones: prefill on one, decode on the other, NIXL between them."""
+    site = money.rented
+    arguments = {**money.engine["vllm_args"], "block_size": 32}
+    one = {"layout": {"tensor": 1}, "vllm_args": arguments}
+    money.rent(
+        *("r1", 2),
+        {**one, "name": "read", "role": "prefill", "hosts": ["r1-0"]},
+        {**one, "name": "write", "role": "decode", "hosts": ["r1-1"]},
+    )
+    site.cloud.log.clear()
+    ran = site.start("-e", "allow_disruption=true").result(40 * MINUTE)
+    url = answered(ran)
+    (found,) = [one["values"] for one in ran.evidence("pairs") if "pairs" in one["values"]]
+    (pair,) = found["pairs"]
+    print(json.dumps(found))
+    for one in (pair, found["front"]):
+        assert one["remote"] >= 0.9 * one["tokens"] > 100
+        assert one["bytes"] > 1_000_000
+        assert one["failed"] == 0
+    assert site.cloud.writes == []
+    assert money.ask(url, money.key("r1")) == money.one_process
+    assert money.ask(*money.door) == money.one_process
+    changes_nothing(money)
 
 
 def test_teardown_leaves_an_empty_listing(money: Money) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vllm_ansible.plan.pairs import DECODE, PREFILL, answers_clients, is_apart, is_front, members
 from vllm_ansible.plan.plan import digest
 from vllm_ansible.plan.routers import router_of, url_of
 from vllm_ansible.plan.servers import servers
@@ -21,13 +22,44 @@ def plan_of(plan: Mapping[str, Any], engine: str) -> Mapping[str, Any]:
     return {**plan, "engines": [one for one in plan.get("engines", ()) if one["name"] == engine]}
 
 
+def measured(plan: Mapping[str, Any], engine: str) -> Mapping[str, Any]:
+    """Return a plan with what is measured of it, or of one engine: what clients may ask.
+
+    Engines of a set are one entry, that of its address, with the hosts and ranks of all of them.
+    The planned rate of an engine is no rate of theirs.
+    """
+    engines = list(plan.get("engines", ()))
+    asked = [one for one in engines if one["name"] == engine] if engine else engines
+    if engine and asked and is_apart(asked[0]):
+        asked = members(asked[0], engines)
+    return {
+        **plan,
+        "engines": [
+            _whole(one, members(one, engines)) if is_front(one) else one
+            for one in asked
+            if answers_clients(one)
+        ],
+    }
+
+
+def _whole(front: Mapping[str, Any], apart: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the engine at a set's address with what belongs to all of the set."""
+    ordered = [front, *(one for one in apart if one is not front)]
+    return {
+        **{key: value for key, value in front.items() if key != "estimate"},
+        "hosts": list(dict.fromkeys(host for one in ordered for host in one["hosts"])),
+        "ranks": [rank for one in ordered for rank in one.get("ranks") or ()],
+        "set": [{key: value for key, value in one.items() if key != "reasons"} for one in apart],
+    }
+
+
 def served_on(
     plan: Mapping[str, Any], host: Mapping[str, Any], only: str = ""
 ) -> list[dict[str, Any]]:
     """Return what engine_benchmark wants to know of each engine that a host serves, or of one.
 
     Of data ranks the first is measured where no router stands before them: its client knows one
-    address.
+    address. Of a set of prefill and decode its address is, whether its router runs or not.
     """
     return [
         {
@@ -39,7 +71,7 @@ def served_on(
             # Reasons are words for people, and change without anything else.
             "digest": digest({key: value for key, value in engine.items() if key != "reasons"}),
         }
-        for engine in plan_of(plan, only).get("engines", ())
+        for engine in measured(plan, only)["engines"]
         if engine["hosts"][0] == host["name"]
     ]
 
@@ -52,7 +84,7 @@ def ramped_on(
     Counters and gauges are read where all servers of the engine are this host's own.
     """
     found = served_on(plan, host, engine)
-    for one, planned in zip(found, plan_of(plan, engine)["engines"], strict=True):
+    for one, planned in zip(found, measured(plan, engine)["engines"], strict=True):
         ranks = servers(planned)
         one["servers"] = [rank.name for rank in ranks if rank.host == host["name"]]
         if all(rank.host == host["name"] for rank in ranks):
@@ -74,10 +106,20 @@ def _load(estimate: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 def _of_several(engine: Mapping[str, Any], address: str) -> dict[str, str]:
     """Return which process is measured where it is one of several, and what may stand before it."""
     ranks = servers(engine)
-    if len(ranks) == 1:
+    if len(ranks) == 1 and not is_front(engine):
         return {}
+    url = url_of(engine, address)
     return {
         "server": ranks[0].name,
         "router": router_of(str(engine["name"])),
-        "router_url": url_of(engine, address),
+        "router_url": url,
+        **({"url": url} if is_front(engine) else {}),
     }
+
+
+def of_set(engine: Mapping[str, Any]) -> str:
+    """Return how many engines of each role are measured together, empty for an engine alone."""
+    roles = [one["role"] for one in engine.get("set") or ()]
+    if not roles:
+        return ""
+    return f"a set of {roles.count(PREFILL)} prefill and {roles.count(DECODE)} decode"

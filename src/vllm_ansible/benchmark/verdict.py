@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vllm_ansible.benchmark.served import LOAD
+from vllm_ansible.benchmark.served import LOAD, of_set
 from vllm_ansible.plan.servers import servers
 
 Looks = Mapping[str, Mapping[str, Any]]
@@ -47,6 +47,8 @@ def verdict(engines: Sequence[Mapping[str, Any]], looks: Looks, check: bool) -> 
 def _ranks(engine: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
     """Return how many data ranks there are, all measured by way of their router, or the first."""
     ranks = servers(engine)
+    if apart := of_set(engine):
+        return {"set": apart}
     if len(ranks) == 1:
         return {}
     return {
@@ -70,6 +72,8 @@ def line(figures: Mapping[str, Any]) -> str:
     part = f", rank 0 of {len(ranks)} data ranks alone" if ranks else ""
     if ranks and "router" in figures:
         part = f", {len(ranks)} data ranks behind {figures['router']}"
+    if "set" in figures:
+        part = f", {figures['set']}"
     words = "; vLLM compiled meanwhile, so this rate is not judged"
     compiled = words if figures.get("compiled") else ""
     rates = figures.get("planned_tokens_per_second")

@@ -135,7 +135,8 @@ def _line(engine: dict[str, Any]) -> str:
         answer = f"{answer}; {thought}" if engine["answer"].strip() else thought
     where = ", ".join(rank["endpoint"] for rank in engine.get("ranks", ()))
     where = f"{len(engine['ranks'])} ranks ({where})" if where else engine["endpoint"]
-    if engine.get("router"):
+    # Of a set of prefill and decode the endpoint is the router's, and its engines are listed apart.
+    if engine.get("router") and engine.get("ranks"):
         where = f"{engine['endpoint']} before {where}"
     return f'{engine["name"]} at {where}: "{engine["question"]}" - {answer}'
 

@@ -120,6 +120,12 @@ def played(shared_play: Any, run_dir: Path) -> Any:
                 ready={"a": {**ANSWER, "ranks": RANKS}},
                 routers={"a": "http://10.0.0.1:8000"},
             ),
+            gate(
+                "a set is asked at its address",
+                ENGINES[:1],
+                ready={"a": ANSWER},
+                routers={"a": "http://10.0.0.1:8000"},
+            ),
             gate("a rank was idle", [RANKED], ready={"a": {**ANSWER, "ranks": RANKS[:1]}}),
             gate("an empty answer", ENGINES[:1], ready={"a": {**ANSWER, "answer": ""}}),
             gate("nothing was asked", ENGINES[:1], ready={"a": {"ready": True, "waited": False}}),
@@ -214,6 +220,11 @@ def test_a_router_is_the_endpoint_and_its_ranks_are_still_told(played: Any) -> N
     assert engine["endpoint"] == "http://10.0.0.1:8000/v1"
     assert engine["router"] is True and engine["ranks"] == RANKS
     assert "a at http://10.0.0.1:8000/v1 before 2 ranks (" in evidence["summary"]
+
+
+def test_the_address_of_a_set_stands_before_no_ranks_of_its_own(played: Any) -> None:
+    summary = played["a set is asked at its address"]["evidence"]["summary"]
+    assert summary.startswith('a at http://10.0.0.1:8000/v1: "Which city?"')
 
 
 def test_an_empty_answer_is_an_answer_and_check_mode_has_none(played: Any) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm_ansible.benchmark.served import served_on
+from vllm_ansible.benchmark.cost import engine_price
+from vllm_ansible.benchmark.served import measured, served_on
 from vllm_ansible.benchmark.verdict import verdict
 
 
@@ -75,6 +76,44 @@ def test_of_data_ranks_the_first_is_measured_and_the_summary_says_so() -> None:
     failed = verdict([planned], {"a": {"engines": {}}}, check=False)
     assert failed["msg"] == "chat cannot be measured: chat-serve-0 does not run on a"
     assert failed["where"] == "a, port 20020"
+
+
+def apart() -> dict[str, Any]:
+    """Return a plan with one engine that prefills on b, and one that decodes on a."""
+
+    def one(name: str, role: str, host: str, **more: Any) -> dict[str, Any]:
+        ranks = [{"rank": 0, "host": host, "device": 0}]
+        ports = {"api": 8000, "gcs": 20000, "worker_first": 20020}
+        more |= {"role": role, "served_name": "model", "ports": ports, "ranks": ranks}
+        return engine(name, host, estimate=ESTIMATE, **more)
+
+    return {"engines": [one("read", "prefill", "b"), one("write", "decode", "a", front="pairs")]}
+
+
+def test_of_a_set_its_address_is_measured_and_no_engine_of_it_alone() -> None:
+    plan = apart()
+    (one,) = served_on(plan, {"name": "a", "address": "10.0.0.1"})
+    assert (one["name"], one["url"]) == ("write", "http://10.0.0.1:8000")
+    assert (one["server"], one["router"]) == ("write-serve", "write-router")
+    # The planned rate is one of an engine that does both.
+    assert "load" not in one
+    assert served_on(plan, {"name": "b", "address": "10.0.0.2"}) == []
+    # Asked for by the name of any of its engines, a set is measured.
+    assert measured(plan, "read") == measured(plan, "write") == measured(plan, "")
+    looks = {"a": {"engines": {"write": {"figures": {**FIGURES, "name": "write"}}}}, "b": {}}
+    evidence = verdict(measured(plan, "")["engines"], looks, check=False)["evidence"]
+    assert evidence["summary"].startswith("write, a set of 1 prefill and 1 decode: TTFT 142 ms")
+    changed = apart()
+    changed["engines"][0]["arguments"] = ["--max-num-seqs", "4"]
+    (other,) = served_on(changed, {"name": "a", "address": "10.0.0.1"})
+    assert other["digest"] != one["digest"]
+
+
+def test_a_set_costs_what_all_its_engines_cost() -> None:
+    plan = apart()
+    (one,) = measured(plan, "")["engines"]
+    hosts = {"a": {"given": 3.0}, "b": {"given": 2.0}}
+    assert engine_price(one, plan["engines"], hosts)["usd_per_hour"] == 5.0
 
 
 def test_the_summary_is_a_line_for_each_engine() -> None:

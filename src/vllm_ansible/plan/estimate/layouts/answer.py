@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from vllm_ansible.accelerators.machines import Machines, usual_fabric
 from vllm_ansible.frozen import frozen
+from vllm_ansible.plan.estimate.layouts import apart
 from vllm_ansible.plan.estimate.layouts.arguments import Start, start
 from vllm_ansible.plan.estimate.layouts.choice import EQUAL, choose, why_not
 from vllm_ansible.plan.estimate.layouts.evaluate import Judge
-from vllm_ansible.plan.estimate.layouts.groups import groups
 from vllm_ansible.plan.estimate.layouts.placing import Seat, seats, sites
 from vllm_ansible.plan.estimate.layouts.request import Request, check
 from vllm_ansible.plan.estimate.layouts.verdict import GIB, Verdict
 from vllm_ansible.plan.estimate.memory.split import Split
-from vllm_ansible.plan.estimate.throughput.estimate import Estimate, Speed
+from vllm_ansible.plan.estimate.throughput.estimate import Estimate
 from vllm_ansible.problem import PlanError, Problem
 
 
@@ -76,7 +76,7 @@ def answered(judge: Judge, verdicts: Sequence[Verdict], chosen: Verdict | None) 
         alone=speed.at(1, request.input_tokens, request.output_tokens),
         saturated=speed.at(most, request.input_tokens, request.output_tokens),
         others=tuple((other, why_not(other, chosen, request)) for other in rest),
-        notes=(*_notes(request, chosen), *_apart(request, chosen, speed, most)),
+        notes=(*_notes(request, chosen), *_apart(judge, chosen)),
     )
 
 
@@ -146,20 +146,21 @@ def _notes(request: Request, chosen: Verdict) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _apart(request: Request, chosen: Verdict, speed: Speed, most: float) -> tuple[str, ...]:
+def _apart(judge: Judge, chosen: Verdict) -> tuple[str, ...]:
     """Return what prefill and decode on engines of their own would bring, if much."""
-    sizes = request.input_tokens, request.output_tokens
-    found = groups(speed, chosen.candidate.replicas, request.concurrency, *sizes, most)
+    engine = apart.engine_of(judge, chosen)
+    if engine is None:
+        return ()
+    found = apart.best(apart.divisions(engine, chosen.candidate.replicas), apart.Slo())
     if (
-        found is None
-        or found.output_rate < chosen.output_rate * EQUAL
+        found.output_rate < chosen.output_rate * EQUAL
         or found.token_time > chosen.token_time * EQUAL
     ):
         return ()
     return (
         f"As {found.prefill} engines for prefill and {found.decode} for decode, "
-        f"{found.output_rate:,.0f} tokens/s at {found.token_time * 1e3:.1f} ms a token, if the "
-        "cache moves between them as fast as prompts come.",
+        f"{found.output_rate:,.0f} tokens/s at {apart.seconds(found.token_time)} a token, the "
+        f"first after {apart.seconds(found.first_token)} (--apart; {apart.UNPROVEN}).",
     )
 
 

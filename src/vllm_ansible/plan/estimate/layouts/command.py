@@ -14,6 +14,7 @@ from vllm_ansible.accelerators.machines import EXAMPLE, Machines, machines
 from vllm_ansible.plan.estimate.architectures.drafts import with_draft_model, with_drafts
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.towers import with_tower
+from vllm_ansible.plan.estimate.layouts import apart
 from vllm_ansible.plan.estimate.layouts.answer import NoLayout
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
 from vllm_ansible.plan.estimate.layouts.engine_set import EngineSet, engine_set
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.also:
             return _several(request, options)
         found = engine_set(request)
+        roles = _roles(request, options)
         if options.svg:
             _draw(found, options.svg)
     except PlanError as error:
@@ -48,10 +50,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"vllm-ansible: {error}\n")
         return NO_LAYOUT if isinstance(error, NoLayout) else REFUSED
     if options.json:
-        sys.stdout.write(json.dumps({"ok": True, **set_document(found)}, indent=2) + "\n")
+        beside = {"apart": apart.document(roles)} if roles else {}
+        sys.stdout.write(json.dumps({"ok": True, **set_document(found), **beside}, indent=2) + "\n")
     else:
-        sys.stdout.write("\n".join(set_lines(found, options.all)) + "\n")
+        beside_it = ["", *apart.lines(roles)] if roles else []
+        sys.stdout.write("\n".join([*set_lines(found, options.all), *beside_it]) + "\n")
     return OK
+
+
+def _roles(request: Request, options: argparse.Namespace) -> apart.Advice | str | None:
+    """Return what prefill and decode apart would bring, where that is asked."""
+    limits = options.slo_ttft_ms, options.slo_tpot_ms
+    if not options.apart and limits == (None, None):
+        return None
+    if any(one is not None and not one > 0 for one in limits):
+        raise PlanError(Problem("--slo-ttft-ms and --slo-tpot-ms must be above 0"))
+    first, each = (None if one is None else one / 1e3 for one in limits)
+    return apart.advice(request, apart.Slo(first, each))
 
 
 def _draw(found: EngineSet, path: str) -> None:
@@ -139,6 +154,15 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--output-tokens", type=int, default=512, help="of one reply (512)")
     made.add_argument(
         "--latency", action="store_true", help="shortest time a token, not most tokens"
+    )
+    made.add_argument(
+        "--apart", action="store_true", help="how many engines for prefill and for decode"
+    )
+    made.add_argument(
+        "--slo-ttft-ms", type=float, metavar="MS", help="with --apart: to the first token at most"
+    )
+    made.add_argument(
+        "--slo-tpot-ms", type=float, metavar="MS", help="with --apart: for each further token"
     )
     made.add_argument(
         "--context",

@@ -10,10 +10,7 @@ from vllm_ansible.plan.estimate.layouts.answer import answer
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
 from vllm_ansible.plan.estimate.layouts.engine_set import engine_set
 from vllm_ansible.plan.estimate.layouts.evaluate import Judge
-from vllm_ansible.plan.estimate.layouts.groups import groups
-from vllm_ansible.plan.estimate.layouts.placing import sites
 from vllm_ansible.plan.estimate.layouts.table import document, lines
-from vllm_ansible.plan.estimate.memory.split import Split
 
 from ...test_unfit import hosts, only, plan
 from .conftest import LLAMA_8B
@@ -56,16 +53,6 @@ def test_a_set_with_more_engines_than_requests_counts_the_fast_ones(ask: Any) ->
     several = engine_set(ask("r1", "1x8 H200 + 1x8 MI300X", concurrency=1))
     assert len(several.members) == 2
     assert several.output_rate.middle == pytest.approx(max(each))
-
-
-def test_decoding_engines_without_a_request_are_not_counted(ask: Any) -> None:
-    request = ask("llama-8b", "1x8 H200", concurrency=2)
-    judge, candidate = Judge(request), Candidate(1)
-    speed = judge.speed(candidate, sites(candidate, request.machines), Split(1, 1, 1, False), 1)
-    found = groups(speed, 8, 2, 1024, 512, 64)
-    alone = speed.at(1, 1024, 512, prefilled=True)
-    assert found is not None
-    assert found.output_rate <= 2.0001 * alone.output_rate.middle
 
 
 def test_the_estimate_that_is_kept_says_how_many_requests_it_is_of() -> None:

@@ -1,0 +1,275 @@
+"""Prefill and decode on engines of their own: how many of each, beside as many replicas.
+
+All from the planner's rates; nothing of it was measured on an accelerator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from math import floor
+from typing import Any
+
+from vllm_ansible.frozen import frozen
+from vllm_ansible.plan.estimate.layouts.candidate import alike
+from vllm_ansible.plan.estimate.layouts.evaluate import Judge
+from vllm_ansible.plan.estimate.layouts.placing import sites
+from vllm_ansible.plan.estimate.layouts.request import Request
+from vllm_ansible.plan.estimate.layouts.verdict import Verdict
+from vllm_ansible.plan.estimate.memory.kv_cache import kv_bytes_per_token
+from vllm_ansible.plan.estimate.memory.split import Split
+from vllm_ansible.plan.estimate.throughput.collectives import links
+from vllm_ansible.plan.estimate.throughput.estimate import Estimate, Speed
+
+UNPROVEN = "unproven: no prefill and decode apart were measured on accelerators"
+# Halvings of the number of clients that wait for prefill.
+HALVINGS = 40
+
+
+@frozen
+class Slo:
+    """Seconds that clients wait at most, to the first token and between tokens; None is any."""
+
+    first_token: float | None = None
+    token_time: float | None = None
+
+
+@frozen
+class Division:
+    """So many engines of each role, and what clients see; without prefill they are replicas."""
+
+    tensor: int
+    prefill: int
+    decode: int
+    output_rate: float
+    first_token: float
+    token_time: float
+
+    @property
+    def name(self) -> str:
+        """Return the engines in words."""
+        if not self.prefill:
+            return f"TP{self.tensor}: {self.decode} replica{'s' * (self.decode > 1)}"
+        return f"TP{self.tensor}: {self.prefill} prefill + {self.decode} decode"
+
+    @property
+    def devices(self) -> int:
+        """Return the devices of all of them."""
+        return self.tensor * (self.prefill + self.decode)
+
+    def holds(self, slo: Slo) -> bool:
+        """Tell whether clients wait no longer than they may."""
+        limits = ((self.first_token, slo.first_token), (self.token_time, slo.token_time))
+        return all(most is None or found <= most for found, most in limits)
+
+
+@frozen
+class Advice:
+    """The best division and the best replicas, and the fewest devices of each that hold the SLO.
+
+    `moved` are the seconds in which the KV cache of a prompt moves.
+    """
+
+    slo: Slo
+    apart: Division
+    replicas: Division
+    moved: float
+    least_apart: Division | None
+    least_replicas: Division | None
+
+
+class Engine:
+    """Engines of one size that are planned, each alone or with a role.
+
+    Clients of a set are in one of three places: prefill, the transfer, decode. So many are at each
+    that as many leave it as come.
+    """
+
+    def __init__(self, request: Request, tensor: int, speed: Speed, most: float, moved: float):
+        self.tensor, self.moved = tensor, moved
+        self._request, self._speed, self._most = request, speed, most
+        # Of one engine that does nothing else, in tokens a second.
+        self.prompts = speed.prefill_rate()
+        self._decoding: dict[int, Estimate] = {}
+
+    def replicas(self, engines: int) -> Division:
+        """Return what engines that do both deliver."""
+        request = self._request
+        each = max(1.0, request.concurrency / engines)
+        sizes = request.input_tokens, request.output_tokens
+        found = self._speed.at(each, *sizes, self._most)
+        rate = found.output_rate.middle * request.concurrency / each
+        times = found.first_token.middle, found.token_time.middle
+        return Division(self.tensor, 0, engines, rate, *times)
+
+    def apart(self, prefill: int, decode: int) -> Division:
+        """Return what engines of both roles deliver."""
+        request = self._request
+        clients, prompt = float(request.concurrency), request.input_tokens
+        alone = self._speed.placed.chat + self._speed.prefill(prompt)
+        fastest = prefill * self.prompts / prompt
+        least, most = 0.0, clients
+        for _ in range(HALVINGS):
+            decoding = (least + most) / 2
+            replies = self._replies(decoding, decode)
+            waiting = clients - decoding - replies * self.moved
+            if replies < min(waiting / alone, fastest):
+                least = decoding
+            else:
+                most = decoding
+        replies = self._replies(most, decode)
+        waiting = max(clients - most - replies * self.moved, replies * alone)
+        plain = self._at(1).first_token.middle - alone
+        first = waiting / replies + self.moved + plain
+        return Division(
+            self.tensor,
+            prefill,
+            decode,
+            replies * request.output_tokens,
+            first,
+            most / replies / request.output_tokens,
+        )
+
+    def _replies(self, decoding: float, decode: int) -> float:
+        """Return the replies a second of decode engines with so many requests together."""
+        each = max(1.0, decoding / decode)
+        below = floor(each)
+        share = each - below
+        rate = self._at(below).output_rate.middle * (1 - share)
+        rate += self._at(below + 1).output_rate.middle * share if share else 0.0
+        # An engine without a request delivers nothing.
+        return min(decode, decoding) * rate / self._request.output_tokens
+
+    def _at(self, requests: int) -> Estimate:
+        if requests not in self._decoding:
+            sizes = self._request.input_tokens, self._request.output_tokens
+            self._decoding[requests] = self._speed.at(requests, *sizes, self._most, True)
+        return self._decoding[requests]
+
+
+def advice(request: Request, slo: Slo) -> Advice | str:
+    """Return what roles would bring on these machines, or why that cannot be computed."""
+    if not alike(request.machines.nodes):
+        return "the machines differ"
+    judge = Judge(request)
+    planned = [
+        (found, one.candidate.replicas) for one in judge.all() if (found := engine_of(judge, one))
+    ]
+    if not planned:
+        return "fewer than two engines of one server on one host each fit"
+    apart = best([row for one, most in planned for row in divisions(one, most)], slo)
+    replicas = best([one.replicas(most) for one, most in planned], slo)
+    moved = next(one.moved for one, _ in planned if one.tensor == apart.tensor)
+    return Advice(
+        slo,
+        apart,
+        replicas,
+        moved,
+        _least((row for one, most in planned for row in _smaller(one, most)), slo),
+        _least((one.replicas(n) for one, most in planned for n in range(1, most + 1)), slo),
+    )
+
+
+def engine_of(judge: Judge, one: Verdict) -> Engine | None:
+    """Return what a set would be made of: one server on one host, of which two and more fit."""
+    split, request = one.candidate, judge.request
+    wide = split.pipeline > 1 or split.data > 1 or one.nodes > 1
+    if not one.accepted or one.budget is None or wide or split.replicas < 2:
+        return None
+    where = sites(split, request.machines)
+    parts = Split(split.tensor, 1, 1, split.expert, one.layer_partition)
+    speed = judge.speed(split, where, parts, one.nodes)
+    node = request.machines.nodes[0]
+    there = links(node.accelerator, request.machines.fabric, 1, 1)
+    rate = there.inside_rate
+    if len(request.machines.nodes) > 1:
+        rate = min(rate, there.across_rate / node.devices)
+    (each,) = kv_bytes_per_token(
+        request.model, parts, request.kv_cache_dtype, request.engine_version
+    )
+    moved = each * request.input_tokens / rate
+    return Engine(request, split.tensor, speed, judge.most_running(one.budget, split, where), moved)
+
+
+def divisions(engine: Engine, engines: int) -> Iterator[Division]:
+    """Yield every way to give so many engines one role or the other."""
+    for prefill in range(1, engines):
+        yield engine.apart(prefill, engines - prefill)
+
+
+def _smaller(engine: Engine, engines: int) -> Iterator[Division]:
+    for fewer in range(2, engines + 1):
+        yield from divisions(engine, fewer)
+
+
+def best(found: Iterable[Division], slo: Slo) -> Division:
+    """Return what delivers most within the SLO; where nothing holds it, what delivers most."""
+    return max(found, key=lambda one: (one.holds(slo), one.output_rate, -one.token_time))
+
+
+def _least(found: Iterable[Division], slo: Slo) -> Division | None:
+    """Return what holds the SLO with the fewest devices, None where nothing is asked or holds."""
+    if slo == Slo():
+        return None
+    good = [one for one in found if one.holds(slo)]
+    return min(good, key=lambda one: (one.devices, -one.output_rate), default=None)
+
+
+def lines(found: Advice | str) -> list[str]:
+    """Return the advice as people read it."""
+    title = f"  prefill and decode apart ({UNPROVEN})"
+    if isinstance(found, str):
+        return [title, f"    not computed: {found}"]
+    rows = [found.apart, found.replicas]
+    return [
+        title,
+        *(f"    {one.name:<28}{_words(one, found.slo)}" for one in rows),
+        f"    apart against replicas: {_beside(found.apart, found.replicas)}",
+        f"    a prompt's KV cache moves in {seconds(found.moved)} over links without other load",
+        *_within(found),
+    ]
+
+
+def document(found: Advice | str) -> dict[str, Any]:
+    """Return the advice as JSON holds it."""
+    if isinstance(found, str):
+        return {"note": UNPROVEN, "why": found}
+    return {"note": UNPROVEN, **asdict(found)}
+
+
+def seconds(value: float) -> str:
+    """Return a time in words."""
+    return f"{value:.1f} s" if value >= 1 else f"{value * 1e3:.{int(value < 0.1)}f} ms"
+
+
+def _words(one: Division, slo: Slo) -> str:
+    missed = "" if one.holds(slo) else ", misses the SLO"
+    return (
+        f"{one.output_rate:,.0f} tokens/s, first after {seconds(one.first_token)}, "
+        f"{seconds(one.token_time)} a token{missed}"
+    )
+
+
+def _beside(apart: Division, replicas: Division) -> str:
+    """Return what roles win or lose against replicas, as factors."""
+    rate, first, each = (
+        getattr(apart, name) / getattr(replicas, name)
+        for name in ("output_rate", "first_token", "token_time")
+    )
+    return f"x {rate:.2f} tokens/s, x {first:.2f} to the first token, x {each:.2f} a token"
+
+
+def _within(found: Advice) -> list[str]:
+    slo = found.slo
+    if slo == Slo():
+        return []
+    limits = [
+        f"{seconds(most)} {words}"
+        for most, words in ((slo.first_token, "to the first token"), (slo.token_time, "a token"))
+        if most is not None
+    ]
+    rows = [
+        f"{one.name} ({one.devices} device{'s' * (one.devices > 1)})" if one else f"no {what}"
+        for what, one in (("division", found.least_apart), ("replicas", found.least_replicas))
+    ]
+    return [f"    least within {' and '.join(limits)}: {'; '.join(rows)}"]

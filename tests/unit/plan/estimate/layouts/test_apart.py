@@ -1,0 +1,125 @@
+"""How many engines for prefill and for decode, beside as many replicas."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vllm_ansible.plan.estimate.layouts import apart
+from vllm_ansible.plan.estimate.layouts.candidate import Candidate
+from vllm_ansible.plan.estimate.layouts.command import OK, REFUSED, main
+from vllm_ansible.plan.estimate.layouts.evaluate import Judge
+from vllm_ansible.plan.estimate.layouts.request import Request
+
+FEW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+LOADS = st.sampled_from([1, 3, 16, 64, 700])
+PROMPTS = st.sampled_from([32, 1024, 6000])
+ENGINES = st.integers(2, 8)
+
+
+def engine(request: Request, tensor: int = 1) -> apart.Engine:
+    judge = Judge(request)
+    verdict = judge.verdict(Candidate(tensor, replicas=request.machines.devices // tensor))
+    found = apart.engine_of(judge, verdict)
+    assert found is not None, verdict.refusal
+    return found
+
+
+def asked(ask: Any, load: int, prompt: int, machines: str = "1x8 H200") -> Request:
+    found: Request = ask("llama-8b", machines, concurrency=load, input_tokens=prompt)
+    return found
+
+
+@FEW
+@given(load=LOADS, prompt=PROMPTS, engines=ENGINES)
+def test_all_clients_are_somewhere_and_no_engine_does_more_than_it_can(
+    ask: Any, load: int, prompt: int, engines: int
+) -> None:
+    """Little's law: as many requests are under way as there are clients."""
+    one = engine(asked(ask, load, prompt))
+    for row in apart.divisions(one, engines):
+        replies = row.output_rate / 512
+        under_way = replies * (row.first_token + 512 * row.token_time)
+        # The step that makes the first token is in both.
+        assert load * 0.99 <= under_way <= load * 1.1
+        assert replies * prompt <= row.prefill * one.prompts * 1.001
+
+
+@FEW
+@given(load=LOADS, prompt=PROMPTS, factor=st.floats(1, 1000))
+def test_a_slower_transfer_never_brings_more(
+    ask: Any, load: int, prompt: int, factor: float
+) -> None:
+    one, slow = (engine(asked(ask, load, prompt)) for _ in range(2))
+    slow.moved *= factor
+    assert slow.apart(1, 1).output_rate <= one.apart(1, 1).output_rate * 1.0001
+    assert slow.apart(1, 1).first_token >= one.apart(1, 1).first_token * 0.9999
+
+
+@FEW
+@given(load=LOADS, prompt=PROMPTS, first=st.floats(0.005, 5), each=st.floats(0.002, 0.1))
+def test_what_is_advised_holds_the_slo_if_anything_does(
+    ask: Any, load: int, prompt: int, first: float, each: float
+) -> None:
+    slo = apart.Slo(first, each)
+    found = apart.advice(asked(ask, load, prompt), slo)
+    assert isinstance(found, apart.Advice)
+    one = engine(asked(ask, load, prompt))
+    if any(row.holds(slo) for row in apart.divisions(one, 8)):
+        assert found.apart.holds(slo) and found.least_apart is not None
+    for least, whole in (
+        (found.least_apart, found.apart),
+        (found.least_replicas, found.replicas),
+    ):
+        assert least is None or (least.holds(slo) and least.devices <= whole.devices)
+
+
+def test_long_prompts_want_more_prefill_and_short_ones_less(ask: Any) -> None:
+    shares = []
+    for prompt in (64, 1024, 7000):
+        found = apart.advice(asked(ask, 256, prompt), apart.Slo(first_token=2))
+        assert isinstance(found, apart.Advice)
+        shares.append(found.apart.prefill / (found.apart.prefill + found.apart.decode))
+    assert shares == sorted(shares) and shares[0] < shares[-1]
+
+
+def test_decoding_engines_without_a_request_are_not_counted(ask: Any) -> None:
+    one = engine(asked(ask, 2, 1024))
+    assert one.apart(1, 7).output_rate <= one.apart(1, 2).output_rate * 1.001
+
+
+def test_only_what_roles_can_be_given_is_an_engine_of_a_set(ask: Any) -> None:
+    judge = Judge(ask("llama-8b", "2x8 H200"))
+    for refused in (Candidate(1, 2, replicas=8), Candidate(16), Candidate(8)):
+        assert apart.engine_of(judge, replace(judge.verdict(refused))) is None
+    assert apart.advice(ask("llama-8b", "1x8 H200 + 1x8 H100-80"), apart.Slo()) == (
+        "the machines differ"
+    )
+    said = apart.advice(ask("r1", "1x8 H200"), apart.Slo())
+    assert said == "fewer than two engines of one server on one host each fit"
+
+
+def test_the_command_prints_it_and_says_that_it_is_unproven(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([config, "2x8 H200"]) == OK
+    assert "prefill +" not in capsys.readouterr().out
+    assert main([config, "2x8 H200", "--slo-ttft-ms", "400", "--slo-tpot-ms", "60"]) == OK
+    told = capsys.readouterr().out
+    assert f"prefill and decode apart ({apart.UNPROVEN})" in told
+    assert "TP8: 1 prefill + 1 decode" in told and "TP8: 2 replicas" in told
+    assert "least within 400 ms to the first token and 60.0 ms a token: TP8: 1 prefill" in told
+    assert main([config, "2x8 H200", "--slo-tpot-ms", "1"]) == OK
+    told = capsys.readouterr().out
+    assert told.count("misses the SLO") == 2
+    assert "no division; no replicas" in told
+    assert main([config, "2x8 H200", "--apart", "--json"]) == OK
+    found = json.loads(capsys.readouterr().out)["apart"]
+    assert (found["apart"]["prefill"], found["apart"]["decode"]) == (1, 1)
+    assert found["note"] == apart.UNPROVEN
+    assert main([config, "2x8 H200", "--slo-ttft-ms", "0"]) == REFUSED
