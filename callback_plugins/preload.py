@@ -12,7 +12,7 @@ description:
   - What is loaded before is there in every worker. A role that brings filters or tests of its own
     ends that, since Ansible forgets what it has loaded where a directory is added.
   - Ansible packs each module with all that it imports into an archive, once a run. The archives
-    are kept in C(payloads) of E(ANSIBLE_HOME) for the next run, as long as no file that could be
+    are kept for the next run in C(~/.cache/vllm-ansible/modules), as long as no file that could be
     in one differs. They hold source only, no arguments.
 """
 
@@ -97,7 +97,8 @@ def kept_place(playbooks: Path | None) -> Path | None:
         seen.update(f"\n{directory}".encode())
         for line in sources(str(directory)):
             seen.update(line.encode())
-    return Path(constants.ANSIBLE_HOME, "payloads", seen.hexdigest()[:24])
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(cache, "vllm-ansible", "modules", seen.hexdigest()[:24])
 
 
 def sources(directory: str) -> Iterator[str]:

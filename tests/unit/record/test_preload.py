@@ -89,13 +89,16 @@ def said(project: Project, word: str) -> bool:
     return project.run().status == 0
 
 
-def test_modules_are_built_once_as_long_as_their_sources_are_the_same(project: Project) -> None:
+def test_modules_are_built_once_as_long_as_their_sources_are_the_same(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project.directory / "cache"))
     settings = project.directory / "ansible.cfg"
     settings.write_text(settings.read_text().replace("= run_record", "= preload, run_record"))
     module = project.directory / "library" / "says.py"
     module.write_text(MODULE)
     assert said(project, "first")
-    kept = list((project.directory / ".ansible/payloads").glob("*/ansible.legacy.says-*"))
+    kept = list((project.directory / "cache/vllm-ansible/modules").glob("*/ansible.legacy.says-*"))
     assert len(kept) == 1 and kept[0].stat().st_mode & 0o077 == 0
     # By all that can be seen from outside it is the same file: what was built before is taken.
     before = module.stat()
@@ -117,8 +120,8 @@ def preload(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     spec.loader.exec_module(plugin)
     for name in ("library", "src/ours", "roles/one"):
         (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     for name, value in {
-        "ANSIBLE_HOME": str(tmp_path / "home"),
         "DEFAULT_MODULE_PATH": [str(tmp_path / "library")],
         "DEFAULT_MODULE_UTILS_PATH": [str(tmp_path / "src")],
         "DEFAULT_ROLES_PATH": [str(tmp_path / "roles")],
@@ -149,7 +152,11 @@ def test_modules_that_are_not_always_found_leave_none_kept(
 def test_archives_are_kept_whole_and_those_of_collections_not(
     preload: ModuleType, tmp_path: Path
 ) -> None:
-    built, again, kept = tmp_path / "built", tmp_path / "again", tmp_path / "home/payloads/key"
+    built, again, kept = (
+        tmp_path / "built",
+        tmp_path / "again",
+        tmp_path / "home/vllm-ansible/modules/key",
+    )
     built.mkdir()
     names = ["ansible.legacy.one-ZIP-none", "ansible.modules.stat-ZIP-none"]
     refused = ["ansible_collections.a.b.c-ZIP-none", f"{names[0]}.lock", f"{names[1]}-part"]
