@@ -52,11 +52,11 @@ made:
   returned: success
 """
 
-import os
 import pwd
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.vllm_ansible.node import safely
+from ansible.module_utils.vllm_ansible.node.cluster.directories import keep
+from ansible.module_utils.vllm_ansible.node.failure import Failure
 
 
 def main() -> None:
@@ -77,27 +77,10 @@ def main() -> None:
         if module.check_mode:  # the user would have been made before
             module.exit_json(changed=True, made=wanted["directories"])
         module.fail_json(msg=f"there is no user {wanted['owner']} on this host")
-    service = safely.User.of(user)
-    made = []
-    for path in wanted["directories"]:
-        uid, mode = user.pw_uid, 0o750
-        if path in wanted["administered"]:
-            uid = os.getuid()
-        elif path in wanted["private"]:
-            mode = 0o700
-        try:
-            if safely.keep_directory(path, uid, user.pw_gid, mode, service, module.check_mode):
-                made.append(path)
-        except OSError as error:
-            owner = safely.named(uid)
-            module.fail_json(
-                msg=f"cannot make {path}: {error}",
-                expected=f"a directory of {owner}",
-                found=str(error),
-                where=path,
-                fix=f"move what is there away, give it to {owner} if it is meant for this "
-                "cluster (chown), or choose another cluster_dir or models_dir",
-            )
+    try:
+        made = keep(wanted, user, module.check_mode)
+    except Failure as error:
+        module.fail_json(msg=str(error), **error.details)
     module.exit_json(changed=bool(made), made=made)
 
 

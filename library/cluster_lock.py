@@ -11,7 +11,8 @@ description:
     The second fails with who holds it, since when and from where.
   - A lock whose run is known to be over is taken over, and so is that of a restart by the watchdog
     whose process has ended, also where its container was restarted since.
-  - Also returns the plan that lies on the head, so that any stage can be run alone.
+  - Also returns the plan that lies on the head, so that any stage can be run alone, and what else
+    stages read there. While a run holds the lock, no other one writes it.
 author: The vllm-ansible authors
 options:
   cluster_dir:
@@ -62,6 +63,16 @@ plan:
   description: The plan of the last run, empty when there is none.
   type: dict
   returned: success
+kept:
+  description:
+    - C(evidence) is what the last verification found, with C(accepted), C(fingerprint),
+      C(measured_at), C(rows), C(summaries), C(links) and C(baseline); empty where nothing was kept
+      or it cannot be read, which proves nothing.
+    - C(computed) is the text of what models computed, empty where there is none. It is missing
+      where it cannot be read.
+    - C(upgrade) says whether an upgrade has not ended.
+  type: dict
+  returned: success
 """
 
 import getpass
@@ -76,13 +87,27 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.cluster import lock
 
 
-def stored_plan(cluster_dir: Path) -> dict[str, Any]:
-    """Return the plan on the head, empty when none was made or it cannot be read."""
+def stored(path: Path) -> dict[str, Any]:
+    """Return what was kept in a file, empty when nothing was or it cannot be read."""
     try:
-        plan = json.loads((cluster_dir / "plan.json").read_text())
+        found = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return plan if isinstance(plan, dict) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def kept(cluster_dir: Path) -> dict[str, Any]:
+    """Return what runs have left beside the plan."""
+    found = {
+        "evidence": stored(cluster_dir / "evidence" / "verify.json"),
+        "upgrade": (cluster_dir / "upgrade.json").exists(),
+    }
+    try:
+        return {**found, "computed": (cluster_dir / "fingerprints.json").read_text()}
+    except FileNotFoundError:
+        return {**found, "computed": ""}
+    except (OSError, ValueError):
+        return found
 
 
 def main() -> None:
@@ -132,7 +157,12 @@ def carry_out(module: AnsibleModule, directory: Path) -> None:
         )
 
     # Holding and letting go are the run's own affair: they do not count as a change of the host.
-    module.exit_json(changed=False, lock=lock.read(path) or {}, plan=stored_plan(directory))
+    module.exit_json(
+        changed=False,
+        lock=lock.read(path) or {},
+        plan=stored(directory / "plan.json"),
+        kept=kept(directory),
+    )
 
 
 def hold(

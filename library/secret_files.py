@@ -28,6 +28,26 @@ options:
     type: list
     elements: str
     default: []
+  parents:
+    description: Directories to make before, in the same look, as M(cluster_directories) does.
+    type: dict
+    default: {}
+    suboptions:
+      directories:
+        description: What to make, parents first.
+        type: list
+        elements: str
+        default: []
+      administered:
+        description: Those of them that belong to the connecting user.
+        type: list
+        elements: str
+        default: []
+      private:
+        description: Those of them that only the owner may enter.
+        type: list
+        elements: str
+        default: []
 """
 
 EXAMPLES = r"""
@@ -40,6 +60,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+made:
+  description: Directories that were made, or given another owner or mode.
+  type: list
+  elements: str
+  returned: success
 written:
   description: Names of the files that were written.
   type: list
@@ -60,6 +85,8 @@ from contextlib import contextmanager
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node import safely
+from ansible.module_utils.vllm_ansible.node.cluster import directories
+from ansible.module_utils.vllm_ansible.node.failure import Failure
 
 
 @contextmanager
@@ -103,6 +130,16 @@ def main() -> None:
             "owner": {"type": "str", "required": True},
             "contents": {"type": "dict", "required": True, "no_log": True},
             "absent": {"type": "list", "elements": "str", "default": []},
+            "parents": {
+                "type": "dict",
+                "default": {},
+                "apply_defaults": True,
+                "options": {
+                    "directories": {"type": "list", "elements": "str", "default": []},
+                    "administered": {"type": "list", "elements": "str", "default": []},
+                    "private": {"type": "list", "elements": "str", "default": []},
+                },
+            },
         },
         supports_check_mode=True,
     )
@@ -112,9 +149,13 @@ def main() -> None:
         user = pwd.getpwnam(wanted["owner"])
     except KeyError:
         if module.check_mode:  # the user would have been made before
-            module.exit_json(changed=True, written=sorted(wanted["contents"]), removed=[])
+            paths = wanted["parents"]["directories"]
+            module.exit_json(
+                changed=True, made=paths, written=sorted(wanted["contents"]), removed=[]
+            )
         module.fail_json(msg=f"there is no user {wanted['owner']} on this host")
     try:
+        made = directories.keep(wanted["parents"], user, module.check_mode)
         written = [
             name
             for name, content in sorted(wanted["contents"].items())
@@ -134,6 +175,8 @@ def main() -> None:
                 content = wanted["contents"][name].encode()
                 with at(directory, name) as (place, last):
                     safely.replace_in(place, last, content, user.pw_uid, user.pw_gid)
+    except Failure as error:
+        module.fail_json(msg=str(error), **error.details)
     except OSError as error:
         module.fail_json(
             msg=f"cannot keep secrets in {directory}: {error}",
@@ -142,7 +185,9 @@ def main() -> None:
             where=directory,
             fix=f"give the directory to {wanted['owner']}, or choose another cluster_dir",
         )
-    module.exit_json(changed=bool(written or removed), written=written, removed=removed)
+    module.exit_json(
+        changed=bool(made or written or removed), made=made, written=written, removed=removed
+    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ options:
     type: str
     required: true
   kept:
-    description: The kept evidence, as M(verification_info) returns it.
+    description: The kept evidence, as M(cluster_lock) returns it.
     type: dict
     default: {}
 """

@@ -58,6 +58,7 @@ module_utils = {ROOT}/src
         "site_head_host": {"cluster_dir": str(base)},
         "site_plan": plan(),
         "plan_made": plan(),
+        "site_kept": {"upgrade": True},
         "plan_processes": {"door": {"engine": "", "running": True}},
         "__upgrade_door": "n1",
         "upgrade_turn": {"engine": "a", "servers": ["a-serve"]},
