@@ -115,7 +115,7 @@ def sources(directory: str) -> Iterator[str]:
 
 def give(kept: Path, built: Path) -> None:
     """Put what was kept where Ansible looks for what it has built."""
-    if not kept.is_dir():
+    if not all(is_ours_alone(one) for one in (kept, kept.parent)):
         return
     built.mkdir(mode=0o700, exist_ok=True)
     os.utime(kept)
@@ -124,11 +124,19 @@ def give(kept: Path, built: Path) -> None:
             os.link(archive, built / archive.name)
 
 
+def is_ours_alone(directory: Path) -> bool:
+    """Return whether nobody else can have written in a directory: what lies there runs on hosts."""
+    found = directory.stat() if directory.is_dir() else None
+    return bool(found and found.st_uid == os.geteuid() and not found.st_mode & 0o022)
+
+
 def keep(built: Path, kept: Path) -> None:
     """Keep archives of Ansible's own modules and of those of this project, whole or not at all."""
     if not built.is_dir():
         return
-    kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept.parent.parent.mkdir(parents=True, exist_ok=True)
+    for one in (kept.parent, kept):
+        one.mkdir(mode=0o700, exist_ok=True)
     for archive in built.iterdir():
         # Which files one of a collection is made of is not known here.
         ours = archive.name.startswith(("ansible.legacy.", "ansible.modules."))
