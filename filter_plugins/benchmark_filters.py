@@ -21,5 +21,7 @@ class FilterModule:
         return {
             "engine_ramped_on": served.ramped_on,
             "engines_served_on": served.served_on,
+            "load_client": served.client,
+            "load_measurements": served.load_measurements,
             "plan_of": served.plan_of,
         }

@@ -49,7 +49,9 @@ ROLES: dict[str, dict[str, list[dict[str, Any]]]] = {
     "vllm": {
         "main": [
             {**WRITE, "vars": {"step": "start"}},
-            failing("site_plan.seqs in fails and (once or inventory_hostname == 'n2')", "{{ once }}"),
+            failing(
+                "site_plan.seqs in fails and (once or inventory_hostname == 'n2')", "{{ once }}"
+            ),
         ]
     },
     "benchmark": {"main": [{**WRITE, "vars": {"step": "measured"}}, KEPT]},
