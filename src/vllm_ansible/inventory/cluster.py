@@ -124,7 +124,7 @@ def wrong_load(gpu: Sequence[str], groups: Mapping[str, Sequence[str]]) -> list[
     if both:
         message = f"{', '.join(both)} would send the load of the benchmark and serve it"
         expected, found = "no host of the group gpu in the group load", ", ".join(both)
-        fix = "take it out of the group load: without that group the load comes from the engine's host"
+        fix = "take it out of the group load, without which the load comes from the engine's host"
     else:
         message = "the load of the benchmark comes from one host"
         expected, found = "one host in the group load", ", ".join(load)
