@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.unit.benchmark import ramps
+from vllm_ansible.benchmark import ramp as report
 from vllm_ansible.benchmark import served
+from vllm_ansible.benchmark.ramp_page import page
 from vllm_ansible.node.engine import load_samples, ramp
 from vllm_ansible.node.engine.benchmark import Client, Served, Settings, how, look
 
@@ -91,6 +94,38 @@ def test_what_would_not_reach_the_engine_alone_is_refused() -> None:
     # Each engine is asked by its own address.
     assert refused(LOAD, "", "clients", "") == []
     assert served.client({}, "https://10.0.0.1:9443") == {}
+
+
+@pytest.mark.parametrize(
+    ("own", "line", "page_says"),
+    [
+        ({}, "load generator beside the engine on n1", "ran on n1, beside the engine"),
+        (
+            {"host": "l1", "url": "https://10.0.0.1:9443"},
+            "load from l1 to https://10.0.0.1:9443",
+            "ran on l1, a host of its own, and asked https://10.0.0.1:9443",
+        ),
+    ],
+)
+def test_the_report_says_where_the_load_came_from(
+    own: dict[str, str], line: str, page_says: str
+) -> None:
+    ramped = ramps.asked(rounds=1)
+    mark = {"plan": "p", "instance": "i", "ramp": {**ramps.vars_of(ramped), "steps": []}}
+    points = ramps.points(ramped)
+    for one in points:
+        one["figures"]["client_host_cpus"] = 4 if own else None
+    document = {
+        "engine": "chat",
+        "model": "m",
+        "fingerprint": {**mark, **({"generator": own} if own else {})},
+        "points": points,
+    }
+    result = report.found(document, ramps.ENGINE, ramps.PRICE)
+    assert line in report.line(result)
+    assert page_says in page(result)
+    # Of the CPUs of the host that it ran on: 2 of the engine's, 4 of its own.
+    assert result["generator"]["share"] == pytest.approx(0.1 / (4 if own else 2))
 
 
 def row(at: float, running: int, ran: float) -> dict[str, Any]:
