@@ -96,7 +96,7 @@ options:
   client:
     description:
       - A load generator on a host of its own, C(host), with C(program), its vLLM, C(directory),
-        where it writes, and, where it asks another address than the engine's, C(url) and
+        what it needs, and, where it asks another address than the engine's, C(url) and
         C(certificate). Empty for this host.
     type: dict
     default: {}

@@ -59,7 +59,7 @@ def test_it_runs_the_program_of_its_host_without_what_the_server_was_started_wit
     assert "CUDA_VISIBLE_DEVICES" not in found["environment"]
     assert found["environment"]["NO_PROXY"] == "10.0.0.1"
     assert (found["user"], found["cleanup"]) == ("", [])
-    assert found["written"] == "/c/load/benchmark.json"
+    assert found["written"] == "/c/load/written/benchmark.json"
     # Root brings it to where the engine may not write.
     assert found["result"] == str(cluster / "evidence/benchmark-chat.result")
     assert found["tokenizer"] == "/models/m"

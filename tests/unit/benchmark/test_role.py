@@ -227,7 +227,7 @@ def test_a_client_on_its_own_host_is_judged_on_the_engine_s(
     site: Site, first: Any, tmp_path: Path
 ) -> None:
     there = tmp_path / "loader"
-    for name in ("load", "tasks", "evidence", "bin"):
+    for name in ("load/written", "tasks", "evidence", "bin"):
         (there / name).mkdir(parents=True)
     program = there / "bin/vllm"
     program.write_text(site.vllm.read_text())
@@ -263,7 +263,7 @@ def test_a_client_on_its_own_host_is_judged_on_the_engine_s(
     brought = [one.name for one in (there / "load/tokenizer-chat").iterdir()]
     assert brought == ["tokenizer.json"]
     # Nothing is left but what the next measurement needs, and the key in one file of its own.
-    assert not (there / "load/benchmark.json").exists()
+    assert not (there / "load/written/benchmark.json").exists()
     assert not (site.cluster_dir / "evidence/benchmark-chat.result").exists()
     assert not (tmp_path / "state").exists() or not list((tmp_path / "state").iterdir())
     holding = [one for one in there.rglob("*") if one.is_file() and KEY in one.read_text()]

@@ -24,6 +24,8 @@ TRUST = "--trust-remote-code"
 # What the client needs beside the server's own variables. An image is handed each by its name.
 KEY, WITHOUT_PROXY = "OPENAI_API_KEY", ("NO_PROXY", "no_proxy")
 BESIDE = "-benchmark"
+# Below the directory of a client on a host of its own: only there it may write.
+WRITTEN = "written"
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Client:
-    """A load generator on a host of its own, which may write into directory there.
+    """A load generator on a host of its own, with what it needs in directory there.
 
     program is the vLLM of that host, url what it asks where that is not the engine itself,
     certificate what it knows the other side by.
@@ -96,7 +98,7 @@ class Client:
 
     def result(self, name: str) -> str:
         """Return the file that it writes."""
-        return os.path.join(self.directory, f"{name}.json")
+        return os.path.join(self.directory, WRITTEN, f"{name}.json")
 
     def environment(self, url: str) -> dict[str, str]:
         """Return its environment: what the server was started with is of another host."""
@@ -104,7 +106,7 @@ class Client:
             # All it needs to know of the model lies there.
             "HF_HUB_OFFLINE": "1",
             "VLLM_NO_USAGE_STATS": "1",
-            "XDG_CACHE_HOME": os.path.join(self.directory, "cache"),
+            "XDG_CACHE_HOME": os.path.join(self.directory, WRITTEN, "cache"),
             **({"SSL_CERT_FILE": self.certificate} if self.certificate else {}),
             **environment({}, url),
         }
