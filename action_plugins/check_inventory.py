@@ -19,6 +19,7 @@ from ansible.utils.vars import load_extra_vars
 from vllm_ansible.bundle import check as bundle
 from vllm_ansible.inventory.accepted import accepts
 from vllm_ansible.inventory.check import Inventory, check
+from vllm_ansible.inventory.cluster import LOAD
 from vllm_ansible.inventory.play_variables import gpu_hosts, hosts_of_this_run, plain
 from vllm_ansible.inventory.readable import readable
 from vllm_ansible.inventory.sources import read_sources
@@ -163,7 +164,8 @@ def _value(variables: Mapping[str, Any], name: str) -> Any:
 def _addresses(task_vars: Mapping[str, Any]) -> dict[str, str]:
     """Return where SSH reaches each host; a host of a provider may have no address yet."""
     found = {}
-    for host in gpu_hosts(task_vars):
+    # One that is in both is refused by itself.
+    for host in dict.fromkeys([*gpu_hosts(task_vars), *task_vars["groups"].get(LOAD, ())]):
         variables = task_vars["hostvars"][host]
         if variables.get("ansible_connection") == "local":
             continue

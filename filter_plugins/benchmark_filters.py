@@ -21,6 +21,8 @@ class FilterModule:
         return {
             "engine_ramped_on": served.ramped_on,
             "engines_served_on": served.served_on,
+            "load_client": served.client,
+            "load_measurements": served.load_measurements,
             "plan_measured": served.measured,
             "plan_of": served.plan_of,
         }

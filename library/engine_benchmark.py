@@ -42,6 +42,13 @@ options:
     description: Length of each answer.
     type: int
     required: true
+  client:
+    description:
+      - A load generator on a host of its own, C(host), with C(program), its vLLM, C(directory),
+        what it needs, and, where it asks another address than the engine's, C(url) and
+        C(certificate). Empty for this host.
+    type: dict
+    default: {}
   state:
     description: V(kept) takes the result of a measurement that is done, and judges it.
     type: str
@@ -71,6 +78,8 @@ engines:
   description:
     - By name, running and why not, fresh and the reason why not, figures, fingerprint, seed, and
       argv, environment, user and result of the measuring command.
+    - C(written) is where the command writes its result, which is taken from C(result); both are one
+      unless O(client) is on another host. C(tokenizer) is where this host has the engine's.
     - C(cleanup) is the command that removes its container, empty where it needs none.
   type: dict
   returned: when O(state) is V(look)
@@ -99,6 +108,7 @@ def look(module: AnsibleModule, engines: list[benchmark.Served]) -> dict[str, An
     """Look at every engine."""
     wanted = module.params
     settings = benchmark.Settings(*(wanted[one.name] for one in fields(benchmark.Settings)))
+    client = benchmark.Client(**wanted["client"]) if wanted["client"] else None
     running = looks(wanted["cluster_dir"], wanted["cluster"], module.run_command)
     found = {
         engine.name: benchmark.look(
@@ -107,6 +117,7 @@ def look(module: AnsibleModule, engines: list[benchmark.Served]) -> dict[str, An
             running.get(engine.process),
             settings.filled(engine.load),
             running.get(engine.router),
+            client,
         )
         for engine in engines
     }
@@ -136,6 +147,7 @@ def main() -> None:
             "output_tokens": {"type": "int", "required": True, "no_log": False},
             "requests": {"type": "int", "required": True},
             "concurrency": {"type": "int", "required": True},
+            "client": {"type": "dict", "default": {}},
             "state": {"choices": ["look", "kept"], "default": "look"},
             "seen": {"type": "dict", "default": {}},
         },

@@ -93,6 +93,13 @@ options:
     description: Forget the points that are kept.
     type: bool
     default: false
+  client:
+    description:
+      - A load generator on a host of its own, C(host), with C(program), its vLLM, C(directory),
+        what it needs, and, where it asks another address than the engine's, C(url) and
+        C(certificate). Empty for this host.
+    type: dict
+    default: {}
   state:
     description:
       - V(sampled) begins to sample the engine, its host and the client before the point is
@@ -131,7 +138,8 @@ document:
 next:
   description:
     - The point that is to be measured next with C(argv), C(environment), C(user), C(cleanup) and
-      C(result) of the measuring command. Empty when all are measured.
+      C(written) of the measuring command, and C(result), from where it is taken, which is another
+      place only where O(client) is on another host. Empty when all are measured.
   type: dict
   returned: when the server runs
 """
@@ -143,7 +151,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.engine import load_samples, ramp
-from ansible.module_utils.vllm_ansible.node.engine.benchmark import Served, Settings
+from ansible.module_utils.vllm_ansible.node.engine.benchmark import Client, Served, Settings
 from ansible.module_utils.vllm_ansible.node.process import background
 from ansible.module_utils.vllm_ansible.node.process.process import ProcessError
 from ansible.module_utils.vllm_ansible.node.process.processes import looks
@@ -174,8 +182,15 @@ def look(module: AnsibleModule, engine: Served) -> dict[str, Any]:
     ramp.check(asked, engine.name)
     running = looks(wanted["cluster_dir"], wanted["cluster"], module.run_command)
     found, router = running.get(engine.process), running.get(engine.router)
-    known = ramp.look(wanted["cluster_dir"], engine, found, asked, router, wanted["again"])
+    known = ramp.look(
+        wanted["cluster_dir"], engine, found, asked, router, wanted["again"], client(module)
+    )
     return {"changed": False, **known}
+
+
+def client(module: AnsibleModule) -> Client | None:
+    """Return the load generator that is on a host of its own, if it is."""
+    return Client(**module.params["client"]) if module.params["client"] else None
 
 
 def digest(path: str) -> str:
@@ -209,7 +224,7 @@ def keep(module: AnsibleModule, engine: Served) -> dict[str, Any]:
         return {"changed": True, **seen}
     log = os.path.join(directory, "tasks", f"ramp-{engine.name}.log")
     document = ramp.keep(directory, engine, seen["document"], seen["next"], log)
-    after = ramp.following(directory, engine, document)
+    after = ramp.following(directory, engine, document, client(module))
     return {"changed": True, "running": True, "document": document, "next": after}
 
 
@@ -236,6 +251,7 @@ def main() -> None:
             "output_tokens": {"type": "int", "default": 0, "no_log": False},
             "slo": {"type": "dict", "default": {}},
             "again": {"type": "bool", "default": False},
+            "client": {"type": "dict", "default": {}},
             "state": {"choices": ["look", "sampled", "kept"], "default": "look"},
             "seen": {"type": "dict", "default": {}},
         },

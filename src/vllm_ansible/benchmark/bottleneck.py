@@ -45,7 +45,8 @@ FIXES = {
     "share their beginning",
     DECODE: "more or faster accelerators, or a smaller type of weights",
     FRONT_END: "more API servers (api_server_count), or more and faster CPU cores on that host",
-    GENERATOR: "run the load from a host of its own: these figures are the generator's",
+    GENERATOR: "run the load from a host of its own (group load), or from a faster one: these "
+    "figures are the generator's",
     NETWORK: "measure from a host nearer to the engine, or over a faster link",
 }
 

@@ -100,7 +100,9 @@ def found(
         "prompts_alone": prefill,
         "knee": knee,
         "bottleneck": _bottleneck(steps, knee, prefill, arrivals),
-        "generator": _generator(steps, engine["hosts"][0]),
+        "generator": _generator(
+            steps, engine["hosts"][0], document["fingerprint"].get("generator") or {}
+        ),
         "goodput": _goodput(steps, ramp["slo"]),
         "price": dict(price),
         "cost": _cost(steps, knee, prefill, price),
@@ -194,16 +196,31 @@ def _bottleneck(
     )
 
 
-def _generator(steps: Sequence[Mapping[str, Any]], host: str) -> dict[str, Any]:
-    """Return where the load came from, and what it took of that host at the last step."""
+def _generator(
+    steps: Sequence[Mapping[str, Any]], host: str, own: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return where the load came from, and what it took of that host at the last step.
+
+    host is the engine's, own a host of the generator's own, and the address that it asked.
+    """
     figures = next((medians(one) for one in reversed(steps) if one["figures"]), {})
-    used, all_of_host = figures.get("client_cpus"), figures.get("host_cpus")
+    used = figures.get("client_cpus")
+    all_of_host = figures.get("client_host_cpus" if own else "host_cpus")
     return {
-        "host": host,
-        "shared": True,
+        "host": own.get("host") or host,
+        "shared": not own,
+        "asked": own.get("url", ""),
         "cpus": used,
         "share": used / all_of_host if used is not None and all_of_host else None,
     }
+
+
+def generator_words(result: Mapping[str, Any]) -> str:
+    """Return in a few words where the load came from."""
+    found = result["generator"]
+    if found["shared"]:
+        return f"load generator beside the engine on {found['host']}"
+    return f"load from {found['host']} to {found['asked']}"
 
 
 def medians(step: Mapping[str, Any]) -> dict[str, float]:
@@ -304,7 +321,7 @@ def line(result: Mapping[str, Any]) -> str:
         words.append(
             f"planned {middle:,.0f} ({low:,.0f} to {high:,.0f}) at {planned['users']}, {beside}"
         )
-    words.append(bottleneck_words(result["bottleneck"]))
+    words += [bottleneck_words(result["bottleneck"]), generator_words(result)]
     if goodput := result["goodput"]:
         words.append(f"{load_words(result, goodput['step_within'])} within the objectives")
     words.append(_cost_words(result))

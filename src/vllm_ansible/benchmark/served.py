@@ -92,6 +92,70 @@ def ramped_on(
     return found
 
 
+def client(load: Mapping[str, Any], url: str = "") -> dict[str, str]:
+    """Return what engine_benchmark and engine_ramp want to know of a load generator elsewhere.
+
+    load is the host of the group `load`, empty without one; url that of the door, if it asks there.
+    """
+    if not load:
+        return {}
+    directory = f"{load['cluster_dir']}/load"
+    through = {"url": url, "certificate": load.get("certificate", "")} if url else {}
+    return {"host": load["name"], "program": load["program"], "directory": directory, **through}
+
+
+def load_measurements(
+    plan: Mapping[str, Any],
+    host: str,
+    load: Mapping[str, Any],
+    key_file: str,
+    door: str,
+    engine: str = "",
+) -> list[dict[str, Any]]:
+    """Return what is judged before a host of the group `load` sends requests.
+
+    plan is the whole plan, engine the one that is measured, or empty for all. The door takes
+    requests with the key of a client, and gives them to each engine of a name in turn.
+    """
+    rows = [
+        {
+            "what": f"{host} was prepared by this run",
+            "ok": bool(load),
+            "expected": "the client's environment on the host of the group load",
+            "found": "prepared" if load else "not prepared",
+            "where": host,
+            "fix": f"leave out --limit, or add {host} to it",
+        },
+        {
+            "what": "a door for the client's key",
+            "ok": bool(door) or not key_file,
+            "expected": "door_clients_file, which names the clients of the door",
+            "found": door or "no door",
+            "where": "benchmark_load_key_file",
+            "fix": "set door_clients_file and run playbooks/route.yml, or leave out "
+            "benchmark_load_key_file: the engines' own addresses and key are used then",
+        },
+    ]
+    for one in plan_of(plan, engine).get("engines", ()) if key_file else ():
+        names = [
+            each["name"]
+            for each in plan["engines"]
+            if each["served_name"] == one["served_name"] and each["name"] != one["name"]
+        ]
+        rows.append(
+            {
+                "what": f"{one['name']} alone answers for {one['served_name']} at the door",
+                "ok": not names,
+                "expected": f"no other engine that serves {one['served_name']}",
+                "found": ", ".join(names) or "no other",
+                "where": host,
+                "fix": "leave out benchmark_load_key_file: the load then goes to each engine's "
+                "own address",
+            }
+        )
+    return rows
+
+
 def _load(estimate: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Return the load that the planned rate is for: two rounds, or one where two take minutes."""
     rates = estimate.get("output_tokens_per_second") or ()

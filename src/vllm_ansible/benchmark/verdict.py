@@ -78,12 +78,14 @@ def line(figures: Mapping[str, Any]) -> str:
     compiled = words if figures.get("compiled") else ""
     rates = figures.get("planned_tokens_per_second")
     planned = f" (planned {rates[1]:,.0f}, {rates[0]:,.0f} to {rates[2]:,.0f})" if rates else ""
+    own = figures.get("generator")
+    load = f", load from {own['host']} to {own['url']}" if own else ", load from the engine's host"
     return (
         f"{figures['name']}{part}: TTFT {figures['ttft_ms_median']:.0f} ms, "
         f"{figures['output_tokens_per_second']:.1f} tokens/s{planned} at "
         f"{figures['concurrency']} concurrent, "
-        f"{figures['requests'] - figures['failed']} of {figures['requests']} answered "
-        f"({figures['measured_at']}){compiled}"
+        f"{figures['requests'] - figures['failed']} of {figures['requests']} answered"
+        f"{load} ({figures['measured_at']}){compiled}"
     )
 
 

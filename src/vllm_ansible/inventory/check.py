@@ -29,7 +29,7 @@ class Inventory:
     selected: Sequence[str]
     # Every variable that connections and Ansible itself read.
     connection: Sequence[str] = ()
-    # Of the hosts of the group gpu that have one: at which address and port each is reached.
+    # Of the hosts of the groups gpu and load that have one: at which address and port.
     addresses: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -86,6 +86,7 @@ def check(
     gpu = {host: inventory.hosts[host] for host in inventory.gpu}
     everyone = inventory.hosts
     problems = cluster.missing_hosts(inventory.gpu, inventory.groups)
+    problems += cluster.wrong_load(inventory.gpu, inventory.groups)
     problems += variables.unknown_variables(everyone, options, inventory.connection, where)
     mistyped = variables.wrong_types(everyone, options, accepts, where)
     problems += mistyped

@@ -21,6 +21,8 @@ from vllm_ansible.plan.ports import INTERNAL_BASE
 from vllm_ansible.problem import PlanError, Problem, close_match
 from vllm_ansible.provision.giver import giver
 
+# Its host sends the load of the benchmark and of the ramp.
+LOAD = "load"
 # One cluster, one value: two would make two half clusters.
 EQUAL = (
     "allow_disruption",
@@ -111,6 +113,23 @@ def missing_hosts(gpu: Sequence[str], groups: Mapping[str, Sequence[str]]) -> li
             fix="put the hosts that serve models into the group gpu (is it the right -i?)",
         )
     ]
+
+
+def wrong_load(gpu: Sequence[str], groups: Mapping[str, Sequence[str]]) -> list[Problem]:
+    """Return what is wrong with the group load: one host that serves nothing, or no such group."""
+    load = list(groups.get(LOAD, ()))
+    both = [host for host in load if host in gpu]
+    if not both and len(load) <= 1:
+        return []
+    if both:
+        message = f"{', '.join(both)} would send the load of the benchmark and serve it"
+        expected, found = "no host of the group gpu in the group load", ", ".join(both)
+        fix = "take it out of the group load, without which the load comes from the engine's host"
+    else:
+        message = "the load of the benchmark comes from one host"
+        expected, found = "one host in the group load", ", ".join(load)
+        fix = f"leave one host in the group load, such as {load[0]}"
+    return [Problem(message, expected=expected, found=found, where="the group load", fix=fix)]
 
 
 def doubled_addresses(addresses: Mapping[str, str], where: Where) -> list[Problem]:

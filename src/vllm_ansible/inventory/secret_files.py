@@ -94,6 +94,7 @@ def _credentials_fault(text: str) -> str:
 SECRET_FILES = {
     "vllm_api_key_file": ("one line, the secret", _key_fault),
     "huggingface_token_file": ("one line, the secret", _word_fault),
+    "benchmark_load_key_file": ("one line, the key of a client of the door", _word_fault),
     "router_client_keys_file": ("keys of clients, one a line", _clients_fault),
     "door_clients_file": ("clients, as vllm-ansible key add writes them", clients.fault),
     "object_storage_credentials_file": ("[default] and its two keys", _credentials_fault),

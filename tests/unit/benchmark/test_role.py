@@ -66,7 +66,11 @@ class Site:
         self.vllm = self.cluster_dir / "bin/vllm"
         self.vllm.write_text(LAUNCHER + Path(__file__).with_name("stand_in.py").read_text())
         self.vllm.chmod(0o755)
-        self.argv = [str(self.vllm), "serve", "smollm2", "--key", KEY, "--port", str(port)]
+        model = directory / "model"
+        model.mkdir()
+        for name in ("tokenizer.json", "model.safetensors"):
+            (model / name).write_text("{}")
+        self.argv = [str(self.vllm), "serve", str(model), "--key", KEY, "--port", str(port)]
         self.plan = {
             "engines": [
                 {
@@ -217,6 +221,54 @@ def test_another_question_is_measured_and_once_more_if_the_engine_compiled(
     (figures,) = only(events, "evidence")["values"]["engines"]
     assert (figures["requests"], figures["compiled"]) == (4, "")
     assert site.requests == before + 2 * 4
+
+
+def test_a_client_on_its_own_host_is_judged_on_the_engine_s(
+    site: Site, first: Any, tmp_path: Path
+) -> None:
+    there = tmp_path / "loader"
+    for name in ("load/written", "tasks", "evidence", "bin"):
+        (there / name).mkdir(parents=True)
+    program = there / "bin/vllm"
+    program.write_text(site.vllm.read_text())
+    program.chmod(0o755)
+    added = tmp_path / "loader.yml"
+    added.write_text(
+        site.inventory.read_text().replace("gpu:", "load:").replace("here:", "loader:")
+    )
+    given = {
+        "benchmark_load_host": "loader",
+        "benchmark_load": {
+            "name": "loader",
+            "cluster_dir": str(there),
+            "program": str(program),
+            "certificate": "",
+            "service_user": "root",
+            "user": "",
+            "become": False,
+        },
+        "site_state_dir": str(tmp_path / "state"),
+        "site_api_key_file": str(site.key_file),
+    }
+    before = site.requests
+    output, events = site.measure("-vvv", "-i", str(added), benchmark_again=True, **given)
+    assert only(events, "run_end")["ok"], output
+    assert site.requests == before + 8
+    (evidence,) = [one for one in events if one.get("gate") == "benchmark"]
+    (figures,) = evidence["values"]["engines"]
+    assert figures["generator"]["host"] == "loader"
+    assert f"answered, load from loader to {figures['generator']['url']}" in evidence["summary"]
+    assert json.loads((there / "tasks/benchmark-chat.json").read_text())["state"] == "done"
+    # What it needs of the model, and no weights.
+    brought = [one.name for one in (there / "load/tokenizer-chat").iterdir()]
+    assert brought == ["tokenizer.json"]
+    # Nothing is left but what the next measurement needs, and the key in one file of its own.
+    assert not (there / "load/written/benchmark.json").exists()
+    assert not (site.cluster_dir / "evidence/benchmark-chat.result").exists()
+    assert not (tmp_path / "state").exists() or not list((tmp_path / "state").iterdir())
+    holding = [one for one in there.rglob("*") if one.is_file() and KEY in one.read_text()]
+    assert holding == [there / "secrets/benchmark_key"]
+    assert KEY not in output + json.dumps(events)
 
 
 def test_a_wrong_key_fails_with_one_clear_error(site: Site, first: Any) -> None:

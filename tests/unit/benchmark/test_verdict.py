@@ -120,7 +120,8 @@ def test_the_summary_is_a_line_for_each_engine() -> None:
     looks = {"a": {"engines": {"chat": {"figures": FIGURES}}}, "b": {"engines": {}}}
     found = verdict([engine("chat", "a", "b")], looks, check=False)
     assert found["evidence"]["summary"] == (
-        "chat: TTFT 142 ms, 23.1 tokens/s at 2 concurrent, 8 of 8 answered (2026-11-20 11:04 UTC)"
+        "chat: TTFT 142 ms, 23.1 tokens/s at 2 concurrent, 8 of 8 answered, "
+        "load from the engine's host (2026-11-20 11:04 UTC)"
     )
     assert found["evidence"]["values"] == {"engines": [FIGURES]}
 

@@ -334,3 +334,20 @@ def test_what_is_built_from_source_is_refused_before_a_machine_is_touched() -> N
     assert told.startswith("engine_build must be a list")
     differ = judge({"engine_build": [build]}, {})
     assert any("must be equal on all hosts" in told for told in sentences(differ))
+
+
+@pytest.mark.parametrize(
+    ("load", "words"),
+    [
+        (["n1"], "n1 would send the load of the benchmark and serve it"),
+        (["l1", "l2"], "the load of the benchmark comes from one host"),
+        (["l1"], ""),
+        ([], ""),
+    ],
+)
+def test_one_host_that_serves_nothing_may_send_the_load(load: list[str], words: str) -> None:
+    hosts: dict[str, Any] = {name: {} for name in ["n1", *load]}
+    inventory = Inventory(hosts, {"gpu": ["n1"], "load": load}, ["n1"], ["n1"])
+    said = " ".join(sentences(check(inventory, OPTIONS, accepts, lambda *_: "")))
+    assert words in said
+    assert bool(words) == ("the group load" in said)

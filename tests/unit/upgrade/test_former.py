@@ -154,6 +154,14 @@ def test_a_rate_during_which_vllm_compiled_is_not_judged() -> None:
         assert one["found"] == "vLLM compiled meanwhile, not judged"
 
 
+def test_a_rate_that_was_measured_from_another_host_is_not_judged() -> None:
+    elsewhere = json.loads(figures(100))
+    elsewhere["figures"]["generator"] = {"host": "l1", "url": "https://10.0.0.1:9443"}
+    (one,) = former.rate_measurements("a", json.dumps(elsewhere), figures(1), 0.9, "n1")
+    assert one["ok"]
+    assert one["found"] == "its former load came from another host, not judged"
+
+
 def test_requests_that_do_not_end_are_no_reason_to_cut_them_off() -> None:
     def ok(looked: dict[str, Any]) -> bool:
         (one,) = former.drained(looked, "a", 600, "n1")

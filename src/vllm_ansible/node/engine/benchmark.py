@@ -24,6 +24,8 @@ TRUST = "--trust-remote-code"
 # What the client needs beside the server's own variables. An image is handed each by its name.
 KEY, WITHOUT_PROXY = "OPENAI_API_KEY", ("NO_PROXY", "no_proxy")
 BESIDE = "-benchmark"
+# Below the directory of a client on a host of its own: only there it may write.
+WRITTEN = "written"
 
 
 @dataclass(frozen=True)
@@ -68,14 +70,56 @@ class Served:
         return self.server or f"{self.name}-serve"
 
 
+@dataclass(frozen=True)
+class Client:
+    """A load generator on a host of its own, with what it needs in directory there.
+
+    program is the vLLM of that host, url what it asks where that is not the engine itself,
+    certificate what it knows the other side by.
+    """
+
+    host: str
+    program: str
+    directory: str
+    url: str = ""
+    certificate: str = ""
+
+    def asked(self, engine: Served) -> Served:
+        """Return the engine by the address that this client asks."""
+        return replace(engine, url=self.url) if self.url else engine
+
+    def mark(self, engine: Served) -> dict[str, str]:
+        """Return by what figures of this client are known; engine by what is asked."""
+        return {"host": self.host, "url": engine.url}
+
+    def tokenizer(self, engine: str) -> str:
+        """Return the directory to which an engine's tokenizer is brought."""
+        return os.path.join(self.directory, f"tokenizer-{engine}")
+
+    def result(self, name: str) -> str:
+        """Return the file that it writes."""
+        return os.path.join(self.directory, WRITTEN, f"{name}.json")
+
+    def environment(self, url: str) -> dict[str, str]:
+        """Return its environment: what the server was started with is of another host."""
+        return {
+            # All it needs to know of the model lies there.
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "XDG_CACHE_HOME": os.path.join(self.directory, WRITTEN, "cache"),
+            **({"SSL_CERT_FILE": self.certificate} if self.certificate else {}),
+            **environment({}, url),
+        }
+
+
 def kept_path(cluster_dir: str, engine: str) -> str:
     """Return the file that keeps what was measured last."""
     return os.path.join(cluster_dir, "evidence", f"benchmark-{engine}.json")
 
 
-def result_path(cluster_dir: str, engine: str) -> str:
+def result_path(cluster_dir: str, engine: str, kind: str = "benchmark") -> str:
     """Return the file that the measurement writes, where the engine may write in an image, too."""
-    return os.path.join(cluster_dir, "engines", engine, "cache", "benchmark.json")
+    return os.path.join(cluster_dir, "engines", engine, "cache", f"{kind}.json")
 
 
 def look(
@@ -84,6 +128,7 @@ def look(
     found: Optional[Mapping[str, Any]],
     settings: Settings,
     router: Optional[Mapping[str, Any]] = None,
+    client: Optional[Client] = None,
 ) -> dict[str, Any]:
     """Return what is kept of an engine, whether it still holds, and how to measure it again.
 
@@ -100,6 +145,9 @@ def look(
     if router is not None and router["running"]:
         fingerprint["router"] = engine.router_url
         engine = replace(engine, url=engine.router_url)
+    if client:
+        engine = client.asked(engine)
+        fingerprint["generator"] = client.mark(engine)
     kept = _kept(cluster_dir, engine.name)
     before = kept.get("fingerprint", {})
     # Prompts come from the seed: those of the last time would be answered from the prefix cache.
@@ -112,7 +160,7 @@ def look(
         "fingerprint": fingerprint,
         "seed": seed,
         "logs": compilation.logs(cluster_dir, engine.name),
-        **how(cluster_dir, engine, settings, seed, result_path(cluster_dir, engine.name)),
+        **how(cluster_dir, engine, settings, seed, "benchmark", client=client),
     }
 
 
@@ -121,21 +169,43 @@ def how(
     engine: Served,
     settings: Settings,
     seed: int,
-    result: str,
+    kind: str,
     more: Sequence[str] = (),
     prompts: Sequence[str] = (),
+    client: Optional[Client] = None,
 ) -> dict[str, Any]:
     """Return how to measure an engine whose server was started: command, environment, user.
 
-    more are further options of the client, prompts those that say where its prompts come from.
+    kind names what is written, more are further options of the client, prompts those that say where
+    its prompts come from. result is where it is on this host: a client elsewhere writes it to
+    written, from where it is brought here. tokenizer is a directory of this host.
     """
     record = process.read_json(process.Files(cluster_dir, engine.process).record) or {}
+    tokenizer = (_option(record["argv"], "--tokenizer") or _served(record["argv"]))[1]
+    if client:
+        argv = _elsewhere(record["argv"], client, engine.name)
+        return {
+            "argv": [
+                *command(argv, engine, settings, seed, client.result(kind), prompts=prompts),
+                *more,
+            ],
+            "environment": client.environment(engine.url),
+            # Not where the engine may write: it is brought here by root.
+            "result": os.path.join(cluster_dir, "evidence", f"{kind}-{engine.name}.result"),
+            "written": client.result(kind),
+            "tokenizer": tokenizer,
+            "user": "",
+            "cleanup": [],
+        }
     contained = bool(record.get("cleanup"))
+    result = result_path(cluster_dir, engine.name, kind)
     argv = command(record["argv"], engine, settings, seed, result, contained, prompts)
     return {
         "argv": [*argv, *more],
         "environment": environment(record["environment"], engine.url),
         "result": result,
+        "written": result,
+        "tokenizer": tokenizer,
         # Whoever starts a container is not who is in it.
         "user": record.get("user") or "",
         "cleanup": [*record["cleanup"][:-1], record["cleanup"][-1] + BESIDE]
@@ -159,7 +229,7 @@ def command(
     Without prompts of somewhere else they are random. Requests go out as they come where no
     concurrency is given.
     """
-    program, serve = argv[: argv.index("serve")], argv[argv.index("serve") :]
+    program, serve = argv[: argv.index("serve")], _served(argv)
     told = [word for name in ABOUT_TOKENIZER for word in _option(serve, name)]
     return [
         *(another(program, BESIDE, (KEY, *WITHOUT_PROXY)) if contained else program),
@@ -185,6 +255,18 @@ def command(
         "--result-filename",
         result,
     ]
+
+
+def _served(argv: Sequence[str]) -> list[str]:
+    """Return the part of a serving command from `serve` on, whose second word is the model."""
+    return list(argv[argv.index("serve") :])
+
+
+def _elsewhere(argv: Sequence[str], client: Client, engine: str) -> list[str]:
+    """Return a serving command as a client on another host takes it: what is about tokens."""
+    mode = _option(argv, "--tokenizer-mode")
+    trust = [TRUST] if TRUST in argv else []
+    return [client.program, "serve", client.tokenizer(engine), *mode, *trust]
 
 
 def _lengths(settings: Settings) -> list[str]:
@@ -217,8 +299,12 @@ def keep(cluster_dir: str, engine: Served, seen: Mapping[str, Any], log: str) ->
     settings = Settings(**seen["fingerprint"]["settings"])
     if "router" in seen["fingerprint"]:
         engine = replace(engine, url=seen["fingerprint"]["router"])
+    if "generator" in seen["fingerprint"]:
+        engine = replace(engine, url=seen["fingerprint"]["generator"]["url"])
     judge(raw, engine, settings, cluster_dir, shown)
     measured = figures(raw, engine, settings)
+    if "generator" in seen["fingerprint"]:
+        measured["generator"] = seen["fingerprint"]["generator"]
     measured["compiled"] = compilation.since(seen["logs"])
     if "router" in seen["fingerprint"]:
         measured["router"] = seen["fingerprint"]["router"]
@@ -298,6 +384,7 @@ def _reason(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         "plan": "its plan changed",
         "settings": "something else is asked of it",
         "router": "a router came or went",
+        "generator": "the load comes from another host, or by another address",
     }
     return ", ".join(words for name, words in said.items() if before.get(name) != now.get(name))
 

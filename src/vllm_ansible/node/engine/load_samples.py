@@ -43,7 +43,7 @@ KEYS = (
     *("running_most", "running_mean", "waiting_mean", "seats_full_share", "cache_full_share"),
     *("cache_usage_most", "cache_tokens"),
     *("client_busy", "client_cpus", "front_end_busy", "front_end_cpus", "engine_cpus"),
-    *("host_busy_share", "host_cpus"),
+    *("host_busy_share", "host_cpus", "client_host_cpus"),
     *("server_unsent_share", "server_unread_share", "client_unread_share"),
     *("network_bytes_per_second", "network_used_share"),
 )
@@ -227,6 +227,25 @@ def read(path: str, since: Optional[float], until: Optional[float]) -> list[dict
             if (since is None or one["at"] >= since) and (until is None or one["at"] <= until):
                 found.append(one)
     return found
+
+
+def loaded(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the samples from the first to the last at which a server had requests.
+
+    All of them where the servers' gauges are not known.
+    """
+    asked = [
+        number
+        for number, one in enumerate(rows)
+        if one["gauges"] and one["gauges"]["running"] + one["gauges"]["waiting"] > 0
+    ]
+    return rows[asked[0] : asked[-1] + 1] if asked else rows
+
+
+def of_client(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what samples of another host than the engine's say of the client."""
+    told = {name: found[name] for name in KEYS if name.startswith("client_")}
+    return {**told, "client_host_cpus": found["host_cpus"]}
 
 
 def summary(

@@ -13,7 +13,7 @@ from typing import Any, Optional, Union
 from .. import launcher
 from ..process import process
 from . import compilation, load_samples, metrics, result_file
-from .benchmark import Served, Settings, answered, how, judge, last_line
+from .benchmark import Client, Served, Settings, answered, how, judge, last_line
 
 VERSION = 2
 # A step that brings less than this over the best before it is no gain; two in a row end the climb.
@@ -243,6 +243,7 @@ def look(
     ramp: Ramp,
     router: Optional[Mapping[str, Any]],
     again: bool,
+    client: Optional[Client] = None,
 ) -> dict[str, Any]:
     """Return what is kept of a ramp that still holds, and how to measure its next point.
 
@@ -254,6 +255,8 @@ def look(
     mark: dict[str, Any] = {"plan": engine.digest, "instance": found["instance"]}
     if router is not None and router["running"]:
         mark["router"] = engine.router_url
+    if client:
+        mark["generator"] = client.mark(client.asked(_asked(engine, {"fingerprint": mark})))
     mark["ramp"] = {**asdict(ramp), "steps": list(ramp.steps), "slo": dict(ramp.slo)}
     kept = _kept(cluster_dir, engine.name)
     holds = kept.get("fingerprint") == mark and not again
@@ -267,21 +270,30 @@ def look(
         "discarded": kept.get("discarded", {}) if holds else {},
         "points": list(kept["points"]) if holds else [],
     }
-    return {"running": True, "document": document, "next": following(cluster_dir, engine, document)}
+    after = following(cluster_dir, engine, document, client)
+    return {"running": True, "document": document, "next": after}
 
 
-def following(cluster_dir: str, engine: Served, document: Mapping[str, Any]) -> dict[str, Any]:
+def following(
+    cluster_dir: str,
+    engine: Served,
+    document: Mapping[str, Any],
+    client: Optional[Client] = None,
+) -> dict[str, Any]:
     """Return how to measure the next point of a document, empty when all are measured."""
     ramp = Ramp(**document["fingerprint"]["ramp"])
     point = next_point(document["points"], ramp)
     if point is None:
         return {}
     asked = _asked(engine, document)
-    result = os.path.join(cluster_dir, "engines", engine.name, "cache", "ramp.json")
     seed = int(document["seed"]) + 1
     rate = point["step"] if ramp.arrivals == RATE else 0
     more = options(ramp.slo if point["kind"] == LOAD else {}, rate, ramp.burstiness)
-    command = how(cluster_dir, asked, ramp.settings(point), seed, result, more, ramp.prompts())
+    prompts = ramp.prompts()
+    if client:
+        own = os.path.join(client.directory, f"prompts-{engine.name}")
+        prompts = [own if one == ramp.dataset_path else one for one in prompts]
+    command = how(cluster_dir, asked, ramp.settings(point), seed, "ramp", more, prompts, client)
     if ramp.prompts() and command["cleanup"]:
         raise process.ProcessError(
             f"{engine.name} runs in an image, where its client sees no file of prompts.",
@@ -297,6 +309,8 @@ def following(cluster_dir: str, engine: Served, document: Mapping[str, Any]) -> 
         "logs": compilation.logs(cluster_dir, engine.name),
         "seats": seats(cluster_dir, engine),
         "watched": asdict(watched(cluster_dir, asked)),
+        "client_watched": asdict(watched_client(asked, client)) if client else {},
+        "client_rows": client_rows(cluster_dir, engine.name),
         **command,
     }
 
@@ -324,6 +338,24 @@ def watched(cluster_dir: str, engine: Served) -> load_samples.Watched:
         task=os.path.join(cluster_dir, "tasks", f"{task}.json"),
         rows=os.path.join(cluster_dir, "evidence", f"{task}.samples"),
     )
+
+
+def watched_client(engine: Served, client: Client) -> load_samples.Watched:
+    """Return what is sampled on the host of the client; its rows are brought beside the others."""
+    task, above = f"ramp-{engine.name}", os.path.dirname(client.directory)
+    return load_samples.Watched(
+        cluster_dir=above,
+        servers=(),
+        urls=(),
+        port=int(engine.url.rsplit(":", 1)[-1].rstrip("/")),
+        task=os.path.join(above, "tasks", f"{task}.json"),
+        rows=os.path.join(above, "evidence", f"{task}.samples"),
+    )
+
+
+def client_rows(cluster_dir: str, engine: str) -> str:
+    """Return where the samples of the client's host are brought to."""
+    return os.path.join(cluster_dir, "evidence", f"ramp-{engine}.client.samples")
 
 
 def keep(
@@ -354,7 +386,7 @@ def keep(
         **figures(raw, settings),
         **_lag(raw, settings, point, document),
         **_since(measured["counters"], engine, raw),
-        **_sampled(measured, raw),
+        **_sampled(measured, raw, client_rows(cluster_dir, engine.name)),
         "seats": measured["seats"] or None,
         "compiled": compilation.since(measured["logs"]),
     }
@@ -389,16 +421,21 @@ def _lag(
     return {"send_lag_share": round(max(0.0, (max(times) - min(times)) / wanted - 1), 4)}
 
 
-def _sampled(measured: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
+def _sampled(measured: Mapping[str, Any], raw: Mapping[str, Any], rows: str) -> dict[str, Any]:
     """Return what was sampled between the first request of a point and its last answer.
 
-    The client has the times of both, by the clock of this host.
+    The client has the times of both, by the clock of its host. Where that is another one than the
+    engine's, rows are its samples, and the engine's are those with requests.
     """
     starts, ends = raw.get("start_times") or (), raw.get("latencies") or ()
     since = min(starts) if starts else None
     until = max(map(sum, zip(starts, ends))) if starts and ends else None  # noqa: B905 - Python 3.9
-    rows = load_samples.read(measured["watched"]["rows"], since, until)
-    return load_samples.summary(rows)
+    of_engine = measured["watched"]["rows"]
+    if not measured.get("client_watched"):
+        return load_samples.summary(load_samples.read(of_engine, since, until))
+    seen = load_samples.loaded(load_samples.read(of_engine, None, None))
+    own = load_samples.summary(load_samples.read(rows, since, until))
+    return {**load_samples.summary(seen), **load_samples.of_client(own)}
 
 
 def figures(raw: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
@@ -468,8 +505,9 @@ def _since(before: Mapping[str, float], engine: Served, raw: Mapping[str, Any]) 
 
 
 def _asked(engine: Served, document: Mapping[str, Any]) -> Served:
-    """Return the engine by the address that is measured: its router's, where one runs."""
-    address = document["fingerprint"].get("router")
+    """Return the engine by the address that is measured: also its router's, or a door's."""
+    mark = document["fingerprint"]
+    address = mark.get("generator", {}).get("url") or mark.get("router")
     return replace(engine, url=address) if address else engine
 
 
