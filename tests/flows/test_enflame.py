@@ -1,7 +1,8 @@
 """`site.yml -i inventories/enflame` as it is shipped, over two hosts: images, ranks, one address.
 
-Devices, driver and efsmi are stand-ins, and the image's engine is vLLM on processors: everything
-else, the containers and the answers too, is real.
+Devices, driver and efsmi are stand-ins, and so is the image's engine, as this flow is about ranks,
+containers and the one address; in `make soak` it is vLLM on processors. Everything else, the
+containers too, is real.
 """
 
 from __future__ import annotations
@@ -14,22 +15,32 @@ from typing import Any
 
 import pytest
 
+from tests.emulators.standin import ENGINES
+
 from .enflame import CLUSTER_DIR, HOSTS, Enflame
 
-pytestmark = [pytest.mark.engine, pytest.mark.lab]
+pytestmark = pytest.mark.lab
 RANKS_A_HOST = 2
 RANKS = HOSTS * RANKS_A_HOST
 
 
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """Return what serves."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def site(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enflame]:
+def site(
+    real_hosts: None, engine: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Enflame]:
     """Return the hosts on which nothing was brought up yet; nothing of them stays behind."""
     if kept := os.environ.get("VLLM_ANSIBLE_FLOW_DIR"):
-        site = Enflame(Path(kept) / "enflame", RANKS_A_HOST)
+        site = Enflame(Path(kept) / f"enflame-{engine}", RANKS_A_HOST, engine)
         site.equip()
         yield site
         return
-    site = Enflame(tmp_path_factory.mktemp("enflame"), RANKS_A_HOST)
+    site = Enflame(tmp_path_factory.mktemp("enflame"), RANKS_A_HOST, engine)
     try:
         site.equip()
         yield site
