@@ -113,9 +113,10 @@ class Site:
             "VLLM_ANSIBLE_RUNS_DIR": str(self.directory / "runs"),
             "no_proxy": "127.0.0.1",
         }
-        program = Path(sys.executable).with_name(command[0])
+        if command[0] == "ansible-playbook":
+            return warm.play(command[1:], Path.cwd(), variables, timeout=300)
         return subprocess.run(
-            [str(program), *command[1:]],
+            [Path(sys.executable).with_name(command[0]), *command[1:]],
             env=variables,
             capture_output=True,
             text=True,

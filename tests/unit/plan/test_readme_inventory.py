@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,10 +19,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import warm
+
 from .test_plugins import look
 
 ROOT = Path(__file__).parents[3]
-PLAYBOOK = Path(sys.executable).parent / "ansible-playbook"
 CONFIGS = ROOT / "tests/data/public/configs"
 LLAMA_70B = "meta-llama--Meta-Llama-3.1-70B_config.json"
 SHARD = 5 * 10**9
@@ -136,8 +136,8 @@ def run(directory: Path, **engine: Any) -> Ran:
     # What defaults of roles give the stages.
     play["vars"] = {"port_base": 20000, "accelerators": {}}
     (directory / "play.yml").write_text(yaml.safe_dump([play]))
-    done = subprocess.run(
-        [PLAYBOOK, "-i", directory / "hosts.yml", "playbooks/validate.yml", directory / "play.yml"],
+    done = warm.play(
+        ["-i", directory / "hosts.yml", "playbooks/validate.yml", directory / "play.yml"],
         cwd=ROOT,
         env={
             **os.environ,
@@ -146,9 +146,6 @@ def run(directory: Path, **engine: Any) -> Ran:
             "XDG_CACHE_HOME": str(directory),
             "HF_ENDPOINT": "http://127.0.0.1:9",
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
     told = list(documents(done.stdout))
     assert told, done.stdout + done.stderr
