@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -105,7 +104,7 @@ def run(directory: Path, **engine: Any) -> Ran:
     found = {"kind": "nvidia", "count": 8, "pci": ["a"] * 8, "driver_version": "580.1"}
     inventory["all"]["vars"] |= {
         "ansible_connection": "local",
-        "ansible_python_interpreter": sys.executable,
+        "ansible_python_interpreter": warm.python(),
     }
     inventory["all"]["vars"].pop("ansible_user")
     for place, one in enumerate(inventory["all"]["children"]["gpu"]["hosts"].values(), 1):

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import warm
 from vllm_ansible.plan.engines import parse_engines
 from vllm_ansible.plan.layout import Capacity
 from vllm_ansible.plan.plan import make_plan
@@ -119,7 +120,7 @@ def lay_out(base: Path, hosts: list[str], fails: str) -> None:
         (out / name / "processes").mkdir(parents=True)
     local = {
         "ansible_connection": "local",
-        "ansible_python_interpreter": sys.executable,
+        "ansible_python_interpreter": warm.python(),
         "cluster_name": "c",
         "out": str(out),
         "fails": fails,
@@ -139,7 +140,9 @@ def lay_out(base: Path, hosts: list[str], fails: str) -> None:
         settings = settings.replace(f"{name} = {name}", f"{name} = {ROOT / name}")
     settings = settings.replace("module_utils = src", f"module_utils = {ROOT / 'src'}")
     settings = settings.replace("stdout_callback = stages\n", "")
-    settings = settings.replace("callbacks_enabled = preload, run_record\n", "")
+    settings = settings.replace(
+        "callbacks_enabled = preload, run_record", "callbacks_enabled = preload"
+    )
     (base / "ansible.cfg").write_text(settings)
 
 
