@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import tty  # noqa: F401 before a process of nobody, who may not read this Python, needs it
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, redirect_stdout, suppress
 from dataclasses import dataclass, field
@@ -126,25 +127,30 @@ def as_nobody() -> Callable[[Callable[[], Any]], Any]:
     return lambda call: fork(call, NOBODY if os.geteuid() == 0 else None)
 
 
+def called(name: str, args: dict[str, Any], check: bool = False) -> Callable[[], dict[str, Any]]:
+    """Return the call of a module, for a process of its own; a module that breaks breaks it."""
+    module = import_module(name)
+
+    def call() -> dict[str, Any]:
+        printed = io.StringIO()
+        with (
+            patch_module_args({**args, "_ansible_check_mode": check}),
+            redirect_stdout(printed),
+            suppress(SystemExit),
+        ):
+            module.main()
+        result: dict[str, Any] = json.loads(printed.getvalue())
+        return result
+
+    return call
+
+
 @pytest.fixture
 def module_as_nobody(as_nobody: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """Run a module as a user without privileges; a module that breaks breaks the test."""
+    """Run a module as a user without privileges."""
 
     def run(name: str, args: dict[str, Any], check: bool = False) -> dict[str, Any]:
-        module = import_module(name)
-
-        def call() -> dict[str, Any]:
-            printed = io.StringIO()
-            with (
-                patch_module_args({**args, "_ansible_check_mode": check}),
-                redirect_stdout(printed),
-                suppress(SystemExit),
-            ):
-                module.main()
-            result: dict[str, Any] = json.loads(printed.getvalue())
-            return result
-
-        result: dict[str, Any] = as_nobody(call)
+        result: dict[str, Any] = as_nobody(called(name, args, check))
         return result
 
     return run

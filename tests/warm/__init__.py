@@ -83,9 +83,9 @@ def python() -> str:
 
 
 def playbook(environment: Mapping[str, str], directory: Path | str) -> Path:
-    """Return the ansible-playbook to run there to its end: who is killed leaves it running.
+    """Return the ansible-playbook to run there: the first times it is ansible-playbook itself.
 
-    The first times it is ansible-playbook itself.
+    Signals do not reach what it runs, but for SIGKILL, with which that ends, too.
     """
     global ended_used
     read = {name: value for name, value in environment.items() if not name.startswith(PASSED_ON)}

@@ -12,7 +12,7 @@ import importlib.util
 import json
 import os
 import pathlib
-import selectors
+import select
 import signal
 import socket
 import sys
@@ -76,20 +76,36 @@ class Also(list[str]):
         return iter([*(f"{one}/{self.place}" for one in archives), *super().__iter__()])
 
 
-def next_job(listening: socket.socket) -> tuple[str, dict[str, str], int, list[str]]:
-    """Return in a process of its own what it is to run; the server itself does not come back."""
-    waiting = selectors.DefaultSelector()
-    waiting.register(listening, selectors.EVENT_READ)
-    waiting.register(0, selectors.EVENT_READ)
+Job = tuple[str, dict[str, str], int, list[str]]
+
+
+def next_job(listening: socket.socket, with_client: bool) -> Job:
+    """Return in a process of its own what it is to run; the server itself does not come back.
+
+    with_client: what runs ends with who asked for it, as with the server.
+    """
+    waiting = select.poll()
+    waiting.register(listening, select.POLLIN)
+    waiting.register(0, select.POLLIN)
+    processes: dict[int, tuple[socket.socket, int]] = {}
+    clients: dict[int, int] = {}
     while True:
-        for key, _ in waiting.select():
-            if key.fileobj == 0:
-                os._exit(0)  # whoever started it has gone
-            if key.data:
-                client, pid, pidfd = key.data
+        for found, _ in waiting.poll():
+            if found == 0:  # whoever started it has gone
+                for pid in clients.values():
+                    end(pid)
+                os._exit(0)
+            if found in clients:
+                end(clients.pop(found))
+                waiting.unregister(found)
+                continue
+            if found in processes:
+                client, pid = processes.pop(found)
                 status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                waiting.unregister(pidfd)
-                os.close(pidfd)
+                waiting.unregister(found)
+                os.close(found)
+                if clients.pop(client.fileno(), 0):
+                    waiting.unregister(client)
                 with client, suppress(OSError):  # it may have been killed
                     client.sendall(str(status if status >= 0 else 128 - status).encode())
                 continue
@@ -97,7 +113,6 @@ def next_job(listening: socket.socket) -> tuple[str, dict[str, str], int, list[s
             length, files, _, _ = socket.recv_fds(client, 8, 3)
             pid = os.fork()
             if pid == 0:
-                waiting.close()
                 listening.close()
                 with client, client.makefile("rb") as reader:
                     directory, environment, mask, words = json.loads(
@@ -110,7 +125,17 @@ def next_job(listening: socket.socket) -> tuple[str, dict[str, str], int, list[s
             for file in files:
                 os.close(file)
             pidfd = os.pidfd_open(pid)
-            waiting.register(pidfd, selectors.EVENT_READ, (client, pid, pidfd))
+            processes[pidfd] = client, pid
+            waiting.register(pidfd, select.POLLIN)
+            if with_client:
+                clients[client.fileno()] = pid
+                waiting.register(client, 0)  # its end alone
+
+
+def end(pid: int) -> None:
+    """Kill a process and all of its session that has no group of its own."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def become(directory: str, environment: dict[str, str], mask: int, words: list[str]) -> None:
@@ -168,6 +193,7 @@ def main() -> None:
         for name in ("ansible", "ansible.module_utils"):
             sys.modules[name].__path__ = Also(sys.modules[name])
         run = module
+    os.chdir("/")
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -175,7 +201,7 @@ def main() -> None:
         listening.bind(sys.argv[1])
         listening.listen(128)
         os.write(1, b"ready\n")
-        job = next_job(listening)
+        job = next_job(listening, with_client=run is playbook)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     become(*job)
     run()
