@@ -1,6 +1,6 @@
 """An engine's image whose engine is vLLM on processors: stands in for a vendor's image.
 
-In flows that are not about the engine it is what stands in for vLLM (standin.py). The image is
+In flows that are not about the engine it may be what stands in for vLLM (standin.py). The image is
 real, and so are the tools that save, load and run it: the lab's Debian with vLLM's commands, and
 `torch_gcu`, the stand-in for Enflame's extension. The gigabytes of Python packages are not in it.
 They lie in a directory that hosts mount into each container (engine_image_mounts), read-only: an
