@@ -32,7 +32,7 @@ PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 # What Ansible does not read when it is imported.
 PASSED_ON = ("HF_ENDPOINT", "PATH", "PYTEST_", "VLLM_ANSIBLE_", "XDG_CACHE_HOME", SOCKET)
 # Each holds 60 MB.
-MOST_SERVERS = 4
+MOST_SERVERS = 3
 # How often a play must have come for another of its kind to be likely.
 LIKELY = 3
 
