@@ -6,11 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from tests import warm
-from tests.flows.clone import wait_until
 
 LOOK = """
 import json, os, sys
@@ -69,34 +67,6 @@ def test_a_play_that_is_forked_is_as_one_that_is_started(tmp_path: Path) -> None
     # What Ansible reads while it plays is what this play was given.
     environment["VLLM_ANSIBLE_WORD"] = "second"
     assert "second 7" in warm.play(["play.yml", "-c", "local"], tmp_path, environment).stdout
-
-
-def test_a_play_ends_with_who_is_killed(tmp_path: Path) -> None:
-    mark = tmp_path / "begun"
-    # A worker that waits goes on for its second.
-    tasks = [{"file": {"path": str(mark), "state": "touch"}}, *[{"pause": {"seconds": 1}}] * 300]
-    page = [{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]
-    (tmp_path / "play.yml").write_text(json.dumps(page))
-    (tmp_path / "ansible.cfg").touch()
-    environment = {**os.environ, "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg")}
-    for _ in range(warm.LIKELY):
-        program = warm.playbook(environment, tmp_path)
-    words = [program, "play.yml", "-c", "local"]
-    with subprocess.Popen(words, env=environment, cwd=tmp_path) as one:
-        wait_until(mark.exists, 120, "the first task")
-        assert plays(tmp_path)
-        one.kill()
-    wait_until(lambda: not plays(tmp_path), 60, "the end of the play")
-
-
-def plays(directory: Path) -> list[str]:
-    """Return the processes that work in a directory."""
-    found = []
-    for one in Path("/proc").glob("[0-9]*/cwd"):
-        with suppress(OSError):
-            if one.readlink() == directory:
-                found.append(one.parent.name)
-    return found
 
 
 def test_what_is_no_module_is_pythons_own(tmp_path: Path) -> None:
