@@ -25,7 +25,10 @@ print("tokens", list(engine.generate(["one node leads"], wanted)[0].outputs[0].t
 ALONE = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
+# Half a minute of processor time for what the lock alone can change. In every run the flows serve
+# with this backend, and test_arguments.py has vLLM asked for its types as with AMX.
 @pytest.mark.engine
+@pytest.mark.soak
 def test_the_backend_that_our_inventories_name_computes_there(
     run_engine_python: Run, models_dir: Callable[[str], Path]
 ) -> None:

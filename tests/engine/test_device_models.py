@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from vllm_ansible.node.weights import fetch as weights
 from vllm_ansible.node.weights.models import Model
 
@@ -26,6 +28,8 @@ print(json.dumps({"differ": (found[0] - found[1]).abs().max().item(),
 """
 
 
+# Of the models of benchmarks/device alone: once whenever models.py changes.
+@pytest.mark.soak
 def test_added_heads_change_nothing(
     engine: Path, weights_request: dict[str, Any], tmp_path: Path
 ) -> None:

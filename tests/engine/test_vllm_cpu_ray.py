@@ -233,7 +233,9 @@ def test_stock_vllm_dies_on_the_first_request_of_an_eager_pipeline(
     assert "assert self.intermediate_tensors is not None" in result.stdout + result.stderr
 
 
+# In every run an eager pipeline of tests/flows/test_two_hosts.py says what one process says.
 @pytest.mark.engine
+@pytest.mark.soak
 def test_an_eager_pipeline_answers_as_one_process_does(
     run_engine_python: Run, models_dir: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -50,11 +50,14 @@ SETUP = (
     _written("storage.conf", STORAGE),
     _written("containers.conf", ENGINE),
 )
-IMPORTS = """
+IMPORTS = {
+    "vllm": """
 import torch, vllm, vllm.entrypoints.cli.serve, vllm.entrypoints.openai.api_server
 import vllm.v1.engine.core, vllm.v1.worker.cpu_worker, vllm.v1.executor.multiproc_executor
 import vllm.model_executor.models.deepseek_v2, uvicorn, xgrammar
-"""
+""",
+    "stand-in": "import torch, transformers, vllm.server, vllm.entrypoints.cli.main",
+}
 PACKAGES = ("podman", "runc", "conmon", "catatonit", "haproxy")
 MODEL = "random:deepseek-v3"
 SMALL = {
@@ -87,9 +90,13 @@ print(json.dumps(seen))
 
 
 class Enflame:
-    """Two hosts of Enflame's devices, and the clone that operates them."""
+    """Two hosts of Enflame's devices, and the clone that operates them.
 
-    def __init__(self, directory: Path, ranks_a_host: int) -> None:
+    engine: what the image serves with, `vllm`, or `stand-in` in its place.
+    """
+
+    def __init__(self, directory: Path, ranks_a_host: int, engine: str = "vllm") -> None:
+        self.engine = engine
         self.directory = directory
         self.ranks_a_host = ranks_a_host
         self.clone = Clone(directory / "clone")
@@ -112,10 +119,12 @@ class Enflame:
         if not self.tar.exists():
             for host in self.hosts:
                 self._show_devices(host)
-            write_packages(self.packages)
+            write_packages(self.packages, self.engine)
+            imports = IMPORTS[self.engine]
             # Containers may not write there: what engines import is compiled once, for all.
-            self.run_on("lab1", "env", f"PYTHONPATH={self.mounted}", "python3", "-c", IMPORTS)
-            write_image(self.tar, ensure_image(silent), self.mounted, self.ranks_a_host)
+            self.run_on("lab1", "env", f"PYTHONPATH={self.mounted}", "python3", "-c", imports)
+            base = ensure_image(silent)
+            write_image(self.tar, base, self.mounted, self.ranks_a_host, self.engine)
         self.write()
 
     @property
@@ -171,6 +180,8 @@ class Enflame:
             "engine_image_file": str(self.tar),
             "engine_image_sha256": hashlib.sha256(self.tar.read_bytes()).hexdigest(),
             "engine_image_mounts": [str(self.mounted)],
+            # Numbers of a stand-in are made up.
+            **({"vllm_reference_gib": 0} if self.engine == "stand-in" else {}),
             "engines": [
                 {**declared, "model": MODEL, "layout": layout, "vllm_args": arguments, **engine}
             ],

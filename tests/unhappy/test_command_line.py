@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.warm import PLAYBOOK
 from vllm_ansible.inventory.command_line import tags_of, unknown_tags
 
-from .test_inventory import ENGINE, PLAYBOOK, ROOT, play
+from .test_inventory import ENGINE, ROOT, play
 
 BOOKS = sorted([ROOT / "site.yml", *(ROOT / "playbooks").glob("*.yml")])
 LOCAL = {"n1": {"ansible_connection": "local"}}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import warm
+
 ROOT = Path(__file__).parents[2]
 VALIDATE = ROOT / "playbooks/validate.yml"
-PLAYBOOK = Path(sys.executable).parent / "ansible-playbook"
 ENGINE = {"name": "a", "model": "o/m"}
 
 
@@ -32,8 +32,8 @@ def play(
     inventory = {"all": {"children": {"gpu": {"hosts": hosts}}}}
     (directory / "hosts.yml").write_text(yaml.safe_dump(inventory))
     (directory / "group_vars/all.yml").write_text(yaml.safe_dump(variables))
-    return subprocess.run(
-        [PLAYBOOK, "-i", directory, *arguments],
+    return warm.play(
+        ["-i", directory, *arguments],
         cwd=ROOT,
         env={
             **os.environ,
@@ -41,9 +41,6 @@ def play(
             "VLLM_ANSIBLE_RUNS_DIR": str(directory / "runs"),
             **(environment or {}),
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 

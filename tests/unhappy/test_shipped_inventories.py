@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import warm
 from tests.emulators.lambda_account import Account
 from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
 from tests.flows.clone import Clone
 
-from .test_inventory import PLAYBOOK, ROOT
+from .test_inventory import ROOT
 
 INVENTORIES = sorted(path.name for path in (ROOT / "inventories").iterdir() if path.is_dir())
 # What a person has to put in: a checksum, and what `make lab` writes.
@@ -53,8 +54,8 @@ def shipped(directory: Path, name: str) -> Path:
 
 
 def run(directory: Path, inventory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [PLAYBOOK, "-i", inventory, *arguments],
+    return warm.play(
+        ["-i", inventory, *arguments],
         cwd=ROOT,
         env={
             **{name: value for name, value in os.environ.items() if "ANSIBLE" not in name},
@@ -65,9 +66,6 @@ def run(directory: Path, inventory: Path, *arguments: str) -> subprocess.Complet
             "HF_ENDPOINT": "http://127.0.0.1:9",
             "VLLM_ANSIBLE_RUNS_DIR": str(directory / "runs"),
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 
@@ -161,8 +159,8 @@ def test_a_dry_run_ends_well_before_there_are_nodes(tmp_path: Path) -> None:
     for name, line in commands.items():
         (programs / name).write_text(f"#!/bin/sh\n{line}\n")
         (programs / name).chmod(0o755)
-    done = subprocess.run(
-        [PLAYBOOK, "-i", inventory, "site.yml", "--check"],
+    done = warm.play(
+        ["-i", inventory, "site.yml", "--check"],
         cwd=ROOT,
         env={
             **{name: value for name, value in os.environ.items() if "ANSIBLE" not in name},
@@ -170,9 +168,6 @@ def test_a_dry_run_ends_well_before_there_are_nodes(tmp_path: Path) -> None:
             "HF_ENDPOINT": "http://127.0.0.1:9",
             "VLLM_ANSIBLE_RUNS_DIR": str(tmp_path / "runs"),
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
     said = " ".join(done.stdout.split())
     assert done.returncode == 0, said + done.stderr

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
+import tty  # noqa: F401 before a process of nobody, who may not read this Python, needs it
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, redirect_stdout, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +27,7 @@ import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 
-from tests import warm
+from tests import killed, warm
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -123,25 +127,30 @@ def as_nobody() -> Callable[[Callable[[], Any]], Any]:
     return lambda call: fork(call, NOBODY if os.geteuid() == 0 else None)
 
 
+def called(name: str, args: dict[str, Any], check: bool = False) -> Callable[[], dict[str, Any]]:
+    """Return the call of a module, for a process of its own; a module that breaks breaks it."""
+    module = import_module(name)
+
+    def call() -> dict[str, Any]:
+        printed = io.StringIO()
+        with (
+            patch_module_args({**args, "_ansible_check_mode": check}),
+            redirect_stdout(printed),
+            suppress(SystemExit),
+        ):
+            module.main()
+        result: dict[str, Any] = json.loads(printed.getvalue())
+        return result
+
+    return call
+
+
 @pytest.fixture
 def module_as_nobody(as_nobody: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """Run a module as a user without privileges; a module that breaks breaks the test."""
+    """Run a module as a user without privileges."""
 
     def run(name: str, args: dict[str, Any], check: bool = False) -> dict[str, Any]:
-        module = import_module(name)
-
-        def call() -> dict[str, Any]:
-            printed = io.StringIO()
-            with (
-                patch_module_args({**args, "_ansible_check_mode": check}),
-                redirect_stdout(printed),
-                suppress(SystemExit),
-            ):
-                module.main()
-            result: dict[str, Any] = json.loads(printed.getvalue())
-            return result
-
-        result: dict[str, Any] = as_nobody(call)
+        result: dict[str, Any] = as_nobody(called(name, args, check))
         return result
 
     return run
@@ -172,16 +181,25 @@ class Played:
         return result
 
 
+@cache
+def settings() -> Path:
+    """Return a directory with an empty ansible.cfg and, of the repository's callbacks, preload.
+
+    The others would record a play as a run.
+    """
+    made = Path(tempfile.mkdtemp(prefix="settings-"))
+    killed.remember(directory=str(made))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    (made / "ansible.cfg").touch()
+    (made / "preload.py").symlink_to(ROOT / "callback_plugins/preload.py")
+    return made
+
+
 class Playbook:
     """Tasks for the real ansible-playbook; a task that fails does not end the play."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        # Of the repository's callbacks this one alone: the others would record it as a run.
-        self.callbacks = directory / ".callbacks"
-        self.callbacks.mkdir(exist_ok=True)
-        if not (self.callbacks / "preload.py").exists():
-            (self.callbacks / "preload.py").symlink_to(ROOT / "callback_plugins/preload.py")
 
     def start(
         self,
@@ -191,8 +209,12 @@ class Playbook:
         flags: tuple[str, ...] = (),
         callback: str = "ansible.posix.json",
         own_session: bool = False,
+        whole: bool = False,
     ) -> subprocess.Popen[str]:
-        """Start to play on hosts that are all this machine."""
+        """Start to play on hosts that are all this machine.
+
+        whole: it is not killed.
+        """
         # A play that is killed takes its modules with it only where they are its own.
         python = sys.executable if own_session else warm.python()
         local = {"ansible_connection": "local", "ansible_python_interpreter": python}
@@ -201,32 +223,29 @@ class Playbook:
         page = [{"hosts": "gpu", "gather_facts": False, "tasks": blocks}]
         (self.directory / "inventory.yml").write_text(yaml.safe_dump(inventory))
         (self.directory / "play.yml").write_text(yaml.safe_dump(page, sort_keys=False))
-        (self.directory / "ansible.cfg").touch()
         # As ansible.cfg does: else each task's worker loads all filters for itself. Where nothing
         # is written as a template, none of them needs any.
         filters = any(word in json.dumps([tasks, hosts]) for word in ("{{", "include_", "import_"))
+        variables = {
+            **{name: value for name, value in os.environ.items() if "ANSIBLE" not in name},
+            "ANSIBLE_CONFIG": str(settings() / "ansible.cfg"),
+            "ANSIBLE_LIBRARY": str(ROOT / "library"),
+            "ANSIBLE_ACTION_PLUGINS": str(ROOT / "action_plugins"),
+            "ANSIBLE_FILTER_PLUGINS": str(ROOT / "filter_plugins"),
+            "ANSIBLE_MODULE_UTILS": str(ROOT / "src"),
+            "ANSIBLE_STDOUT_CALLBACK": callback,
+            "ANSIBLE_CALLBACK_PLUGINS": str(settings()),
+            **({"ANSIBLE_CALLBACKS_ENABLED": "preload"} if filters else {}),
+            "ANSIBLE_PIPELINING": "true",
+            # To load every kind of inventory takes longer than to read this one.
+            "ANSIBLE_INVENTORY_ENABLED": "yaml",
+            **(environment or {}),
+        }
+        program = warm.playbook(variables, self.directory) if whole else warm.PLAYBOOK
         return subprocess.Popen(
-            [
-                Path(sys.executable).with_name("ansible-playbook"),
-                *("-i", "inventory.yml", *flags, "play.yml"),
-            ],
+            [program, "-i", "inventory.yml", *flags, "play.yml"],
             cwd=self.directory,
-            env={
-                **{name: value for name, value in os.environ.items() if "ANSIBLE" not in name},
-                # Not the repository's settings: their callbacks would record this as a run.
-                "ANSIBLE_CONFIG": str(self.directory / "ansible.cfg"),
-                "ANSIBLE_LIBRARY": str(ROOT / "library"),
-                "ANSIBLE_ACTION_PLUGINS": str(ROOT / "action_plugins"),
-                "ANSIBLE_FILTER_PLUGINS": str(ROOT / "filter_plugins"),
-                "ANSIBLE_MODULE_UTILS": str(ROOT / "src"),
-                "ANSIBLE_STDOUT_CALLBACK": callback,
-                "ANSIBLE_CALLBACK_PLUGINS": str(self.callbacks),
-                **({"ANSIBLE_CALLBACKS_ENABLED": "preload"} if filters else {}),
-                "ANSIBLE_PIPELINING": "true",
-                # To load every kind of inventory takes longer than to read this one.
-                "ANSIBLE_INVENTORY_ENABLED": "yaml",
-                **(environment or {}),
-            },
+            env=variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -235,7 +254,7 @@ class Playbook:
 
     def __call__(self, *arguments: Any, **options: Any) -> Played:
         """Play to the end and return what came of it."""
-        with self.start(*arguments, **options) as process:
+        with self.start(*arguments, whole=True, **options) as process:
             output, errors = process.communicate()
         # What the workers print comes before the results.
         printed, brace, text = output.partition("{\n")

@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from tests import warm
+
 ROOT = Path(__file__).parents[2]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 Tasks = list[dict[str, Any]]
@@ -50,7 +52,7 @@ def lay_out(
         (out / name / "evidence").mkdir()
     local = {
         "ansible_connection": "local",
-        "ansible_python_interpreter": sys.executable,
+        "ansible_python_interpreter": warm.python(),
         "cluster_name": "c",
         "out": str(out),
         **variables,
@@ -62,7 +64,9 @@ def lay_out(
         settings = settings.replace(f"{name} = {name}", f"{name} = {ROOT / name}")
     settings = settings.replace("module_utils = src", f"module_utils = {ROOT / 'src'}")
     settings = settings.replace("stdout_callback = stages\n", "")
-    settings = settings.replace("callbacks_enabled = preload, run_record\n", "")
+    settings = settings.replace(
+        "callbacks_enabled = preload, run_record", "callbacks_enabled = preload"
+    )
     (base / "ansible.cfg").write_text(settings)
     return out
 

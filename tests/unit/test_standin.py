@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.emulators import standin
+from tests.ports import free_port
 from vllm_ansible.node.engine import arguments
 
 ROOT = Path(__file__).parents[2]
@@ -120,6 +124,78 @@ def test_a_rank_that_is_gone_leaves_no_answer(stand_in: Any) -> None:
     scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": headers}
     with pytest.raises(RuntimeError, match="gone"):
         asyncio.run(served(scope, receive, receive))
+
+
+RANK = """
+import sys, time
+from argparse import Namespace
+from vllm.data_ranks import Group
+rank, size, port = map(int, sys.argv[1:])
+group = Group(
+    Namespace(
+        data_parallel_rank=rank,
+        data_parallel_size=size,
+        data_parallel_address="127.0.0.1",
+        data_parallel_rpc_port=port,
+    )
+)
+print("joined", flush=True)
+if sys.stdin.readline():
+    group.end()
+"""
+
+
+def started(rank: int, size: int, port: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", RANK, *map(str, (rank, size, port))],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def expect(rank: subprocess.Popen[str], words: str) -> None:
+    assert rank.stdout
+    assert any(words in line for line in rank.stdout), f"a rank did not say {words!r}"
+
+
+def test_data_ranks_serve_together_and_end_with_one_that_is_killed() -> None:
+    port = free_port()
+    with ExitStack() as stack:
+        ranks = [started(rank, 3, port) for rank in (1, 0, 2)]
+        for one in ranks:
+            stack.callback(one.kill)
+        for one in ranks:
+            expect(one, "joined")
+        ranks[0].kill()
+        for one in ranks[1:]:
+            expect(one, "EngineDeadError")
+            assert one.wait(60) == 1
+
+
+def test_a_data_rank_that_ends_in_good_order_takes_no_other_with_it() -> None:
+    port = free_port()
+    with ExitStack() as stack:
+        ranks = [started(rank, 2, port) for rank in (0, 1)]
+        for one in ranks:
+            stack.callback(one.kill)
+        for one in ranks:
+            expect(one, "joined")
+        for one in reversed(ranks):
+            one.communicate("end\n", timeout=60)
+            assert one.returncode == 0
+
+
+def test_a_data_rank_of_another_engine_is_refused() -> None:
+    port = free_port()
+    with ExitStack() as stack:
+        first, other = started(0, 2, port), started(1, 3, port)
+        for one in (first, other):
+            stack.callback(one.kill)
+        expect(first, "rank 1 of 3 came from 127.0.0.1")
+        expect(other, "rank 0 refused this rank")
 
 
 def test_the_answers_are_of_the_version_that_is_locked(stand_in: Any) -> None:

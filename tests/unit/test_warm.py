@@ -42,6 +42,33 @@ def test_what_a_process_is_given_it_has(tmp_path: Path) -> None:
     assert warm.used() >= before > 0
 
 
+PLAY = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - debug:
+        msg: "{{ lookup('env', 'VLLM_ANSIBLE_WORD') }} {{ lookup('config', 'DEFAULT_FORKS') }}"
+    - fail: {msg: "{{ playbook_dir }} {{ given }}"}
+"""
+
+
+def test_a_play_that_is_forked_is_as_one_that_is_started(tmp_path: Path) -> None:
+    (tmp_path / "play.yml").write_text(PLAY)
+    (tmp_path / "ansible.cfg").touch()
+    settings = {"ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"), "ANSIBLE_FORKS": "7"}
+    environment = {**os.environ, **settings, "VLLM_ANSIBLE_WORD": "first"}
+    said = []
+    for _ in range(warm.LIKELY + 1):
+        done = warm.play(["play.yml", "-e", "given=x", "-c", "local"], tmp_path, environment)
+        said.append((done.returncode, done.stdout, done.stderr))
+    assert warm.playbook(environment, tmp_path) != warm.PLAYBOOK
+    assert said == said[:1] * len(said)
+    assert said[0][0] == 2 and "first 7" in said[0][1] and f"{tmp_path} x" in said[0][1]
+    # What Ansible reads while it plays is what this play was given.
+    environment["VLLM_ANSIBLE_WORD"] = "second"
+    assert "second 7" in warm.play(["play.yml", "-c", "local"], tmp_path, environment).stdout
+
+
 def test_what_is_no_module_is_pythons_own(tmp_path: Path) -> None:
     told = subprocess.run([warm.python(), "-c", "print(6 * 7)"], capture_output=True, text=True)
     assert told.stdout == "42\n"

@@ -4,6 +4,9 @@ Half of what a small module costs is the start of Python and the import of Ansib
 module. A server forks a process for each module: it runs what Ansible sends, in the environment and
 the directory, and with the open files, that it was given, and the module brings its own code in
 Ansible's archive. Tests of units play so; molecule, labs and flows start every process anew.
+
+Half of what a small play costs is the same for `ansible-playbook`. It reads its settings when it is
+imported, so there is a server for each environment and directory that come again.
 """
 
 from __future__ import annotations
@@ -14,35 +17,63 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tests import killed
 
 HERE = Path(__file__).parent
 # Not with ANSIBLE in it, which tests take out of environments, nor VLLM_, which vLLM judges.
 SOCKET = "WARM_PYTHON"
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+# What Ansible does not read when it is imported.
+PASSED_ON = ("HF_ENDPOINT", "PATH", "PYTEST_", "VLLM_ANSIBLE_", "XDG_CACHE_HOME", SOCKET)
+# Each holds 60 MB.
+MOST_SERVERS = 3
+# How often a play must have come for another of its kind to be likely.
+LIKELY = 3
+
+Key = tuple[object, ...]
+asked: Counter[Key] = Counter()
+# The one that was used last is the last.
+started: dict[Key, tuple[Path, subprocess.Popen[bytes]]] = {}
+ended_used = 0.0
+
+
+def serve(directory: str, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+    """Start a server whose socket lies in a directory; it ends with this process."""
+    server = subprocess.Popen(
+        [sys.executable, HERE / "server.py", f"{directory}/socket", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        **options,
+    )
+    assert server.stdin and server.stdout
+    atexit.register(server.stdin.close)
+    assert server.stdout.readline() == b"ready\n"
+    return server
+
+
+def place(name: str, line: str) -> str:
+    """Return a directory with a program of one line."""
+    directory = tempfile.mkdtemp(prefix="warm-")
+    killed.remember(directory=directory)
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    program = Path(directory, name)
+    program.write_text(f"#!/bin/sh\n{line}\n".replace("DIRECTORY", directory))
+    program.chmod(0o755)
+    return directory
 
 
 @cache
 def server() -> subprocess.Popen[bytes]:
-    """Start the server of this process; it ends with it."""
-    directory = tempfile.mkdtemp(prefix="warm-")
-    killed.remember(directory=directory)
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    python = Path(directory, "python")
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {HERE}/client.py "$@"\n')
-    python.chmod(0o755)
+    """Start the server of this process's modules."""
+    directory = place("python", f'exec {sys.executable} -IS {HERE}/client.py "$@"')
     os.environ[SOCKET] = f"{directory}/socket"
-    started = subprocess.Popen(
-        [sys.executable, HERE / "server.py", os.environ[SOCKET]],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert started.stdin and started.stdout
-    atexit.register(started.stdin.close)
-    assert started.stdout.readline() == b"ready\n"
-    return started
+    return serve(directory)
 
 
 def python() -> str:
@@ -51,9 +82,53 @@ def python() -> str:
     return str(Path(os.environ[SOCKET]).with_name("python"))
 
 
+def playbook(environment: Mapping[str, str], directory: Path | str) -> Path:
+    """Return the ansible-playbook to run there: the first times it is ansible-playbook itself.
+
+    Signals do not reach what it runs, but for SIGKILL, with which that ends, too.
+    """
+    global ended_used
+    read = {name: value for name, value in environment.items() if not name.startswith(PASSED_ON)}
+    # Where it looks for its settings, if it is not told.
+    key: Key = ("" if "ANSIBLE_CONFIG" in read else str(directory), *sorted(read.items()))
+    asked[key] += 1
+    if key not in started:
+        if asked[key] < LIKELY:
+            return PLAYBOOK
+        if len(started) == MOST_SERVERS:
+            _, last = started.pop(next(iter(started)))
+            ended_used += _used(last)
+            assert last.stdin
+            last.stdin.close()
+        line = f'exec {sys.executable} -IS {HERE}/client.py DIRECTORY/socket {PLAYBOOK} "$@"'
+        made = place("ansible-playbook", line)
+        one = serve(made, str(PLAYBOOK), cwd=directory, env=dict(environment))
+        started[key] = Path(made, "ansible-playbook"), one
+    started[key] = started.pop(key)
+    return started[key][0]
+
+
+def play(
+    arguments: Sequence[str | Path],
+    cwd: Path | str,
+    env: Mapping[str, str],
+    **options: Any,
+) -> subprocess.CompletedProcess[str]:
+    """Run ansible-playbook to its end and return what it printed."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.run(
+        [playbook(env, cwd), *arguments], cwd=cwd, env=env, text=True, check=False, **options
+    )
+
+
 def used() -> float:
-    """Return the processor seconds of the server and of what it has forked."""
-    if not server.cache_info().currsize:
-        return 0.0
-    fields = Path(f"/proc/{server().pid}/stat").read_text().rpartition(")")[2].split()
+    """Return the processor seconds of the servers and of what they have forked."""
+    servers = [one for _, one in started.values()]
+    if server.cache_info().currsize:
+        servers.append(server())
+    return ended_used + sum(map(_used, servers))
+
+
+def _used(one: subprocess.Popen[bytes]) -> float:
+    fields = Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests import warm
+from tests.unit.conftest import settings
 
 ROOT = Path(__file__).parents[3]
 
@@ -56,11 +55,10 @@ def play(
             ]
         )
     )
-    (directory / "ansible.cfg").touch()
     environment = {
         **os.environ,
         # Not the repository's settings: their callbacks would record this as a run.
-        "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
+        "ANSIBLE_CONFIG": str(settings() / "ansible.cfg"),
         "ANSIBLE_LIBRARY": str(ROOT / "library"),
         "ANSIBLE_ACTION_PLUGINS": str(ROOT / "action_plugins"),
         "ANSIBLE_MODULE_UTILS": str(ROOT / "src"),
@@ -68,15 +66,7 @@ def play(
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
         "VLLM_ANSIBLE_RUN_DIR": str(directory),
     }
-    command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventory.yml"]
-    done = subprocess.run(
-        [*command, *flags, "play.yml"],
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = warm.play(["-i", "inventory.yml", *flags, "play.yml"], directory, environment)
     assert "{" in done.stdout, done.stdout + done.stderr
     # What the workers print comes before the results.
     printed, brace, text = done.stdout.partition("{\n")

@@ -64,7 +64,7 @@ def of_site(play: Any, limit: str, plan: dict[str, Any], *flags: str, **engine: 
     task = {"check_limit": {"kept": plan, "cluster": "r1", "engines": [{**TWO, **engine}]}}
     page = [{"hosts": "gpu", "gather_facts": False, "tags": ["always"], "tasks": [task]}]
     (play.directory / "site.yml").write_text(yaml.safe_dump(page))
-    with play.start([], HOSTS, flags=flags) as process:
+    with play.start([], HOSTS, flags=flags, whole=True) as process:
         output = process.communicate()[0]
     # The play of no tasks follows.
     plays = json.JSONDecoder().raw_decode(output[output.index("{\n") :])[0]["plays"]

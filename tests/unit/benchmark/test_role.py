@@ -17,6 +17,7 @@ import yaml
 
 from tests import warm
 from tests.ports import free_port
+from tests.unit.conftest import called, fork
 
 ROOT = Path(__file__).parents[3]
 KEY = "sk-never-to-be-seen-4711"
@@ -102,30 +103,20 @@ class Site:
 
     def tell(self, **process: Any) -> None:
         """Start or stop the server."""
-        arguments = json.dumps({**self.process, **process})
-        command = ["ansible", "-i", self.inventory, "here", "-m", "managed_process"]
-        done = self._call(*map(str, command), "-a", arguments)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = fork(called("managed_process", {**self.process, **process}), None)
+        assert not done.get("failed"), done
 
     def start(self) -> None:
         self.tell(argv=[*self.argv, "--count", str(self.count)])
 
-    def _call(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def _call(self, *words: str) -> subprocess.CompletedProcess[str]:
         variables = {
             **os.environ,
             "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
             "VLLM_ANSIBLE_RUNS_DIR": str(self.directory / "runs"),
             "no_proxy": "127.0.0.1",
         }
-        program = Path(sys.executable).with_name(command[0])
-        return subprocess.run(
-            [str(program), *command[1:]],
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        return warm.play(words, Path.cwd(), variables, timeout=300)
 
     def measure(self, *options: str, **variables: Any) -> tuple[str, list[dict[str, Any]]]:
         """Run the role, and return its console and its record."""
@@ -139,9 +130,7 @@ class Site:
         self, playbook: Path, *options: str, **variables: Any
     ) -> tuple[str, list[dict[str, Any]]]:
         extra = json.dumps({"site_plan": self.plan, **variables})
-        done = self._call(
-            "ansible-playbook", "-i", str(self.inventory), "-e", extra, *options, str(playbook)
-        )
+        done = self._call("-i", str(self.inventory), "-e", extra, *options, str(playbook))
         events = (self.directory / "runs/latest/events.jsonl").read_text().splitlines()
         return done.stdout + done.stderr, [json.loads(line) for line in events]
 

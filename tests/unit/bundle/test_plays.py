@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import yaml
 
+from tests import warm
+
 from .conftest import Project
 
 ROOT = Path(__file__).parents[3]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 COPY = [
     {
         "hosts": "localhost",
@@ -35,9 +35,7 @@ def unpacked(project: Project) -> Path:
 def play(book: Path, *words: str) -> subprocess.CompletedProcess[str]:
     # The record of a run would lie beside the project.
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
-    return subprocess.run(
-        [str(PLAYBOOK), str(book), *words], env=environment, capture_output=True, text=True
-    )
+    return warm.play([book, *words], Path.cwd(), environment)
 
 
 def test_every_playbook_refuses_a_damaged_bundle_before_it_asks_for_a_model(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests import warm
 from vllm_ansible.accelerators.accelerator import accelerator
 from vllm_ansible.plan.engines import parse_engines
 from vllm_ansible.plan.layout import Capacity
@@ -19,17 +18,13 @@ from vllm_ansible.plan.servers import servers
 
 ROOT = Path(__file__).parents[3]
 INVENTORY = ROOT / "inventories/enflame"
-PLAYBOOK = Path(sys.executable).parent / "ansible-playbook"
 
 
 def validated(directory: Path, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [PLAYBOOK, "-i", INVENTORY, "playbooks/validate.yml", *arguments],
+    done = warm.play(
+        ["-i", INVENTORY, "playbooks/validate.yml", *arguments],
         cwd=ROOT,
         env={**os.environ, "VLLM_ANSIBLE_RUNS_DIR": str(directory)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     return done.returncode, " ".join(done.stdout.split())
 

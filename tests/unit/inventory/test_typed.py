@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests import warm
 from vllm_ansible.inventory.accepted import accepts
 from vllm_ansible.inventory.specs import Option, load_options
 from vllm_ansible.inventory.typed import as_given, is_typed, typed
@@ -22,7 +22,6 @@ OPTIONS = load_options(ROOT / "roles")
 SCALARS = sorted(name for name, one in OPTIONS.items() if one.type in ("bool", "float", "int"))
 BOOLEANS = [name for name in SCALARS if OPTIONS[name].type == "bool"]
 WORDS = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False}
-PLAYBOOK = Path(sys.executable).parent / "ansible-playbook"
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -103,13 +102,10 @@ def played(
         'nfs_cache_required=no\nmy_text=7\nreach_kernel_ports="{{ my_text | string }}"\n'
         "lambda_adopt=\"{{ 'off' }}\"\n"
     )
-    return subprocess.run(
-        [PLAYBOOK, "-i", directory / "hosts.ini", directory / "play.yml", *arguments],
+    return warm.play(
+        ["-i", directory / "hosts.ini", directory / "play.yml", *arguments],
         cwd=ROOT,
         env={**os.environ, "VLLM_ANSIBLE_RUNS_DIR": str(directory / "runs"), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from tests import warm
 from .estimate.layouts.conftest import R1
 
 ROOT = Path(__file__).parents[3]
-PLAYBOOK = Path(sys.executable).parent / "ansible-playbook"
 
 
 CPU = {"kind": "cpu", "count": 1, "pci": [], "driver_version": ""}
@@ -96,13 +93,10 @@ def play(directory: Path, found: dict[str, Any] = CPU, **variables: Any) -> dict
     ]
     book = [{"hosts": "gpu", "gather_facts": False, "tasks": tasks}]
     (directory / "play.yml").write_text(yaml.safe_dump(book))
-    done = subprocess.run(
-        [PLAYBOOK, "-i", directory / "hosts.yml", directory / "play.yml"],
+    done = warm.play(
+        ["-i", directory / "hosts.yml", directory / "play.yml"],
         cwd=ROOT,
         env={**os.environ, "VLLM_ANSIBLE_RUNS_DIR": str(directory / "runs")},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     names = ("facts", "layout", "decision")
@@ -208,8 +202,8 @@ def h100s(
     ]
     book = [{"hosts": "gpu", "gather_facts": False, "tasks": tasks}]
     (directory / "play.yml").write_text(yaml.safe_dump(book))
-    done = subprocess.run(
-        [PLAYBOOK, "-i", directory / "hosts.yml", directory / "play.yml"],
+    done = warm.play(
+        ["-i", directory / "hosts.yml", directory / "play.yml"],
         cwd=ROOT,
         env={
             **os.environ,
@@ -218,9 +212,6 @@ def h100s(
             "XDG_CACHE_HOME": str(directory),
             "HF_ENDPOINT": "http://127.0.0.1:9",
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
     told = json.loads(done.stdout[done.stdout.index("{") :])
     last = told["plays"][-1]["tasks"][-1]

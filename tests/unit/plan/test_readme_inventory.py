@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -20,10 +18,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import warm
+
 from .test_plugins import look
 
 ROOT = Path(__file__).parents[3]
-PLAYBOOK = Path(sys.executable).parent / "ansible-playbook"
 CONFIGS = ROOT / "tests/data/public/configs"
 LLAMA_70B = "meta-llama--Meta-Llama-3.1-70B_config.json"
 SHARD = 5 * 10**9
@@ -105,7 +104,7 @@ def run(directory: Path, **engine: Any) -> Ran:
     found = {"kind": "nvidia", "count": 8, "pci": ["a"] * 8, "driver_version": "580.1"}
     inventory["all"]["vars"] |= {
         "ansible_connection": "local",
-        "ansible_python_interpreter": sys.executable,
+        "ansible_python_interpreter": warm.python(),
     }
     inventory["all"]["vars"].pop("ansible_user")
     for place, one in enumerate(inventory["all"]["children"]["gpu"]["hosts"].values(), 1):
@@ -136,8 +135,8 @@ def run(directory: Path, **engine: Any) -> Ran:
     # What defaults of roles give the stages.
     play["vars"] = {"port_base": 20000, "accelerators": {}}
     (directory / "play.yml").write_text(yaml.safe_dump([play]))
-    done = subprocess.run(
-        [PLAYBOOK, "-i", directory / "hosts.yml", "playbooks/validate.yml", directory / "play.yml"],
+    done = warm.play(
+        ["-i", directory / "hosts.yml", "playbooks/validate.yml", directory / "play.yml"],
         cwd=ROOT,
         env={
             **os.environ,
@@ -146,9 +145,6 @@ def run(directory: Path, **engine: Any) -> Ran:
             "XDG_CACHE_HOME": str(directory),
             "HF_ENDPOINT": "http://127.0.0.1:9",
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
     told = list(documents(done.stdout))
     assert told, done.stdout + done.stderr

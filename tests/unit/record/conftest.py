@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
+import filecmp
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests import warm
+from tests import killed, warm
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -36,30 +41,41 @@ class Ran:
         return [event for event in self.events if event["event"] == kind]
 
 
+@cache
+def shared() -> Path:
+    """Return a directory with the settings, the library and the home of all projects."""
+    made = Path(tempfile.mkdtemp(prefix="projects-"))
+    killed.remember(directory=str(made))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    (made / "ansible.cfg").write_text(
+        "[defaults]\n"
+        f"callback_plugins = {REPOSITORY / 'callback_plugins'}\n"
+        f"action_plugins = {REPOSITORY / 'action_plugins'}\n"
+        f"library = {made / 'library'}\n"
+        "stdout_callback = stages\n"
+        "callbacks_enabled = run_record\n"
+        "gathering = explicit\n"
+        "any_errors_fatal = False\n"
+        "[connection]\npipelining = True\n"
+        "[inventory]\nenable_plugins = yaml\n"
+    )
+    (made / "library").mkdir()
+    # A gate as the project's own modules return it.
+    (made / "library" / "gate_of_test.py").write_text(
+        "from ansible.module_utils.basic import AnsibleModule\n"
+        "module = AnsibleModule({'evidence': {'type': 'dict'}}, supports_check_mode=True)\n"
+        "module.exit_json(changed=False, evidence=module.params['evidence'])\n"
+    )
+    return made
+
+
 class Project:
     """A directory with an ansible.cfg, an inventory and a playbook."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        (directory / "ansible.cfg").write_text(
-            "[defaults]\n"
-            f"callback_plugins = {REPOSITORY / 'callback_plugins'}\n"
-            f"action_plugins = {REPOSITORY / 'action_plugins'}\n"
-            f"library = {directory / 'library'}\n"
-            "stdout_callback = stages\n"
-            "callbacks_enabled = run_record\n"
-            "gathering = explicit\n"
-            "any_errors_fatal = False\n"
-            "[connection]\npipelining = True\n"
-            "[inventory]\nenable_plugins = yaml\n"
-        )
+        shutil.copy(shared() / "ansible.cfg", directory)
         (directory / "library").mkdir()
-        # A gate as the project's own modules return it.
-        (directory / "library" / "gate_of_test.py").write_text(
-            "from ansible.module_utils.basic import AnsibleModule\n"
-            "module = AnsibleModule({'evidence': {'type': 'dict'}}, supports_check_mode=True)\n"
-            "module.exit_json(changed=False, evidence=module.params['evidence'])\n"
-        )
         self.hosts({"a": {}, "b": {}})
 
     def hosts(self, hosts: dict[str, Any], cluster: str = "demo") -> None:
@@ -90,15 +106,21 @@ class Project:
         return link.resolve() if link.exists() else None
 
     def run(self, *arguments: str) -> Ran:
-        done = subprocess.run(
-            [*self.command, *arguments],
-            cwd=self.directory,
-            env=self.environment,
-            text=True,
-            stdout=subprocess.PIPE,
+        environment = self.environment
+        settings = shared() / "ansible.cfg"
+        if filecmp.cmp(settings, self.directory / "ansible.cfg", shallow=False):
+            # The same for all projects, so that one warm ansible-playbook runs them.
+            environment |= {
+                "ANSIBLE_CONFIG": str(settings),
+                "HOME": str(shared()),
+                "VLLM_ANSIBLE_RUNS_DIR": str(self.directory / "runs"),
+            }
+        done = warm.play(
+            [*self.command[1:], *arguments],
+            self.directory,
+            environment,
             stderr=subprocess.STDOUT,
             timeout=120,
-            check=False,
         )
         return Ran(done.returncode, done.stdout, self.latest())
 

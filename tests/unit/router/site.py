@@ -129,19 +129,13 @@ class Site:
         }
         extra = self.directory / "extra.json"
         extra.write_text(json.dumps(given))
-        command = ["ansible-playbook", "-i", str(inventory), "-e", f"@{extra}", *options]
-        done = subprocess.run(
-            [str(Path(sys.executable).with_name(command[0])), *command[1:], str(playbook)],
-            env={
-                **os.environ,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "VLLM_ANSIBLE_RUNS_DIR": str(self.directory / "runs"),
-            },
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        words = ["-i", str(inventory), "-e", f"@{extra}", *options]
+        variables = {
+            **os.environ,
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "VLLM_ANSIBLE_RUNS_DIR": str(self.directory / "runs"),
+        }
+        done = warm.play([*words, playbook], Path.cwd(), variables, timeout=300)
         lines = (self.directory / "runs/latest/events.jsonl").read_text().splitlines()
         return done.returncode, done.stdout + done.stderr, [json.loads(line) for line in lines]
 

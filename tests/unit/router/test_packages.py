@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,14 +141,8 @@ def play(directory: Path, *words: str) -> tuple[int, dict[str, str]]:
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
         "VLLM_ANSIBLE_RUNS_DIR": str(directory / "runs"),
     }
-    ran = subprocess.run(
-        [PLAYBOOK, "book.yml", "-i", "hosts.yml", "-c", "local", *words, "-e", json.dumps(given)],
-        env=environment,
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("book.yml", "-i", "hosts.yml", "-c", "local", *words, "-e", json.dumps(given))
+    ran = warm.play(words, directory, environment)
     events = directory / "runs/latest/events.jsonl"
     lines = [json.loads(line) for line in events.read_text().splitlines()]
     return ran.returncode, {

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from tests import warm
 from tests.conftest import ROOT
 from vllm_ansible.plan.engines import parse_engines
 from vllm_ansible.plan.layout import Capacity
@@ -47,11 +48,13 @@ library = {base}/library
 action_plugins = {ROOT}/action_plugins
 filter_plugins = {ROOT}/filter_plugins
 module_utils = {ROOT}/src
+callback_plugins = {ROOT}/callback_plugins
+callbacks_enabled = preload
 """
     (base / "ansible.cfg").write_text(settings)
     known = {
         "ansible_connection": "local",
-        "ansible_python_interpreter": sys.executable,
+        "ansible_python_interpreter": warm.python(),
         "site_head": "n1",
         "site_host": {"name": "n1", "address": "127.0.0.1", "run_dir": "/run/c"},
         "site_hosts": ["{{ site_host }}"],

@@ -64,13 +64,17 @@ class Model:
     def __init__(self, name: str, root: str, length: int) -> None:
         self.name, self.root, self.length = name, root, length
         self.created = int(time.time())
-        self.count = 0
+        self.count = self.tokens = 0
 
     def models(self) -> dict[str, Any]:
         one = {"id": self.name, "object": "model", "created": self.created, "owned_by": "vllm"}
         permission = {**PERMISSION, "created": self.created}
         more = {"root": self.root, "parent": None, "max_model_len": self.length}
         return {"object": "list", "data": [{**one, **more, "permission": [permission]}]}
+
+    def metrics(self) -> str:
+        counts = {"request_success_total": self.count, "generation_tokens_total": self.tokens}
+        return "".join(f'vllm:{name}{{engine="0"}} {n}\n' for name, n in counts.items())
 
     def chat(self, body: dict[str, Any]) -> dict[str, Any]:
         self._check(body, "messages")
@@ -165,6 +169,7 @@ class Model:
         self, kind: str, name: str, choice: dict[str, Any], asked: int, answered: int
     ) -> dict[str, Any]:
         self.count += 1
+        self.tokens += answered
         usage = {
             "prompt_tokens": asked,
             "total_tokens": asked + answered,

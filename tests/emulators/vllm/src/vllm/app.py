@@ -44,7 +44,7 @@ class Application:
             ("GET", "/health"): "",
             ("GET", "/version"): {"version": vllm.__version__},
             ("GET", "/v1/models"): self.model.models(),
-            ("GET", "/metrics"): f'vllm:request_success_total{{engine="0"}} {self.model.count}\n',
+            ("GET", "/metrics"): self.model.metrics(),
         }
         if (method, path) in fixed:
             return 200, fixed[method, path]

@@ -67,6 +67,12 @@ def start(args: Namespace) -> list[Any]:
     return ranks
 
 
+def end() -> None:
+    """Leave Ray in good order."""
+    ENDS.set()
+    ray.shutdown()
+
+
 def _watch(ranks: list[Any]) -> None:
     try:
         ray.get([rank.stay.remote() for rank in ranks])

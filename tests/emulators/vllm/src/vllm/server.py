@@ -1,4 +1,4 @@
-"""`vllm serve`: ranks over Ray, then uvicorn with the middleware that the command names."""
+"""`vllm serve`: its ranks, then uvicorn with the middleware that the command names."""
 
 import asyncio
 import importlib
@@ -6,11 +6,10 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-import ray
 import uvicorn
 
 import vllm
-from vllm import ranks
+from vllm import data_ranks
 from vllm.answers import Model
 from vllm.app import Application
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -31,7 +30,12 @@ def main(args: Namespace) -> None:
             "To serve at least one request with the models's max seq len, more KV cache is needed"
         )
     # By itself it computes alone, as one rank of vLLM without Ray does.
-    workers = ranks.start(args) if args.distributed_executor_backend == "ray" else []
+    workers: list[Any] = []
+    if args.distributed_executor_backend == "ray":
+        from vllm import ranks
+
+        workers = ranks.start(args)
+    group = data_ranks.Group(args) if args.data_parallel_size > 1 else None
     log("init engine (profile, create kv cache, warmup model) took 0.01 s")
     length = args.max_model_len or int(config["max_position_embeddings"])
     model = Model(args.served_model_name or args.model_tag, args.model_tag, length)
@@ -40,8 +44,10 @@ def main(args: Namespace) -> None:
         await asyncio.gather(*[worker.step.remote() for worker in workers])
 
     asyncio.run(serve(args, Application(model, key, step)))
-    ranks.ENDS.set()
-    ray.shutdown()
+    if group:
+        group.end()
+    if workers:
+        ranks.end()
 
 
 async def serve(args: Namespace, application: Any) -> None:
