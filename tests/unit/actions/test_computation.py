@@ -66,6 +66,7 @@ def test_who_computes_or_answers_otherwise_fails_by_name_and_its_door_is_closed(
         "site_plan": {"engines": plan},
         "plan_decision": {"differs": False},
         "plan_processes": {},
+        "vllm_restarts": 0,
         "weights_models": {name: {"fingerprint": "w1"} for name in engines},
         "environment_installed": {"versions": {"vllm": "0.32.0"}, "directory": "/e"},
         "vllm_first_answer_timeout_seconds": 10,

@@ -48,6 +48,7 @@ class Bench:
             "site_head": "here",
             "site_head_host": self.host,
             "site_plan": {"engines": [self.planned]},
+            "plan_decision": {"differs": True},
             "weights_models": {"a": self.model},
             "environment_installed": {"versions": {"vllm": "0.32.0"}, "python": sys.executable},
             "vllm_first_answer_timeout_seconds": 60,

@@ -34,6 +34,7 @@ class ServeSubcommand:
         parser.add_argument("--enforce-eager", action="store_true")
         parser.add_argument("--max-model-len", type=int)
         parser.add_argument("--max-num-seqs", type=int)
+        parser.add_argument("--max-num-batched-tokens", type=int)
         parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
         parser.add_argument("--kv-cache-memory-bytes", type=int, required=True)
         return parser
