@@ -255,9 +255,37 @@ def test_a_client_on_its_own_host_is_judged_on_the_engine_s(
     assert not (there / "load/written/benchmark.json").exists()
     assert not (site.cluster_dir / "evidence/benchmark-chat.result").exists()
     assert not (tmp_path / "state").exists() or not list((tmp_path / "state").iterdir())
+    assert not (there / "load/brought").exists()
     holding = [one for one in there.rglob("*") if one.is_file() and KEY in one.read_text()]
     assert holding == [there / "secrets/benchmark_key"]
     assert KEY not in output + json.dumps(events)
+
+
+@pytest.mark.parametrize("laid", ["link", "file", "pipe"])
+def test_a_file_of_the_client_is_taken_without_following_links(tmp_path: Path, laid: str) -> None:
+    """The command that root runs for it (roles/benchmark/tasks/bring.yml)."""
+    secret, written = tmp_path / "shadow", tmp_path / "written"
+    secret.write_text("secret")
+    if laid == "link":
+        written.symlink_to(secret)
+    elif laid == "pipe":
+        os.mkfifo(written)
+    else:
+        written.write_text("{}")
+    (task,) = [
+        one["ansible.builtin.command"]["argv"]
+        for one in yaml.safe_load((ROOT / "roles/benchmark/tasks/bring.yml").read_text())
+        if "ansible.builtin.command" in one
+    ]
+    argv = [
+        one.replace("{{ __benchmark_from }}", str(written)).replace(
+            "{{ benchmark_client.directory }}", str(tmp_path)
+        )
+        for one in task
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+    taken = (tmp_path / "brought").read_text() if (tmp_path / "brought").exists() else ""
+    assert (done.returncode == 0, taken) == (laid != "link", {"file": "{}"}.get(laid, "")), done
 
 
 def test_a_wrong_key_fails_with_one_clear_error(site: Site, first: Any) -> None:
