@@ -75,7 +75,9 @@ class ActionModule(ActionBase):
             line.close()
         if status["state"] == "done":
             return {**result, "changed": False, "result": status["result"], "status": status}
-        return {**result, **failure(label, host, wanted, status, silent)}
+        # Its log lies where the task was played.
+        place = self._task.delegate_to or host
+        return {**result, **failure(label, place, wanted, status, silent)}
 
     def _hosts(self, variables: Mapping[str, Any], host: str, started: str | None) -> list[str]:
         """Return the hosts whose workers run this task, as far as one of them can know."""

@@ -14,6 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 from vllm_ansible.inventory.play_variables import plain
+from vllm_ansible.plan.pairs import is_apart
 from vllm_ansible.plan.servers import entry_of
 from vllm_ansible.problem import PlanError, Problem, as_result
 from vllm_ansible.sweep import kept, points
@@ -104,6 +105,7 @@ def _planned(plan: Mapping[str, Any], name: str) -> dict[str, Any]:
     if name in names or (len(names) == 1 and not name):
         found = engines[names.index(name) if name else 0]
         _refuse_parts(found, engines)
+        _refuse_apart(found)
         return found
     raise PlanError(
         Problem(
@@ -114,6 +116,21 @@ def _planned(plan: Mapping[str, Any], name: str) -> dict[str, Any]:
             fix="set sweep_engine" if names else "run site.yml first",
         )
     )
+
+
+def _refuse_apart(found: Mapping[str, Any]) -> None:
+    """Refuse an engine of prefill or decode: clients ask the address of its set, not this one."""
+    if is_apart(found):
+        raise PlanError(
+            Problem(
+                f"{found['name']} has role: {found['role']}, and what is measured at the address "
+                "of its set is the rate of all its engines",
+                expected="an engine that answers clients alone",
+                found=f"role: {found['role']}",
+                where="sweep_engine",
+                fix="sweep the model without role, and set the roles after it",
+            )
+        )
 
 
 def _refuse_parts(found: Mapping[str, Any], engines: Sequence[Mapping[str, Any]]) -> None:

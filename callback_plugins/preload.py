@@ -109,7 +109,8 @@ def sources(directory: str) -> Iterator[str]:
                 if entry.name != "__pycache__":
                     yield from sources(entry.path)
             elif not entry.name.endswith(".pyc"):
-                found = entry.stat()
+                # A link that leads nowhere, such as the lock of an editor, is named as it is.
+                found = entry.stat(follow_symlinks=os.path.exists(entry.path))
                 yield f"\n{entry.path} {found.st_ino} {found.st_mtime_ns} {found.st_size}"
 
 

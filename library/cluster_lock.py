@@ -100,7 +100,8 @@ def kept(cluster_dir: Path) -> dict[str, Any]:
     """Return what runs have left beside the plan."""
     found = {
         "evidence": stored(cluster_dir / "evidence" / "verify.json"),
-        "upgrade": (cluster_dir / "upgrade.json").exists(),
+        # Path.exists raises where the directory may not be entered.
+        "upgrade": os.path.exists(cluster_dir / "upgrade.json"),
     }
     try:
         return {**found, "computed": (cluster_dir / "fingerprints.json").read_text()}

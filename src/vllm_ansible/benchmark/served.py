@@ -136,10 +136,11 @@ def load_measurements(
             "benchmark_load_key_file: the engines' own addresses and key are used then",
         },
     ]
-    for one in plan_of(plan, engine).get("engines", ()) if key_file else ():
+    offered = measured(plan, "")["engines"]
+    for one in measured(plan, engine)["engines"] if key_file else ():
         names = [
             each["name"]
-            for each in plan["engines"]
+            for each in offered
             if each["served_name"] == one["served_name"] and each["name"] != one["name"]
         ]
         rows.append(

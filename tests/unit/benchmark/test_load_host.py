@@ -14,6 +14,7 @@ from vllm_ansible.benchmark import served
 from vllm_ansible.benchmark.ramp_page import page
 from vllm_ansible.node.engine import load_samples, ramp
 from vllm_ansible.node.engine.benchmark import Client, Served, Settings, how, look
+from vllm_ansible.plan.pairs import DECODE, PAIRS, PREFILL
 
 LOAD = {"name": "l1", "cluster_dir": "/c", "program": "/c/env/bin/vllm", "certificate": "/c/d.crt"}
 ENGINE = Served(name="chat", served_name="m", url="http://10.0.0.1:8000", digest="one")
@@ -94,6 +95,17 @@ def test_what_would_not_reach_the_engine_alone_is_refused() -> None:
     # Each engine is asked by its own address.
     assert refused(LOAD, "", "clients", "") == []
     assert served.client({}, "https://10.0.0.1:9443") == {}
+
+
+def test_engines_of_a_set_are_one_name_at_the_door() -> None:
+    """The door offers the set's address alone."""
+    whole = plan(("p", "m"), ("d", "m"), ("c", "n"))
+    for one, role in zip(whole["engines"], (PREFILL, DECODE), strict=False):
+        one.update(role=role, hosts=["n1"])
+    whole["engines"][1]["front"] = PAIRS
+    for engine in ("", "p", "d"):
+        rows = served.load_measurements(whole, "l1", LOAD, "key", "clients", engine)
+        assert [row["what"] for row in rows if not row["ok"]] == []
 
 
 @pytest.mark.parametrize(

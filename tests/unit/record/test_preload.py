@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -94,7 +95,10 @@ def test_modules_are_built_once_as_long_as_their_sources_are_the_same(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(project.directory / "cache"))
     settings = project.directory / "ansible.cfg"
-    settings.write_text(settings.read_text().replace("= run_record", "= preload, run_record"))
+    text = settings.read_text().replace("= run_record", "= preload, run_record")
+    # Beside a playbook alone they would not always be found.
+    text = re.sub("^library = .*", f"library = {project.directory}/library", text, flags=re.M)
+    settings.write_text(text)
     module = project.directory / "library" / "says.py"
     module.write_text(MODULE)
     assert said(project, "first")
@@ -137,7 +141,13 @@ def test_each_source_counts(preload: ModuleType, tmp_path: Path, source: str) ->
     first = preload.kept_place(tmp_path)
     assert first == preload.kept_place(None) != empty
     (tmp_path / source).write_text("one = 12\n")
-    assert preload.kept_place(tmp_path) != first
+    second = preload.kept_place(tmp_path)
+    assert second != first
+    # The lock of an editor, a link that leads nowhere, hides no other file.
+    (tmp_path / source).with_name(".#one.py").symlink_to("nowhere")
+    locked = preload.kept_place(tmp_path)
+    (tmp_path / source).write_text("one = 123\n")
+    assert locked not in (None, first, second, preload.kept_place(tmp_path))
 
 
 @pytest.mark.parametrize("place", ["plays/library", "plays/module_utils", "roles/one/library"])
