@@ -22,12 +22,15 @@ from .match import Signature
 
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line \d+')
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/(?P<name>\w+)")
-# An address with its port, and not a file with the number of a line.
+# An address with its port, and not a file with the number of a line; a word before ", 600" is none.
 _ADDRESS = re.compile(
-    r"(?:\w+://)?\[?(?:(?:\d+\.){3}\d+|[A-Za-z][\w-]*(?:\.[\w-]+)*)\]?(?::|, |<)"
-    r"\d{2,5}\b(?![.\]]?\d)"
+    r"(?<![\w.-])(?:\w+://)?\[?(?:"
+    r"(?:(?:\d+\.){3}\d+|[A-Za-z][\w-]*(?:\.[\w-]+)+)\]?(?::|, |<)|[A-Za-z][\w-]*\]?(?::|<)"
+    r")\d{2,5}\b(?![.\]]?\d)"
 )
 _SOURCE = re.compile(r"\.(?:cc|cpp|cuh?|py|go|rs|hh?|cfg)(?:$|:)")
+# Of a longer line only the ends are read: patterns take more than linear time on a long word.
+_LONGEST = 4000
 # What runs others' code: its frames do not tell whose call failed.
 _WRAPPERS = frozenset(
     [
@@ -129,6 +132,7 @@ def read(line: str, frames: str = "", signature: Signature | None = None) -> Rea
     frames: those of its traceback. signature: the one that knows the line; only what is more exact
     than it is returned.
     """
+    line = line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]}\n{line[-_LONGEST // 2 :]}"
     text = f"{line} {cuda_errors.in_plain_words(line)}"
     for family in families():
         if signature and signature.id not in family.over:

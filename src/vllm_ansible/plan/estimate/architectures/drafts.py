@@ -38,7 +38,7 @@ def with_draft_model(model: Model, draft: Model) -> Model:
     """Return the model with the layers of a draft model, on its last stage as vLLM has them.
 
     The embedding is the target's. What is in no layer of the draft counts with its first one.
-    Raises PlanError where it is no draft model.
+    Raises PlanError where it is no draft model, or one of a target of other sizes.
     """
     if draft.architecture not in DRAFTS:
         raise PlanError(
@@ -47,6 +47,16 @@ def with_draft_model(model: Model, draft: Model) -> Model:
                 f"one of {', '.join(sorted(DRAFTS))}",
                 draft.architecture,
                 fix="name an EAGLE model; a checkpoint's own layers are counted by --mtp",
+            )
+        )
+    if draft.target not in (None, (model.hidden, model.vocab)):
+        hidden, vocab = draft.target
+        raise PlanError(
+            Problem(
+                f"{draft.name} is a draft model of another target than {model.name}",
+                f"a hidden size of {model.hidden} and a vocabulary of {model.vocab}",
+                f"{hidden} and {vocab}",
+                fix="name the EAGLE model that was made for this one",
             )
         )
     ends = (*draft.head, *draft.others, *draft.buffers)

@@ -138,6 +138,8 @@ class Model:
     more: float = 0.0
     next_layers: int = 0
     drafts: tuple[Layer, ...] = ()
+    # Of a draft model, the hidden size and the vocabulary of the target that it is made for.
+    target: tuple[int, int] | None = None
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return every tensor, the layers' in order."""

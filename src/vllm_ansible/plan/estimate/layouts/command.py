@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print a plan; 0 is a layout to run, 1 that none can run, 2 a question that is wrong."""
     options = parser().parse_args(arguments)
     try:
+        _check_together(options)
         if options.offers:
             return _offered(options)
         request = _request(options)
@@ -58,13 +60,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return OK
 
 
+def _check_together(options: argparse.Namespace) -> None:
+    """Raise PlanError for options that one another leaves without effect."""
+    beside = "--offers" if options.offers else "--also" if options.also else None
+    limits = {"--slo-ttft-ms": options.slo_ttft_ms, "--slo-tpot-ms": options.slo_tpot_ms}
+    asked = [name for name, value in limits.items() if value is not None]
+    asked += ["--apart"] * options.apart + ["--draft"] * bool(options.also and options.draft)
+    if beside and asked:
+        raise PlanError(
+            Problem(
+                f"{asked[0]} is not computed with {beside}",
+                fix=f"leave out {beside}, or {' and '.join(asked)}",
+            )
+        )
+    if any(one is not None and not 0 < one < inf for one in limits.values()):
+        raise PlanError(Problem("--slo-ttft-ms and --slo-tpot-ms must be above 0, and finite"))
+
+
 def _roles(request: Request, options: argparse.Namespace) -> apart.Advice | str | None:
     """Return what prefill and decode apart would bring, where that is asked."""
     limits = options.slo_ttft_ms, options.slo_tpot_ms
     if not options.apart and limits == (None, None):
         return None
-    if any(one is not None and not one > 0 for one in limits):
-        raise PlanError(Problem("--slo-ttft-ms and --slo-tpot-ms must be above 0"))
     first, each = (None if one is None else one / 1e3 for one in limits)
     return apart.advice(request, apart.Slo(first, each))
 

@@ -104,7 +104,7 @@ def test_only_what_roles_can_be_given_is_an_engine_of_a_set(ask: Any) -> None:
     assert said == "fewer than two engines of one server on one host each fit"
 
 
-def test_the_command_prints_it_and_says_that_it_is_unproven(
+def test_the_command_prints_it_and_says_what_was_measured_of_it(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([config, "2x8 H200"]) == OK
@@ -123,3 +123,23 @@ def test_the_command_prints_it_and_says_that_it_is_unproven(
     assert (found["apart"]["prefill"], found["apart"]["decode"]) == (1, 1)
     assert found["note"] == apart.UNPROVEN
     assert main([config, "2x8 H200", "--slo-ttft-ms", "0"]) == REFUSED
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--also", "x", "--apart"], "--apart is not computed with --also"),
+        (["--also", "x", "--slo-ttft-ms", "400"], "--slo-ttft-ms is not computed with --also"),
+        (["--also", "x", "--draft", "y"], "--draft is not computed with --also"),
+        (["--offers", "x", "--slo-tpot-ms", "40"], "--slo-tpot-ms is not computed with --offers"),
+        (["--slo-ttft-ms", "inf", "--json"], "must be above 0, and finite"),
+        (["--slo-tpot-ms", "nan", "--json"], "must be above 0, and finite"),
+    ],
+)
+def test_what_has_no_effect_or_no_json_is_refused(
+    words: list[str], said: str, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = [] if "--offers" in words else ["2x8 H200"]
+    assert main([config, *places, *words]) == REFUSED
+    told = capsys.readouterr()
+    assert said in told.out + told.err

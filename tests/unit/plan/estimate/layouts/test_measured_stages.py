@@ -16,8 +16,10 @@ from vllm_ansible.accelerators.machines import machines
 from vllm_ansible.plan.estimate.architectures.config import Settings
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.understand import understand
+from vllm_ansible.plan.estimate.layouts import apart
 from vllm_ansible.plan.estimate.layouts.answer import answer
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
+from vllm_ansible.plan.estimate.layouts.evaluate import Judge
 from vllm_ansible.plan.estimate.layouts.request import Request
 from vllm_ansible.plan.estimate.layouts.verdict import Verdict
 
@@ -93,3 +95,41 @@ def test_what_a_transfer_moves_is_the_cache_that_is_planned(load: dict[str, Any]
     watched = load["transfers_of_the_watch"] * MEASURED["apart"]["block_size"]
     moved = load["prompt_tokens_by_transfer"] + watched
     assert load["bytes"] / moved == pytest.approx(each, rel=0.001)
+
+
+def together(concurrency: int) -> apart.Division:
+    """Return one engine of each role as it is planned at the measured loads."""
+    asked = Request(
+        model(),
+        machines("1x2 H200"),
+        concurrency,
+        MEASURED["apart"]["input_tokens"],
+        MEASURED["apart"]["output_tokens"],
+        engine_version="0.32.0",
+    )
+    judge = Judge(asked)
+    found = apart.engine_of(judge, judge.verdict(Candidate(1, replicas=2)))
+    assert found is not None
+    return found.apart(1, 1)
+
+
+# Measured against planned: within 15 % or outside, of tokens/s, first token and time of a token.
+INSIDE = {1: (True, False, True), 8: (False, True, False), 64: (True, False, False)}
+
+
+@pytest.mark.parametrize("load", MEASURED["apart"]["loads"], ids=lambda load: load["concurrency"])
+def test_prefill_apart_from_decode_lies_where_the_documentation_says(load: dict[str, Any]) -> None:
+    one = together(load["concurrency"])
+    measured = (
+        load["output_tokens_per_second"],
+        load["ttft_ms_median"] / 1e3,
+        load["time_per_output_token_ms_median"] / 1e3,
+    )
+    planned_ = (one.output_rate, one.first_token, one.token_time)
+    inside = tuple(
+        found == pytest.approx(each, rel=0.15)
+        for found, each in zip(measured, planned_, strict=True)
+    )
+    assert inside == INSIDE[load["concurrency"]]
+    # Beyond 60 % nothing lies.
+    assert measured == pytest.approx(planned_, rel=0.6)

@@ -160,6 +160,26 @@ def test_a_draft_model_takes_weights_and_cache_and_is_named_in_the_command(
     assert "is no draft model that is known here" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"hidden_size": 2048, "num_attention_heads": 16},
+        {"target_hidden_size": 5120},
+        {"vocab_size": 151936},
+        {"architectures": ["EagleLlamaForCausalLM"], "vocab_size": 32000},
+        {"architectures": ["EagleLlamaForCausalLM"], "hidden_size": 5120},
+    ],
+)
+def test_a_draft_model_of_another_target_is_refused(
+    other: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draft = tmp_path / "eagle.json"
+    draft.write_text(json.dumps({**EAGLE3, **other}))
+    words = [str(CONFIGS / "meta-llama--Meta-Llama-3.1-8B_config.json"), "1x1 H100"]
+    assert main([*words, "--draft", str(draft)]) == REFUSED
+    assert "is a draft model of another target" in capsys.readouterr().err
+
+
 def test_a_faster_layout_is_not_said_to_leave_devices_idle(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

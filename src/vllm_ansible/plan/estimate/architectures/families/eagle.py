@@ -56,7 +56,7 @@ def eagle3(traits: Traits, outline: Outline, others: tuple[Tensor, ...] = ()) ->
     words = config.count("draft_vocab_size", default=config.count("vocab_size"))
     taken = config.section("eagle_config") or config
     states = len(taken.items("eagle_aux_hidden_state_layer_ids")) or TAKEN
-    inputs = states * config.count("target_hidden_size", default=hidden)
+    inputs = states * _target(outline)[0]
     parts = Parts(outline.quantization, "")
     joins = parts.linear("fc", inputs, hidden, WHOLE, "attention")
     table = Tensor("draft_id_to_target_id", words, words * 8, "replicated", "other")
@@ -82,11 +82,18 @@ def _draft(
         config.count("hidden_size"), config.count("intermediate_size"), bias=config.flag("mlp_bias")
     )
     blocks = [Block(one, (feed,), norms if not index else 2) for index, one in enumerate(attends)]
+    target = _target(outline)
     values = {**config.values, "vocab_size": words, "tie_word_embeddings": False}
     outline = replace(
         outline, config=Settings(values, config.where), rotary_sizes=(head_size(config),)
     )
-    return replace(decoder(outline, blocks, others=more), embedding=())
+    return replace(decoder(outline, blocks, others=more), embedding=(), target=target)
+
+
+def _target(outline: Outline) -> tuple[int, int]:
+    config = outline.config
+    hidden = config.count("hidden_size")
+    return config.count("target_hidden_size", default=hidden), config.count("vocab_size")
 
 
 def eagle3_llama(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
