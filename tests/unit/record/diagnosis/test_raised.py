@@ -85,6 +85,14 @@ def test_a_line_that_shows_a_failure_without_its_cause_is_said_as_the_usual_one(
     assert not of("ModuleNotFoundError: No module named 'tensorrt'")["cause"].startswith(USUAL)
 
 
+@pytest.mark.parametrize("name", ["ray-token", "ray-version-mismatch", "ray-oom-killer"])
+def test_a_line_of_ray_that_states_its_cause_is_certain(name: str) -> None:
+    (signature,) = [one for one in signatures() if one.id == name]
+    told = of(f"[2026-11-20 10:31:01,000 E 1 1] {signature.sample}")
+    assert told["signature"] == name
+    assert not told["cause"].startswith(USUAL)
+
+
 @pytest.mark.parametrize(
     "line",
     [
