@@ -1,6 +1,7 @@
 """Two pipeline stages over Ray, and prefill apart from decode, on two H200, beside what is planned.
 
-tests/data/README.md says how they were measured. Nothing was fitted to them.
+tests/data/README.md says how they were measured. Of these the planner has only what a transfer
+takes for each block, by the engine's counters; no rate was fitted.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def together(concurrency: int) -> apart.Division:
 
 
 # Measured against planned: within 15 % or outside, of tokens/s, first token and time of a token.
-INSIDE = {1: (True, False, True), 8: (False, True, False), 64: (True, False, False)}
+INSIDE = {1: (True, True, True), 8: (True, False, True), 64: (True, False, True)}
 
 
 @pytest.mark.parametrize("load", MEASURED["apart"]["loads"], ids=lambda load: load["concurrency"])
@@ -131,5 +132,5 @@ def test_prefill_apart_from_decode_lies_where_the_documentation_says(load: dict[
         for found, each in zip(measured, planned_, strict=True)
     )
     assert inside == INSIDE[load["concurrency"]]
-    # Beyond 60 % nothing lies.
-    assert measured == pytest.approx(planned_, rel=0.6)
+    # Beyond 17 % nothing lies.
+    assert measured == pytest.approx(planned_, rel=0.17)
