@@ -287,8 +287,8 @@ def lines(found: Advice | str) -> list[str]:
         title,
         *(f"    {one.name:<28}{_words(one, found.slo)}" for one in rows),
         f"    apart against replicas: {_beside(found.apart, found.replicas)}",
-        f"    a prompt's KV cache moves in {seconds(found.moved)} over links without other load, for "
-        f"{seconds(found.posted)} of which its decode engine makes no step",
+        f"    a prompt's KV cache moves in {seconds(found.moved)} over links without other load, "
+        f"for {seconds(found.posted)} of which its decode engine makes no step",
         *_within(found),
     ]
 

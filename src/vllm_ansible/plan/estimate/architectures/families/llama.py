@@ -1,4 +1,4 @@
-"""Decoders of grouped-query attention with a dense block: Llama, Mistral, Qwen, Gemma and others."""
+"""Decoders of grouped-query attention with a dense block: Llama, Mistral, Qwen, Gemma, GLM, Olmo."""
 
 from __future__ import annotations
 
