@@ -111,3 +111,25 @@ def test_a_convolution_keeps_the_last_inputs_alone() -> None:
     model = understand(Settings(PARAMETERS["lfm2_moe"]["config"], "lfm2"), "lfm2")
     states = {one.kv.state_bytes for one in model.layers if one.kv.kind == "linear"}
     assert states == {2048 * 2 * 2}
+
+
+def test_phi_4_multimodal_is_phi_4_mini_and_two_encoders() -> None:
+    """3.84 billion of the decoder (its card), 0.41 and 0.47 of the encoders; 5.57 with adapters."""
+    shape = {
+        "hidden_size": 3072,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 24,
+        "num_key_value_heads": 8,
+        "vocab_size": 200064,
+        "tie_word_embeddings": True,
+    }
+    whole, decoder = (
+        understand(Settings({"architectures": [name], **shape}, name), name)
+        for name in ("Phi4MMForCausalLM", "Phi3ForCausalLM")
+    )
+    assert whole.layers == decoder.layers
+    counts = [sum(one.elements for one in model.tensors()) for model in (decoder, whole)]
+    assert counts[0] == pytest.approx(3.84e9, rel=0.003)
+    assert counts[1] - counts[0] == pytest.approx(0.878e9, rel=0.002)
+    assert any("adapters" in one for one in whole.assumed)

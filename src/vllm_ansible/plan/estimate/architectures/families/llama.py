@@ -1,4 +1,4 @@
-"""Decoders of grouped-query attention with a dense block: Llama, Mistral, Qwen, Gemma, GLM, Olmo."""
+"""Decoders of grouped-query attention with a dense block: Llama, Qwen, Gemma, Phi, GLM, Olmo."""
 
 from __future__ import annotations
 

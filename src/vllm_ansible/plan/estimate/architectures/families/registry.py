@@ -34,6 +34,7 @@ DECODERS: Mapping[str, str] = {
     "Gemma4ForCausalLM": "gemma4.gemma4",
     "MixtralForCausalLM": "mixture.mixtral",
     "PhiMoEForCausalLM": "mixture.phi_moe",
+    "Phi4MMForCausalLM": "phi4mm.phi4mm",
     "Qwen2MoeForCausalLM": "mixture.qwen2_moe",
     "Qwen3MoeForCausalLM": "mixture.qwen3_moe",
     "MiniMaxM2ForCausalLM": "mixture.minimax",
