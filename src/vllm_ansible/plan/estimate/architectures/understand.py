@@ -15,6 +15,7 @@ from vllm_ansible.plan.estimate.architectures.families.parts import Parts
 from vllm_ansible.plan.estimate.architectures.model import Model, Tensor
 from vllm_ansible.plan.estimate.architectures.on_load import on_load
 from vllm_ansible.plan.estimate.architectures.quantization import BYTES, stored_modules
+from vllm_ansible.plan.estimate.architectures.usual import usual
 from vllm_ansible.problem import PlanError, Problem
 
 DIFFERENCE = 0.01
@@ -84,7 +85,11 @@ def _estimated(outline: Outline, checkpoint: Checkpoint | None) -> Model:
         )
     # Which of its tensors would be quantized on load is not known.
     held = outline.quantization
-    outline = replace(outline, quantization=on_load("", held.plain) if held.on_load else held)
+    outline = replace(
+        outline,
+        config=usual(outline.config),
+        quantization=on_load("", held.plain) if held.on_load else held,
+    )
     if checkpoint.tensors:
         from vllm_ansible.plan.estimate.architectures.families.by_size import by_size
 

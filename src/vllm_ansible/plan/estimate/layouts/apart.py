@@ -1,13 +1,14 @@
 """Prefill and decode on engines of their own: how many of each, beside as many replicas.
 
-All from the planner's rates. One set was measured, on two H200; nothing was fitted to it.
+All from the planner's rates, and what NIXL takes to move a prompt's cache: a decode engine posts
+one descriptor for each block of each layer between two of its steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from math import floor
+from math import ceil, floor
 from typing import Any
 
 from vllm_ansible.frozen import frozen
@@ -21,7 +22,16 @@ from vllm_ansible.plan.estimate.memory.split import Split
 from vllm_ansible.plan.estimate.throughput.collectives import links
 from vllm_ansible.plan.estimate.throughput.estimate import Estimate, Speed
 
-UNPROVEN = "one set was measured, on two H200: at 8 requests 31 % below the plan; replicas were not"
+UNPROVEN = "one set was measured, on two H200: within 17 % of the plan; replicas were not"
+# Seconds in which a decode engine posts the transfer of one block of one layer, and until it has
+# come, between two devices of one host: its own counters of 6 prompts, one at a time, each of 9,216
+# blocks of 64 KiB (tests/data/h200-stages.json). UCX's test of cuda_ipc gives 2.3 us for a small
+# message and 4.3 for one of 64 KiB (openucx/ucx#3740).
+POSTED, MOVED = 3.0e-6, 4.05e-6
+# Over InfiniBand a descriptor is posted some 20 times as fast (vllm#55434).
+POSTED_ACROSS = POSTED / 20
+# Tokens of a block: of latent attention FlashMLA's, else vLLM's default.
+LATENT_BLOCK, BLOCK = 64, 16
 # Halvings of the number of clients that wait for prefill.
 HALVINGS = 40
 
@@ -67,13 +77,15 @@ class Division:
 class Advice:
     """The best division and the best replicas, and the fewest devices of each that hold the SLO.
 
-    `moved` are the seconds in which the KV cache of a prompt moves.
+    `moved` are the seconds in which the KV cache of a prompt moves, `posted` those in which its
+    decode engine makes no step meanwhile.
     """
 
     slo: Slo
     apart: Division
     replicas: Division
     moved: float
+    posted: float
     least_apart: Division | None
     least_replicas: Division | None
 
@@ -85,11 +97,21 @@ class Engine:
     that as many leave it as come.
     """
 
-    def __init__(self, request: Request, tensor: int, speed: Speed, most: float, moved: float):
-        self.tensor, self.moved = tensor, moved
+    def __init__(
+        self,
+        request: Request,
+        tensor: int,
+        speed: Speed,
+        most: float,
+        moved: float,
+        posted: float = 0.0,
+    ):
+        self.tensor, self.moved, self.posted = tensor, moved, posted
         self._request, self._speed, self._most = request, speed, most
-        # Of one engine that does nothing else, in tokens a second.
+        # Of one engine that does nothing else, in tokens a second, and in seconds a prompt.
         self.prompts = speed.prefill_rate()
+        self.taken = request.input_tokens / self.prompts
+        self.alone = speed.placed.chat + speed.prefill(request.input_tokens)
         self._decoding: dict[int, Estimate] = {}
 
     def replicas(self, engines: int) -> Division:
@@ -99,21 +121,30 @@ class Engine:
         sizes = request.input_tokens, request.output_tokens
         found = self._speed.at(each, *sizes, self._most)
         rate = found.output_rate.middle * request.concurrency / each
-        times = found.first_token.middle, found.token_time.middle
-        return Division(self.tensor, 0, engines, rate, *times)
+        replies = rate / request.output_tokens / engines
+        # A prompt waits for those of others that its engine takes in, as in `_waits`.
+        busy = min(1.0, replies * self.taken) * (1 - 1 / each)
+        waited = busy * self.taken / 2 / (1 - busy)
+        return Division(
+            self.tensor,
+            0,
+            engines,
+            rate,
+            found.first_token.middle + waited,
+            found.token_time.middle,
+        )
 
     def apart(self, prefill: int, decode: int) -> Division:
         """Return what engines of both roles deliver."""
         request = self._request
-        clients, prompt = float(request.concurrency), request.input_tokens
-        alone = self._speed.placed.chat + self._speed.prefill(prompt)
-        fastest = prefill * self.prompts / prompt
+        clients, alone = float(request.concurrency), self.alone
+        fastest = prefill / self.taken
         least, most = 0.0, clients
         for _ in range(HALVINGS):
             decoding = (least + most) / 2
             replies = self._replies(decoding, decode)
             waiting = clients - decoding - replies * self.moved
-            if replies < min(waiting / alone, fastest):
+            if replies < fastest and waiting > replies * self._waits(waiting, replies, prefill):
                 least = decoding
             else:
                 most = decoding
@@ -130,6 +161,16 @@ class Engine:
             most / replies / request.output_tokens,
         )
 
+    def _waits(self, there: float, replies: float, prefill: int) -> float:
+        """Return the seconds of a prompt at its prefill engine, where so many of all clients are.
+
+        It waits for those before it, one of which is half done (mean value analysis of a closed
+        network, after Reiser and Schweitzer).
+        """
+        others = 1 - 1 / max(1.0, self._request.concurrency / prefill)
+        before = max(0.0, there / prefill - replies * self.taken / prefill / 2)
+        return self.alone + self.taken * before * others
+
     def _replies(self, decoding: float, decode: int) -> float:
         """Return the replies a second of decode engines with so many requests together."""
         each = max(1.0, decoding / decode)
@@ -137,8 +178,11 @@ class Engine:
         share = each - below
         rate = self._at(below).output_rate.middle * (1 - share)
         rate += self._at(below + 1).output_rate.middle * share if share else 0.0
+        replies = rate / self._request.output_tokens
+        # Between its steps an engine posts the transfer of each prompt that comes.
+        replies /= 1 + replies * self.posted
         # An engine without a request delivers nothing.
-        return min(decode, decoding) * rate / self._request.output_tokens
+        return min(decode, decoding) * replies
 
     def _at(self, requests: int) -> Estimate:
         if requests not in self._decoding:
@@ -159,12 +203,13 @@ def advice(request: Request, slo: Slo) -> Advice | str:
         return "fewer than two engines of one server on one host each fit"
     apart = best([row for one, most in planned for row in divisions(one, most)], slo)
     replicas = best([one.replicas(most) for one, most in planned], slo)
-    moved = next(one.moved for one, _ in planned if one.tensor == apart.tensor)
+    of = next(one for one, _ in planned if one.tensor == apart.tensor)
     return Advice(
         slo,
         apart,
         replicas,
-        moved,
+        of.moved,
+        of.posted,
         _least((row for one, most in planned for row in _smaller(one, most)), slo),
         _least((one.replicas(n) for one, most in planned for n in range(1, most + 1)), slo),
     )
@@ -187,8 +232,25 @@ def engine_of(judge: Judge, one: Verdict) -> Engine | None:
     (each,) = kv_bytes_per_token(
         request.model, parts, request.kv_cache_dtype, request.engine_version
     )
-    moved = each * request.input_tokens / rate
-    return Engine(request, split.tensor, speed, judge.most_running(one.budget, split, where), moved)
+    descriptors = _descriptors(request)
+    across = len(request.machines.nodes) > 1
+    posted = descriptors * (POSTED_ACROSS if across else POSTED)
+    moved = max(each * request.input_tokens / rate, posted if across else descriptors * MOVED)
+    most = judge.most_running(one.budget, split, where)
+    return Engine(request, split.tensor, speed, most, moved, posted)
+
+
+def _descriptors(request: Request) -> int:
+    """Return how many pieces a rank's cache of one prompt is in: a block of a layer each."""
+    prompt = request.input_tokens
+    return sum(
+        ceil(
+            min(prompt, layer.kv.window or prompt)
+            / (LATENT_BLOCK if layer.kv.kind == "mla" else BLOCK)
+        )
+        for layer in request.model.layers
+        if layer.kv.kind not in ("linear", "none")
+    )
 
 
 def divisions(engine: Engine, engines: int) -> Iterator[Division]:
@@ -225,7 +287,8 @@ def lines(found: Advice | str) -> list[str]:
         title,
         *(f"    {one.name:<28}{_words(one, found.slo)}" for one in rows),
         f"    apart against replicas: {_beside(found.apart, found.replicas)}",
-        f"    a prompt's KV cache moves in {seconds(found.moved)} over links without other load",
+        f"    a prompt's KV cache moves in {seconds(found.moved)} over links without other load, "
+        f"for {seconds(found.posted)} of which its decode engine makes no step",
         *_within(found),
     ]
 

@@ -180,9 +180,9 @@ class Speed:
 
     def prefill_rate(self) -> float:
         """Return the tokens per second of an engine that does nothing but take in prompts."""
-        placed = self.placed
-        tick, _, _ = self.tick(0.0, 0.0, float(placed.step_tokens), PROMPT / 2)
-        return placed.step_tokens * placed.data / tick
+        placed, batches = self.placed, len(self.placed.stages)
+        tick, _, _ = self.tick(0.0, 0.0, float(placed.step_tokens), PROMPT / 2, batches)
+        return placed.step_tokens * placed.data * batches / tick
 
     def _round(self, running: float, context: float, prompt: float, output: float) -> Round:
         """Return what happens between two tokens of a sequence.

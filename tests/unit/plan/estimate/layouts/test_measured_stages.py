@@ -1,6 +1,7 @@
 """Two pipeline stages over Ray, and prefill apart from decode, on two H200, beside what is planned.
 
-tests/data/README.md says how they were measured. Nothing was fitted to them.
+tests/data/README.md says how they were measured. Of these the planner has only what a transfer
+takes for each block, by the engine's counters; no rate was fitted.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ from vllm_ansible.plan.estimate.layouts import apart
 from vllm_ansible.plan.estimate.layouts.answer import answer
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
 from vllm_ansible.plan.estimate.layouts.evaluate import Judge
+from vllm_ansible.plan.estimate.layouts.placing import sites
 from vllm_ansible.plan.estimate.layouts.request import Request
 from vllm_ansible.plan.estimate.layouts.verdict import Verdict
+from vllm_ansible.plan.estimate.memory.split import Split
+from vllm_ansible.plan.estimate.throughput.constants import PREFILL_SHARE
 
+from .bursts import Burst
 from .published import CONFIGS
 
 DATA = Path(__file__).parents[4] / "data"
@@ -53,7 +58,7 @@ def planned(concurrency: int, layout: Candidate) -> Verdict:
 
 @pytest.mark.parametrize(("concurrency", "measured"), RATES.items())
 def test_two_stages_are_as_fast_as_planned(concurrency: int, measured: float) -> None:
-    """The largest deviation is at 256 requests: 24 % below, which no term explains."""
+    """The largest deviation is at 256 requests, planned 24 % below: see the waves below."""
     verdict = planned(concurrency, Candidate(1, 2))
     assert verdict.rates.holds(measured)
     assert verdict.output_rate == pytest.approx(measured, rel=0.25)
@@ -114,7 +119,7 @@ def together(concurrency: int) -> apart.Division:
 
 
 # Measured against planned: within 15 % or outside, of tokens/s, first token and time of a token.
-INSIDE = {1: (True, False, True), 8: (False, True, False), 64: (True, False, False)}
+INSIDE = {1: (True, True, True), 8: (True, False, True), 64: (True, False, True)}
 
 
 @pytest.mark.parametrize("load", MEASURED["apart"]["loads"], ids=lambda load: load["concurrency"])
@@ -131,5 +136,42 @@ def test_prefill_apart_from_decode_lies_where_the_documentation_says(load: dict[
         for found, each in zip(measured, planned_, strict=True)
     )
     assert inside == INSIDE[load["concurrency"]]
-    # Beyond 60 % nothing lies.
-    assert measured == pytest.approx(planned_, rel=0.6)
+    # Beyond 17 % nothing lies.
+    assert measured == pytest.approx(planned_, rel=0.17)
+
+
+@pytest.mark.parametrize(("concurrency", "measured"), RATES.items())
+def test_stages_lie_where_waves_of_prompts_do(concurrency: int, measured: float) -> None:
+    """Replies of one length begin together, and then no prompt delays a step: 24 % at 256."""
+    layout = Candidate(1, 2)
+    asked = Request(model(), machines("1x2 H200"), concurrency, 1024, 512, engine_version="0.32.0")
+    speed = Judge(asked).speed(layout, sites(layout, asked.machines), Split(1, 2, 1, False), 1)
+    sent = next(one["requests"] for one in STAGES["loads"] if one["concurrency"] == concurrency)
+    seconds = Burst(speed, 1024, [512] * sent).seconds(concurrency, concurrency)
+    assert sent * 512 / seconds == pytest.approx(measured, rel=0.12)
+
+
+LAYOUTS: dict[str, Any] = json.loads((DATA / "h200-layouts.json").read_text(encoding="utf-8"))
+WAVES = [
+    (layout, load["concurrency"], load["ttft_ms_p99"] / 1e3)
+    for layout, loads in (
+        (Candidate(2), LAYOUTS["engines"]["dense-tensor"]["loads"]),
+        (Candidate(1, replicas=2), LAYOUTS["engines"]["dense-data"]["loads"]),
+        (Candidate(1, 2), STAGES["loads"]),
+    )
+    for load in loads
+    if load["concurrency"] >= 64
+]
+
+
+@pytest.mark.parametrize(("layout", "concurrency", "last"), WAVES)
+def test_the_part_of_a_prefill_that_is_products_is_that_of_our_own_engines(
+    layout: Candidate, concurrency: int, last: float
+) -> None:
+    """The last first token of a wave, of engines from which the constant was not made."""
+    load = planned(concurrency, layout).load
+    assert load is not None
+    alone = load.first_token.middle
+    took = layout.replicas * load.prefill_rate * (last - alone) / (concurrency * 1024)
+    print(layout, concurrency, round(PREFILL_SHARE / took, 3))
+    assert PREFILL_SHARE / took == pytest.approx(PREFILL_SHARE, rel=0.15)

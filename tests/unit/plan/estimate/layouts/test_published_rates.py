@@ -33,7 +33,8 @@ DOCS = TESTS.parent / "docs" / "planner.md"
 # How many of each kind of load lie in their band: what is reached, so that none is lost again.
 INSIDE = {"few clients": 10, "chats": 45, "long prompts": 55, "four tokens": 14}
 OWN = json.loads((TESTS / "data" / "h200-rates.json").read_text(encoding="utf-8"))
-ROW = re.compile(r"^\| (few clients|chats|long prompts|four tokens)\b.*\| (\d+) of (\d+) \|", re.M)
+KINDS = "few clients|chats|long prompts|four tokens"
+ROW = re.compile(rf"^\| ({KINDS})\b.*\| (\d+) \| (\d+) of (\d+) \|", re.M)
 
 
 def kind(prompt: float, reply: float, clients: int) -> str:
@@ -109,9 +110,13 @@ def test_no_published_rate_that_was_met_is_missed(load: str) -> None:
 
 
 def test_the_docs_say_how_many_rates_are_met() -> None:
-    told = {load: (int(met), int(all_)) for load, met, all_ in ROW.findall(DOCS.read_text("utf-8"))}
+    told = {load: tuple(map(int, counts)) for load, *counts in ROW.findall(DOCS.read_text("utf-8"))}
     counted = {
-        load: (sum(1 / BAND <= one <= BAND for one, _ in times), len(times))
+        load: (
+            sum(abs(one - 1) <= 0.15 for one, _ in times),
+            sum(1 / BAND <= one <= BAND for one, _ in times),
+            len(times),
+        )
         for load, times in judged().items()
     }
     assert told == counted

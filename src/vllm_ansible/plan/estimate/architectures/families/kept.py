@@ -18,6 +18,10 @@ WORDS = {
 
 def caches(config: Settings, layers: int) -> tuple[KvCache, ...]:
     """Return the cache of each layer: keys and values, latent entries, a window or a state."""
+    if "state_size" in config and config.count("num_attention_heads") == 1:  # Mamba
+        inner = config.size("intermediate_size") or 2 * config.count("hidden_size")
+        kept = inner * config.count("state_size") * STATE_WIDTH
+        return (KvCache("linear", 1, state_bytes=kept),) * layers
     heads = config.count("num_attention_heads")
     kv_heads, size = config.count("num_key_value_heads", default=heads), head_size(config)
     window = config.size("sliding_window") or None

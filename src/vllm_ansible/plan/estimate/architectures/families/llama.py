@@ -1,4 +1,4 @@
-"""Decoders of grouped-query attention with a dense block: Llama, Mistral, Qwen, Gemma, Phi."""
+"""Decoders of grouped-query attention with a dense block: Llama, Qwen, Gemma, Phi, GLM, Olmo."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ class Traits:
     sliding: str = "typed"
     tied_by_default: bool = False
     everywhere: tuple[Role, ...] = ()
+    gated: bool = True
 
 
 def head_size(config: Settings) -> int:
@@ -63,7 +64,7 @@ def windows(config: Settings, traits: Traits) -> tuple[int | None, ...]:
 
 def grouped(config: Settings, traits: Traits, window: int | None = None) -> Grouped:
     """Return the attention of one layer."""
-    bias = config.flag("attention_bias") or config.flag("qkv_bias")
+    bias = any(config.flag(name) for name in ("attention_bias", "qkv_bias", "use_bias"))
     heads = config.count("num_attention_heads")
     return Grouped(
         hidden=config.count("hidden_size"),
@@ -90,6 +91,7 @@ def dense(traits: Traits, outline: Outline, others: tuple[Tensor, ...] = ()) -> 
     feed = Dense(
         config.count("hidden_size"),
         config.count("intermediate_size"),
+        gated=traits.gated,
         bias=config.flag("mlp_bias"),
     )
     blocks = [
@@ -117,3 +119,15 @@ qwen3 = partial(dense, QWEN3)
 gemma = partial(dense, Traits(tied_by_default=True, sliding="none"))
 gemma2 = partial(dense, GEMMA2)
 gemma3 = partial(dense, replace(GEMMA2, qk_norm="head"))
+# In 0.32 vLLM runs some of these by its Transformers backend, which divides them the same way.
+PLAIN = Traits(sliding="none")
+seed_oss = partial(dense, replace(PLAIN, output_bias=False))
+ernie = partial(dense, replace(PLAIN, tied_by_default=True))
+smollm3 = partial(dense, replace(PLAIN, tied_by_default=True))
+glm = partial(dense, replace(PLAIN, output_bias=False))
+glm4 = partial(dense, replace(PLAIN, output_bias=False, norms=4))
+hunyuan = partial(dense, replace(PLAIN, qk_norm="head"))
+arcee = partial(dense, replace(PLAIN, gated=False))
+apertus = partial(dense, replace(PLAIN, gated=False, qk_norm="head"))
+exaone4 = partial(dense, Traits(qkv_bias=False, output_bias=False, qk_norm="head"))
+olmo = partial(dense, Traits(qk_norm="full"))
