@@ -21,6 +21,7 @@ from .first import (
     in_order,
     known_failures,
     last_known,
+    last_words,
 )
 from .long_log import count, numbered
 from .verdict import shorten
@@ -44,7 +45,7 @@ def explain(logs: Mapping[str, str], evidence: Evidence | None = None) -> dict[s
     candidates = candidates_of(logs, clocks)
     finding = first_of(candidates)
     silent = None if finding else last_known(logs)
-    told = finding or silent
+    told = finding or silent or last_words(logs)
     signature = told.signature if told else None
     others = [one for one in known_failures(candidates) if one.signature != signature]
     answer = explained(told, logs, known_of.facts) if told else None
