@@ -76,20 +76,22 @@ def _answer(signature: Signature, told: Explanation, finding: Finding) -> Explai
     if not told.causes:
         return Explained(NONE_REMAINS, _NO_FIX, "", excluded, seen)
     first, *rest = told.causes
-    cause, fix = _with_own_words(first, finding.line)
+    cause, fix = _with_own_words(first, finding.line, signature.generic)
     certain = first.because or (_is_certain(signature, finding) and not rest)
     if not certain and not _HANDS_ON.search(first.cause):
         cause = f"{USUAL}{cause}"
     return Explained(cause, fix, _otherwise(first, rest), excluded, seen)
 
 
-def _with_own_words(told: Told, line: str) -> tuple[str, str]:
+def _with_own_words(told: Told, line: str, generic: bool) -> tuple[str, str]:
     """Return a cause and its fix; one that only hands on repeats the words of the line."""
     if told.because:
         return f"{told.cause}. {told.because}", told.fix
-    if not told.cause.endswith("that the line names"):
-        return told.cause, told.fix
     reason, advice = own_words.reason(line), own_words.advice(line)
+    if not told.cause.endswith("that the line names"):
+        if generic and reason and raised.states(reason):
+            return f'{told.cause} (the line says: "{reason}")', told.fix
+        return told.cause, told.fix
     cause = f'{told.cause}: "{reason}"' if reason else told.cause
     return cause, f"{advice} (as the line says)" if advice else told.fix
 

@@ -40,7 +40,7 @@ _OF_LIBRARY = re.compile(r"NCCL|nccl|NIXL|nixl|UCX|nvshmem|Gloo|DistBackendError
 _TELLS = re.compile(
     r"fail|\berror|cannot|can't|could(?: not|n't)|unable|denied|refused|not found|no such|mismatch"
     r"|kill|\blost\b|fatal|reject|timed out|unhealthy|evict|unreachable|invalid|incompatible"
-    r"|not supported|out of memory|\boom|expired|unresponsive|busy|exceeded|don't match|abort",
+    r"|\bXid\b|not supported|out of memory|\boom|expired|unresponsive|busy|exceeded|don't match|abort",
     re.IGNORECASE,
 )
 _HEDGED = re.compile(
@@ -160,7 +160,7 @@ def last_words(logs: Mapping[str, str]) -> Finding | None:
         well = [n for n, line in last if _GOES_ON.search(line.text) and not _TELLS.search(line.text)]
         for number, line in rest:
             said = line.text.strip()
-            if line.level or line.library or not _TELLS.search(said) or _HEDGED.search(said):
+            if (line.level and not line.library) or not _TELLS.search(said) or _HEDGED.search(said):
                 continue
             if well and number < well[-1]:
                 continue

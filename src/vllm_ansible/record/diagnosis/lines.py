@@ -196,7 +196,7 @@ _FOLLOW_UP = re.compile(
             r"pyxis: child \d+ failed|\bspank: required plugin|exited with return code",
             r"Failed to invoke spank plugin stack",
             r"slurmd initialization failed|failed to load configs",
-            r"^FAILED: |^ninja: build stopped",
+            r"^FAILED: |^ninja: build stopped|\braised:$",
             r"has lost communication with a remote daemon|unable to reliably start one or more",
         )
     )

@@ -167,6 +167,11 @@ def _first(
     return None
 
 
+def states(reason: str) -> bool:
+    """Tell whether words state why, by what the plainest families look for."""
+    return any(one.plainest and one.pattern.search(reason) for one in families())
+
+
 def own(line: str) -> dict[str, str]:
     """Return what a line says itself: why, and what to do."""
     values = {"own": own_words.reason(line), "advice": own_words.advice(line)}
