@@ -140,9 +140,14 @@ _OF_NCCL = {
     5: "invalid usage",
     6: "remote process exited or there was a network error",
 }
-_NCCL = re.compile(r"(?i:\bnccl\w* ?(?:error|result|failure)(?: code)?[:=]? ?\(?)(?P<number>[1-6])\b(?! ')")
+_NCCL = re.compile(
+    r"(?i:\bnccl\w* ?(?:error|result|failure)(?: code)?[:=]? ?\(?)(?P<number>[1-6])\b(?! ')"
+)
 # An errno without its text: "errno: 28", "[Errno 28]", "RC: -12".
-_ERRNO = re.compile(r"\b(?:errno[ :=]{1,3}|RC: )-?(?P<number>\d{1,3})\b(?!,? ?[A-Za-z(])|\[Errno (?P<alone>\d{1,3})\]$")
+_ERRNO = re.compile(
+    r"\b(?:errno[ :=]{1,3}|RC: )-?(?P<number>\d{1,3})\b(?!,? ?[A-Za-z(])"
+    r"|\[Errno (?P<alone>\d{1,3})\]$"
+)
 
 
 def in_plain_words(text: str) -> str:

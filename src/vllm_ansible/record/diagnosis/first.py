@@ -40,7 +40,8 @@ _OF_LIBRARY = re.compile(r"NCCL|nccl|NIXL|nixl|UCX|nvshmem|Gloo|DistBackendError
 _TELLS = re.compile(
     r"fail|\berror|cannot|can't|could(?: not|n't)|unable|denied|refused|not found|no such|mismatch"
     r"|kill|\blost\b|fatal|reject|timed out|unhealthy|evict|unreachable|invalid|incompatible"
-    r"|\bXid\b|not supported|out of memory|\boom|expired|unresponsive|busy|exceeded|don't match|abort",
+    r"|\bXid\b|not supported|out of memory|\boom|expired|unresponsive|busy|exceeded"
+    r"|don't match|abort",
     re.IGNORECASE,
 )
 _HEDGED = re.compile(
@@ -157,7 +158,9 @@ def last_words(logs: Mapping[str, str]) -> Finding | None:
             continue
         last = [(n, lines.read(raw)) for n, raw in numbered(text.splitlines())][-_LAST_LINES:]
         rest = [(n, line) for n, line in last if line.text.strip() and not line.is_noise]
-        well = [n for n, line in last if _GOES_ON.search(line.text) and not _TELLS.search(line.text)]
+        well = [
+            n for n, line in last if _GOES_ON.search(line.text) and not _TELLS.search(line.text)
+        ]
         for number, line in rest:
             said = line.text.strip()
             if (line.level and not line.library) or not _TELLS.search(said) or _HEDGED.search(said):

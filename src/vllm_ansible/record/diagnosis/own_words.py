@@ -39,7 +39,7 @@ def innermost(line: str) -> str:
     end = 0
     for found in _WRAPS.finditer(line):
         # Behind the last one there must be words.
-        if len(line) - found.end() >= 8:
+        if len(line) - found.end() >= 3:
             end = found.end()
     return line[end:].strip()
 

@@ -12,7 +12,7 @@ from typing import Any
 from ...node.engine.log import last_phase
 from ..redact import redact_text, visible
 from .evidence import Evidence
-from .explained import explained, host_of_finding
+from .explained import explained, host_of_finding, usual_cause
 from .first import (
     Candidate,
     Finding,
@@ -147,7 +147,7 @@ def _other(finding: Finding) -> dict[str, str]:
     known = finding.signature
     return {
         "signature": known.id if known else "",
-        "cause": known.cause if known else "",
+        "cause": usual_cause(known, finding.line) if known else "",
         "where": finding.where,
         "found": _said(finding),
     }
