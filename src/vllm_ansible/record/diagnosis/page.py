@@ -60,10 +60,11 @@ def explain(logs: Mapping[str, str], evidence: Evidence | None = None) -> dict[s
         "stage": _phase(logs.get(told.rank, ""), told.number) if told else "",
         "time": _time(told.seconds) if told else "",
         "signature": signature.id if signature else "",
-        "cause": answer.cause if answer else "",
+        # They may repeat the words of the line.
+        "cause": _clean(answer.cause) if answer else "",
         "otherwise": answer.otherwise if answer else "",
         "excluded": list(answer.excluded) if answer else [],
-        "fix": answer.fix if answer else "",
+        "fix": _clean(answer.fix) if answer else "",
         "threads": list(signature.refs) if signature else [],
         "evidence": _evidence(candidates, told, known_of),
         "clocks": {host: seconds for host, seconds in known_of.clocks.items() if seconds},
@@ -133,7 +134,11 @@ def _evidence(
 
 
 def _said(finding: Finding) -> str:
-    return visible(redact_text(shorten(finding.line)))
+    return _clean(shorten(finding.line))
+
+
+def _clean(text: str) -> str:
+    return visible(redact_text(text))
 
 
 def _time(seconds: float) -> str:

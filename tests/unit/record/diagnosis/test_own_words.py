@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.record.diagnosis import own_words
+from vllm_ansible.record.diagnosis import own_words, page
 from vllm_ansible.record.diagnosis.explained import USUAL
 from vllm_ansible.record.diagnosis.verdict import diagnose
 
@@ -67,6 +67,15 @@ def test_a_reason_that_nobody_knows_is_repeated_with_its_advice() -> None:
         'even ring"'
     )
     assert answer["fix"] == "Please choose an even ring (as the line says)"
+
+
+def test_what_is_repeated_holds_no_secret_on_the_page() -> None:
+    token = "hf_" + "Abc123" * 6
+    line = f"RuntimeError: The ring requires another key than {token}. Please change {token} here."
+    answer = page.explain({"gpu1 serve": line})
+    assert "The ring requires another key" in answer["cause"]
+    assert answer["fix"].startswith("Please change")
+    assert token not in page.page(answer)
 
 
 def test_a_signature_that_hands_on_repeats_the_words_of_its_line() -> None:
