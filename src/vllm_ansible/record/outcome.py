@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..provision.fleet import NOWHERE
+from .diagnosis.explained import usual_cause
 from .diagnosis.match import Signature, match
 
 # The fields of a failing result that are for people, in the order in which they are shown.
@@ -74,11 +75,12 @@ def failure(
     fields = {name: _words(result.get(name)) for name in FIELDS}
     if reason and not fields["found"] and reason not in str(result.get("msg")):
         fields["found"] = reason[:_LONGEST_MESSAGE]
-    signature = recognise("\n".join(str(result.get(name) or "") for name in _OUTPUT))
+    output = "\n".join(str(result.get(name) or "") for name in _OUTPUT)
+    signature = recognise(output)
     if signature:
         if not fields["cause"]:
             fields["seen"] = ", ".join(signature.refs[:_MOST_SEEN]) or None
-        fields["cause"] = fields["cause"] or signature.cause
+        fields["cause"] = fields["cause"] or usual_cause(signature, output)
         fields["fix"] = fields["fix"] or signature.fix
     command = fields.pop("command") or _words(result.get("cmd"))
     return Failure(
@@ -110,7 +112,7 @@ def unreachable(result: Mapping[str, Any], host: str, address: str) -> Failure:
         msg="The host cannot be reached",
         expected=f"an answer from {address}",
         found=found,
-        cause=signature.cause if signature else cause,
+        cause=usual_cause(signature, found) if signature else cause,
         fix=signature.fix if signature else fix,
         signature=signature.id if signature else None,
     )

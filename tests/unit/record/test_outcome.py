@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.record.diagnosis.explained import USUAL
 from vllm_ansible.record.outcome import failures
 
 NO_TRACE = "(traceback unavailable)"
@@ -43,3 +44,19 @@ def test_a_known_failure_is_shown_with_the_threads_of_others() -> None:
     assert found.seen == "Gym#1405, vllm#21960, flashinfer#1919"
     (own,) = failures({"msg": "RuntimeError: Could not find nvcc", "cause": "mine", "failed": True})
     assert own.seen is None
+
+
+@pytest.mark.parametrize(
+    ("words", "certain"),
+    [
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", True),
+        ("write error: No space left on device", False),
+        ("first line\nOSError: [Errno 28] No space left on device\nlast line", False),
+        # What only hands on names no cause that could be certain.
+        ("ErrImagePull", True),
+    ],
+)
+def test_a_cause_that_is_only_the_usual_one_says_so(words: str, certain: bool) -> None:
+    (found,) = failures({"msg": words, "failed": True})
+    assert found.cause
+    assert found.cause.startswith(USUAL) is not certain

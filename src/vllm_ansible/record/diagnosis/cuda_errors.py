@@ -7,6 +7,7 @@ error file.cu:164 'out of memory'`. The number and the text are CUDA's own in al
 
 from __future__ import annotations
 
+import os
 import re
 
 # Of the runtime's table, those that name a reason.
@@ -58,6 +59,70 @@ _ERRORS = {
     901: "operation failed due to a previous error during capture",
     999: "unknown error",
 }
+# The names of the runtime and of the driver for them, as bindings print them.
+_NAMES = {
+    "InvalidValue": 1,
+    "INVALID_VALUE": 1,
+    "MemoryAllocation": 2,
+    "OUT_OF_MEMORY": 2,
+    "InitializationError": 3,
+    "NOT_INITIALIZED": 3,
+    "InvalidConfiguration": 9,
+    "InsufficientDriver": 35,
+    "DevicesUnavailable": 46,
+    "DEVICE_UNAVAILABLE": 46,
+    "InvalidDeviceFunction": 98,
+    "NoDevice": 100,
+    "NO_DEVICE": 100,
+    "InvalidDevice": 101,
+    "INVALID_DEVICE": 101,
+    "InvalidKernelImage": 200,
+    "INVALID_IMAGE": 200,
+    "NoKernelImageForDevice": 209,
+    "NO_BINARY_FOR_GPU": 209,
+    "ECCUncorrectable": 214,
+    "ECC_UNCORRECTABLE": 214,
+    "PeerAccessUnsupported": 217,
+    "PEER_ACCESS_UNSUPPORTED": 217,
+    "InvalidPtx": 218,
+    "INVALID_PTX": 218,
+    "NvlinkUncorrectable": 220,
+    "NVLINK_UNCORRECTABLE": 220,
+    "UnsupportedPtxVersion": 222,
+    "UNSUPPORTED_PTX_VERSION": 222,
+    "InvalidResourceHandle": 400,
+    "INVALID_HANDLE": 400,
+    "IllegalState": 401,
+    "ILLEGAL_STATE": 401,
+    "SymbolNotFound": 500,
+    "IllegalAddress": 700,
+    "ILLEGAL_ADDRESS": 700,
+    "LaunchOutOfResources": 701,
+    "LAUNCH_OUT_OF_RESOURCES": 701,
+    "LaunchTimeout": 702,
+    "LAUNCH_TIMEOUT": 702,
+    "Assert": 710,
+    "ASSERT": 710,
+    "TooManyPeers": 711,
+    "TOO_MANY_PEERS": 711,
+    "MisalignedAddress": 716,
+    "MISALIGNED_ADDRESS": 716,
+    "LaunchFailure": 719,
+    "LAUNCH_FAILED": 719,
+    "NotPermitted": 800,
+    "NOT_PERMITTED": 800,
+    "NotSupported": 801,
+    "NOT_SUPPORTED": 801,
+    "SystemNotReady": 802,
+    "SYSTEM_NOT_READY": 802,
+    "SystemDriverMismatch": 803,
+    "SYSTEM_DRIVER_MISMATCH": 803,
+    "CompatNotSupportedOnDevice": 804,
+    "COMPAT_NOT_SUPPORTED_ON_DEVICE": 804,
+    "MpsConnectionFailed": 805,
+    "Unknown": 999,
+    "UNKNOWN": 999,
+}
 # A text alone says enough only where CUDA is named before it.
 _TEXT = re.compile(
     r"\b(?i:cuda)\b(?! error: )(?i:[^'\n]{0,80}?(?:error|failure)\b[^'\n]{0,100}?)(?:'|: )(?P<text>"
@@ -65,11 +130,41 @@ _TEXT = re.compile(
     + r")\b"
 )
 _NUMBER = re.compile(r"(?i:\bcuda (?:runtime )?(?:error|failure) \(?)(?P<number>\d{1,3})\b")
+_NAME = re.compile(r"\b(?:cudaError|CUDA_ERROR_)(?P<name>[A-Za-z]\w+)\b")
+# What NCCL's numbers stand for, where its text is not beside them.
+_OF_NCCL = {
+    1: "unhandled cuda error",
+    2: "unhandled system error",
+    3: "internal error",
+    4: "invalid argument",
+    5: "invalid usage",
+    6: "remote process exited or there was a network error",
+}
+_NCCL = re.compile(
+    r"(?i:\bnccl\w* ?(?:error|result|failure)(?: code)?[:=]? ?\(?)(?P<number>[1-6])\b(?! ')"
+)
+# An errno without its text: "errno: 28", "[Errno 28]", "RC: -12".
+_ERRNO = re.compile(
+    r"\b(?:errno[ :=]{1,3}|RC: )-?(?P<number>\d{1,3})\b(?!,? ?[A-Za-z(])"
+    r"|\[Errno (?P<alone>\d{1,3})\]$"
+)
 
 
 def in_plain_words(text: str) -> str:
     """Return what torch would write of an error of CUDA in a text, or nothing."""
     if found := _TEXT.search(text):
         return f"CUDA error: {found['text']}"
+    if (name := _NAME.search(text)) and name["name"] in _NAMES:
+        return f"CUDA error: {_ERRORS[_NAMES[name['name']]]}"
     number = _NUMBER.search(text)
     return f"CUDA error: {_ERRORS[int(number[1])]}" if number and int(number[1]) in _ERRORS else ""
+
+
+def numbers_in_words(text: str) -> str:
+    """Return what bare numbers of NCCL and of the system stand for in a text, or nothing."""
+    found = []
+    if number := _NCCL.search(text):
+        found.append(f"NCCL error: {_OF_NCCL[int(number['number'])]}")
+    if number := _ERRNO.search(text):
+        found.append(os.strerror(int(number["number"] or number["alone"])))
+    return "; ".join(found)

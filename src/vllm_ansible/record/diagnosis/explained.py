@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import cuda_errors, lines, log_facts, raised
+from . import cuda_errors, lines, log_facts, own_words, raised
 from .facts import Facts, merged
 from .first import Finding
 from .hosts import host_of
@@ -20,6 +20,8 @@ NONE_REMAINS = "not known: the facts of the hosts exclude every cause that is kn
 USUAL = "Not certain, the usual cause of this line: "
 # Such an answer names no cause.
 _HANDS_ON = re.compile(r"^Not known from this line|that the line names")
+# Behind this the words of the line follow.
+_NAMES_IT = re.compile(r"the line names(?: them)?$")
 _NO_FIX = (
     "Compare the excluded causes with the hosts as they are now, and read the lines around this one"
 )
@@ -76,21 +78,48 @@ def _answer(signature: Signature, told: Explanation, finding: Finding) -> Explai
     if not told.causes:
         return Explained(NONE_REMAINS, _NO_FIX, "", excluded, seen)
     first, *rest = told.causes
-    cause = f"{first.cause}. {first.because}" if first.because else first.cause
+    cause, fix = _with_own_words(first, finding.line, signature.generic)
     certain = first.because or (_is_certain(signature, finding) and not rest)
     if not certain and not _HANDS_ON.search(first.cause):
         cause = f"{USUAL}{cause}"
-    return Explained(cause, first.fix, _otherwise(first, rest), excluded, seen)
+    return Explained(cause, fix, _otherwise(first, rest), excluded, seen)
+
+
+def _with_own_words(told: Told, line: str, generic: bool) -> tuple[str, str]:
+    """Return a cause and its fix; one that only hands on repeats the words of the line."""
+    if told.because:
+        return f"{told.cause}. {told.because}", told.fix
+    reason, advice = own_words.reason(line), own_words.advice(line)
+    if not _NAMES_IT.search(told.cause):
+        if generic and reason and raised.states(reason):
+            return f'{told.cause} (the line says: "{reason}")', told.fix
+        return told.cause, told.fix
+    cause = f'{told.cause}: "{reason}"' if reason else told.cause
+    return cause, f"{advice} (as the line says)" if advice else told.fix
+
+
+def usual_cause(signature: Signature, text: str) -> str:
+    """Return what a signature says of a text whose logs were not read, marked where uncertain."""
+    found = signature.pattern.search(text) if signature.pattern else None
+    start, end = found.span() if found else (0, len(text))
+    line = text[text.rfind("\n", 0, start) + 1 : end]
+    certain = _states(signature, line) or _HANDS_ON.search(signature.cause)
+    return signature.cause if certain else f"{USUAL}{signature.cause}"
 
 
 def _is_certain(signature: Signature, finding: Finding) -> bool:
     """Tell whether a line that ended a program states the cause, instead of only showing it."""
-    if signature.inferred or signature.follows or finding.later:
+    return not finding.later and _states(signature, finding.line)
+
+
+def _states(signature: Signature, line: str) -> bool:
+    """Tell whether a line states its cause, by what is known of such lines and by its words."""
+    if signature.inferred or signature.follows:
         return False
     if signature.plain:
         return True
     weak = signature.generic or signature.warns
-    return not (weak or raised.is_symptom(finding.line))
+    return not (weak or raised.is_symptom(line))
 
 
 def _otherwise(first: Told, rest: list[Told]) -> str:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import cache
 from itertools import takewhile
 
-from . import lines
+from . import lines, raised
 from .long_log import numbered
 from .match import FAILURES, Signature, all_matches
 
@@ -23,6 +23,8 @@ _IS_UP = re.compile(r"\bServer (?P<server>(?P<backend>[^\s/]+)/\S+) is UP\b")
 _REASON_LINES = 20
 # Of a traceback, the frames that are nearest to its exception.
 _MOST_FRAMES = 120
+# The rank of what a library warns of: it never is a failure by itself.
+_ASIDE = 2
 # An engine that only went silent shows its last phase in its last lines.
 _LAST_LINES = 20
 # Whatever a log said before this did not keep its program from working.
@@ -30,6 +32,27 @@ _SERVES = re.compile(
     r"Application startup complete|Uvicorn running on |init engine \(profile, create kv cache"
     r"|^\[  PASSED  \]|^# Size +(?:Avg )?(?:Latency|Bandwidth)\(|\bready to serve client requests"
     r"|^Server is ready$|^# Out of bounds values *: 0 OK|^# Avg bus bandwidth"
+)
+
+# Where an engine ends in such words, the libraries wrote why at their level WARN before it.
+_OF_LIBRARY = re.compile(r"NCCL|nccl|NIXL|nixl|UCX|nvshmem|Gloo|DistBackendError")
+# Lines without a level that tell of a failure, and what a program writes that goes on.
+_TELLS = re.compile(
+    r"fail|\berror|cannot|can't|could(?: not|n't)|unable|denied|refused|not found|no such|mismatch"
+    r"|kill|\blost\b|fatal|reject|timed out|unhealthy|evict|unreachable|invalid|incompatible"
+    r"|\bXid\b|not supported|out of memory|\boom|expired|unresponsive|busy|exceeded"
+    r"|don't match|abort",
+    re.IGNORECASE,
+)
+_HEDGED = re.compile(
+    r"\binstead\b|skipping|without it|won't|will not|ignor|corrected|at some point|metrics|retry"
+    r"|fall\w* back|optional|\bdefault\b|health check for peer",
+    re.IGNORECASE,
+)
+_GOES_ON = re.compile(
+    r"complete|success|\bstarted\b|listening|\bready\b|connected|finished|\bdone\b|\brunning\b"
+    r"|\bloss\b|\bOK\b|\bpassed\b|\bserving\b|100%|joined|\bUP\b|registered|selected|using",
+    re.IGNORECASE,
 )
 
 
@@ -84,11 +107,33 @@ def first_failure(
 
 def first_of(candidates: Sequence[Candidate]) -> Finding | None:
     """Return the first of all lines that say what failed, root causes before the rest."""
-    if not candidates:
+    said = [one for one in candidates if one.tier < _ASIDE]
+    if not said:
         return None
-    first = min(candidates, key=lambda one: (one.tier, one.seconds, one.order, one.finding.number))
+    first = min(said, key=lambda one: (one.tier, one.seconds, one.order, one.finding.number))
     if first.finding.signature and not first.finding.signature.generic:
         return first.finding
+    found = _known_near(first, said)
+    specific = found.signature and not found.signature.generic
+    return found if specific else _said_aside(found, candidates) or found
+
+
+def _said_aside(found: Finding, candidates: Sequence[Candidate]) -> Finding | None:
+    """Return the first warning of a library before the failure in which its engine ended."""
+    if not _OF_LIBRARY.search(found.line):
+        return None
+    before = (
+        one.finding
+        for one in candidates
+        if one.tier == _ASIDE and one.finding.rank == found.rank
+        if one.finding.number < found.number and raised.read(one.finding.line)
+    )
+    warning = next(before, None)
+    return replace(warning, later=True) if warning else None
+
+
+def _known_near(first: Candidate, candidates: Sequence[Candidate]) -> Finding:
+    """Return what is known of the lines near the first one, or that one."""
     known = [
         (one.finding.signature.generic, one.seconds, one.order, one.finding.number, one.finding)
         for one in candidates
@@ -101,6 +146,31 @@ def first_of(candidates: Sequence[Candidate]) -> Finding | None:
         return first.finding
     found = min(known, key=lambda one: one[:4])[4]
     return replace(found, later=not first.finding.signature)
+
+
+def last_words(logs: Mapping[str, str]) -> Finding | None:
+    """Return the first of the last lines that tell of a failure without a level, or None.
+
+    Only of logs in which no line is a failure by its form, and nothing after it goes on.
+    """
+    for rank, text in logs.items():
+        if serves(text):
+            continue
+        last = [(n, lines.read(raw)) for n, raw in numbered(text.splitlines())][-_LAST_LINES:]
+        rest = [(n, line) for n, line in last if line.text.strip() and not line.is_noise]
+        well = [
+            n for n, line in last if _GOES_ON.search(line.text) and not _TELLS.search(line.text)
+        ]
+        for number, line in rest:
+            said = line.text.strip()
+            if (line.level and not line.library) or not _TELLS.search(said) or _HEDGED.search(said):
+                continue
+            if well and number < well[-1]:
+                continue
+            reading = raised.read(said)
+            if reading and not reading.family.plainest:
+                return Finding(rank, said, number, None, line.writer, line.address, later=True)
+    return None
 
 
 def known_failures(candidates: Sequence[Candidate]) -> list[Finding]:
@@ -119,7 +189,7 @@ def known_failures(candidates: Sequence[Candidate]) -> list[Finding]:
 def in_order(candidates: Sequence[Candidate]) -> list[Finding]:
     """Return every line that says that something failed, in the order of time."""
     found = sorted(candidates, key=lambda one: (one.seconds, one.order, one.finding.number))
-    return [one.finding for one in found]
+    return [one.finding for one in found if one.tier < _ASIDE]
 
 
 def last_known(logs: Mapping[str, str]) -> Finding | None:
@@ -214,14 +284,17 @@ def _candidates(
             ),
             None,
         )
-        if not signature and not line.is_failure:
+        aside = line.library and line.level == "WARNING" and not signature
+        if not signature and not line.is_failure and not aside:
             continue
         # What is known is a cause, even in words that usually follow from another one.
         follows = signature.follows if signature else line.is_follow_up
+        if signature and signature.generic and line.is_wrapper:
+            follows = True
         finding = Finding(
             rank, said, number, signature, line.writer, line.address, seconds, raised_in
         )
-        found.append(Candidate(1 if follows else 0, seconds, order, finding))
+        found.append(Candidate(_ASIDE if aside else int(follows), seconds, order, finding))
         if line.daemon and not signature and not line.is_end:
             reported.add(number)
     # A daemon that only reports an error and goes on has not failed.

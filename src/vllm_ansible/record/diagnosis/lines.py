@@ -141,8 +141,8 @@ _LOCATION = re.compile(r"^\[?[\w./-]+:\d+\]\s?")
 _RAY_LOCATION = re.compile(r"^[\w./-]+:\d+ -- ")
 
 _EXCEPTION = re.compile(
-    r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout|Exit|Interrupt|Failure)\b(?::|$)"
-    r"|^Exception: "
+    r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout|Exit|Interrupt|Failure)"
+    r"(?:_\w+)?(?::|$)|^Exception: |^(?:[A-Za-z_]\w*\.)+Exception: "
 )
 _DEATH = re.compile(
     r"Segmentation fault|core dumped|\bOut of memory\b|\bOOM-?kill|CUDA out of memory"
@@ -162,6 +162,8 @@ _FRAME_HEAD = re.compile(r'^\s+File "[^"]+", line \d+')
 _HEAD = re.compile(
     r"\b\d+ validation errors? for \S+$"
     r"|because of the following error(?: \(look up to see its traceback\))?:$"
+    r"|\bNCCL error in: .*, NCCL version [\d.]+$|\bpanicked at \S+:\d+:\d+:$"
+    r"|throwing an instance of '.*'$"
 )
 _BARE = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): *$")
 _REASON_END = re.compile(r"^\s*For further information visit ")
@@ -194,14 +196,16 @@ _FOLLOW_UP = re.compile(
             r"pyxis: child \d+ failed|\bspank: required plugin|exited with return code",
             r"Failed to invoke spank plugin stack",
             r"slurmd initialization failed|failed to load configs",
+            r"^FAILED: |^ninja: build stopped|\braised:$",
             r"has lost communication with a remote daemon|unable to reliably start one or more",
         )
     )
 )
+_WRAPPER = re.compile(r"\braised:$")
 _NOISE = re.compile(
     "|".join(
         (
-            r"^Exception ignored in",
+            r"^Exception ignored in|, (?:skipping|ignoring) \w+\.?$|\bignored$",
             r"\w*Warning: (?!CUDA initialization: )",
             r"failed to automatically increase",
             r"destroy_process_group\(\) was not called",
@@ -261,6 +265,11 @@ class Line:
     def is_follow_up(self) -> bool:
         """Lines that only say that something else has failed."""
         return bool(_FOLLOW_UP.search(self.text))
+
+    @property
+    def is_wrapper(self) -> bool:
+        """Lines that only announce the exception in the line after them."""
+        return bool(_WRAPPER.search(self.text))
 
     @property
     def is_head(self) -> bool:

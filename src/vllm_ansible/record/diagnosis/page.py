@@ -12,7 +12,7 @@ from typing import Any
 from ...node.engine.log import last_phase
 from ..redact import redact_text, visible
 from .evidence import Evidence
-from .explained import explained, host_of_finding
+from .explained import explained, host_of_finding, usual_cause
 from .first import (
     Candidate,
     Finding,
@@ -21,6 +21,7 @@ from .first import (
     in_order,
     known_failures,
     last_known,
+    last_words,
 )
 from .long_log import count, numbered
 from .verdict import shorten
@@ -44,7 +45,7 @@ def explain(logs: Mapping[str, str], evidence: Evidence | None = None) -> dict[s
     candidates = candidates_of(logs, clocks)
     finding = first_of(candidates)
     silent = None if finding else last_known(logs)
-    told = finding or silent
+    told = finding or silent or last_words(logs)
     signature = told.signature if told else None
     others = [one for one in known_failures(candidates) if one.signature != signature]
     answer = explained(told, logs, known_of.facts) if told else None
@@ -59,10 +60,11 @@ def explain(logs: Mapping[str, str], evidence: Evidence | None = None) -> dict[s
         "stage": _phase(logs.get(told.rank, ""), told.number) if told else "",
         "time": _time(told.seconds) if told else "",
         "signature": signature.id if signature else "",
-        "cause": answer.cause if answer else "",
+        # They may repeat the words of the line.
+        "cause": _clean(answer.cause) if answer else "",
         "otherwise": answer.otherwise if answer else "",
         "excluded": list(answer.excluded) if answer else [],
-        "fix": answer.fix if answer else "",
+        "fix": _clean(answer.fix) if answer else "",
         "threads": list(signature.refs) if signature else [],
         "evidence": _evidence(candidates, told, known_of),
         "clocks": {host: seconds for host, seconds in known_of.clocks.items() if seconds},
@@ -132,7 +134,11 @@ def _evidence(
 
 
 def _said(finding: Finding) -> str:
-    return visible(redact_text(shorten(finding.line)))
+    return _clean(shorten(finding.line))
+
+
+def _clean(text: str) -> str:
+    return visible(redact_text(text))
 
 
 def _time(seconds: float) -> str:
@@ -146,7 +152,7 @@ def _other(finding: Finding) -> dict[str, str]:
     known = finding.signature
     return {
         "signature": known.id if known else "",
-        "cause": known.cause if known else "",
+        "cause": usual_cause(known, finding.line) if known else "",
         "where": finding.where,
         "found": _said(finding),
     }

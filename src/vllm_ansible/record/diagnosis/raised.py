@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from ...node.accelerators import xid
-from . import condition, cuda_errors
+from . import condition, cuda_errors, own_words
 from .facts import Fact
 from .match import Signature
 
@@ -98,6 +98,8 @@ class Family:
     over: tuple[str, ...] = ()
     # Its line states the cause; the other lines have several.
     states: bool = False
+    # It only repeats what the line says, where no other family knows more.
+    plainest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ def families() -> tuple[Family, ...]:
             _texts(one["fix"]),
             tuple(one.get("over", ())),
             one.get("states", False),
+            one.get("plainest", False),
         )
         for one in yaml.safe_load(file.read_text(encoding="utf-8"))
     )
@@ -133,19 +136,46 @@ def read(line: str, frames: str = "", signature: Signature | None = None) -> Rea
     than it is returned.
     """
     line = line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]}\n{line[-_LONGEST // 2 :]}"
-    text = f"{line} {cuda_errors.in_plain_words(line)}"
+    # What a line wraps says more exactly what it is.
+    inner = own_words.innermost(line)
+    texts = [inner, line] if inner != line.strip() else [line]
+    for text in texts:
+        words = (text, cuda_errors.in_plain_words(text), cuda_errors.numbers_in_words(text))
+        found = _first(" ".join(words), line, frames, signature, plainest=text is texts[-1])
+        if found:
+            return found
+    return None
+
+
+def _first(
+    text: str, line: str, frames: str, signature: Signature | None, plainest: bool
+) -> Reading | None:
+    """Return what the first family says that a text shows; those of its own words come last."""
     for family in families():
         if signature and signature.id not in family.over:
             continue
+        if family.plainest and not plainest:
+            continue
         if not (found := family.pattern.search(text)):
             continue
-        values = {**packages(frames), **_address(line), **_values(found)}
+        values = {**packages(frames), **_address(line), **own(line), **_values(found)}
         facts = {name: Fact(value, "this line") for name, value in values.items()}
         with suppress(condition.UnknownFact):
             return Reading(
                 family, condition.filled(family.cause, facts), condition.filled(family.fix, facts)
             )
     return None
+
+
+def states(reason: str) -> bool:
+    """Tell whether words state why, by what the plainest families look for."""
+    return any(one.plainest and one.pattern.search(reason) for one in families())
+
+
+def own(line: str) -> dict[str, str]:
+    """Return what a line says itself: why, and what to do."""
+    values = {"own": own_words.reason(line), "advice": own_words.advice(line)}
+    return {name: text for name, text in values.items() if text}
 
 
 def is_symptom(line: str) -> bool:

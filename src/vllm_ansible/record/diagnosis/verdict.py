@@ -7,7 +7,7 @@ from typing import Any
 
 from .evidence import Evidence
 from .explained import explained
-from .first import Finding, first_failure, last_known
+from .first import Finding, first_failure, last_known, last_words
 
 
 def shorten(line: str, most: int = 400) -> str:
@@ -57,6 +57,7 @@ def diagnose(
     wrong = bool(verdict.get("wrong"))
     finding = None if wrong else first_failure(logs, known_of.clocks_of(logs))
     silent = None if finding or wrong else last_known(logs)
+    finding = finding or (None if silent or wrong else last_words(logs))
     named = finding or silent
     known = named.signature if named else None
     answer = explained(named, logs, known_of.facts) if named else None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.verify.preflight.conftest import cluster
+from vllm_ansible.record.diagnosis import page
 from vllm_ansible.record.diagnosis.evidence import Evidence
 from vllm_ansible.record.diagnosis.explained import USUAL, explained
 from vllm_ansible.record.diagnosis.facts import EVERYWHERE, Facts, of
@@ -377,3 +378,15 @@ def test_a_line_that_says_its_cause_itself_is_certain_and_gives_way_all_the_same
         "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2"
     )
     assert told({"log": f"{joined} clients joined."})["cause"].startswith(USUAL)
+
+
+def test_what_is_known_of_a_later_line_says_where_it_is_not_certain() -> None:
+    log = (
+        "[2026-11-20 10:31:01 TP0] RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+        "[2026-11-20 10:31:09 TP0] OSError: write error: No space left on device\n"
+    )
+    answer = page.explain({"gpu1 serve": log})
+    assert not answer["cause"].startswith(USUAL)
+    (other,) = answer["others"]
+    assert other["cause"].startswith(USUAL)
+    assert USUAL.strip() in page.page(answer)

@@ -1,0 +1,62 @@
+"""What a failing line says itself: its innermost message, and what that advises to do."""
+
+from __future__ import annotations
+
+import re
+
+# What stands behind one of these is the reason of what stands before it.
+_WRAPS = re.compile(
+    "|".join(
+        (
+            r"[.:] Error: |[Cc]aused by[: ]\s*|\bdesc = |\bstderr: |<\w+ error |\bLast error:\s*",
+            r"(?<![(.\w])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:_\w+)?: (?=\S)",
+            r"\b(?:error running (?:\w+ )?hook #\d+|during container init|runc create failed): ",
+            r"\bwhat\(\): +|\b[Rr]eason: |\b[Rr]oot cause: |[Dd]ue to: |\berr(?:or)?=\\?\"",
+            r"\bdue to the following error: |\braised: |\bpanicked at \S+:\d+:\d+: ",
+            r"^(?:\S+: )?(?:fatal|error): (?=\S)|\b(?:srun|sbatch|salloc): error: .{0,60}?failed: ",
+            r"\bUnable to create step for job \S+: |\bpyxis:(?: {2,}| )(?:\[\w+\] )?",
+            r"\bNVRM: ",
+        )
+    )
+)
+# Where the words end: pydantic's input, a link to more, where it was raised.
+_ENDS = re.compile(
+    r"\s*\[type=\w+, |\s*For (?:further|more) information|\s*\((?:run with|function |most recent)"
+    r"|\s*(?:See|Please see|check the \w+ in:?|Checkout) https?:|\s*https?://\S+\s*$|\n"
+)
+_ADVICE = re.compile(
+    r"(?:(?<=[.!?:;,] )|^)(?P<advice>(?:[Pp]lease |[Tt]ry |[Cc]onsider |[Tt]o (?:fix|avoid|resolve|"
+    r"enable|disable)\b|[Uu]se |[Ss]et |[Ii]nstall |[Uu]pgrade |[Uu]pdate |[Ii]ncrease |[Dd]ecrease"
+    r" |[Rr]educe |[Ee]ither |[Yy]ou (?:can|may|must|need|should) |[Mm]ake sure |[Ee]nsure |[Rr]un "
+    r"|[Rr]aise |[Ll]ower |[Ss]pecify |[Pp]ass |[Ee]nable |[Dd]isable |[Cc]hoose |[Rr]emove )"
+    r"[^\n]{8,}?(?:[.!](?=\s|$)|$))"
+)
+_LONGEST = 260
+
+
+def innermost(line: str) -> str:
+    """Return what stands behind the last of what a line wraps, the whole where it wraps nothing."""
+    end = 0
+    for found in _WRAPS.finditer(line):
+        # Behind the last one there must be words.
+        if len(line) - found.end() >= 3:
+            end = found.end()
+    return line[end:].strip()
+
+
+def reason(line: str) -> str:
+    """Return the innermost words of a line, as long as a person reads them, or nothing."""
+    words = " ".join(_ENDS.split(innermost(line), maxsplit=1)[0].split()).strip(" \"'\\")
+    if len(words) < 8 or " " not in words:
+        return ""
+    if len(words) > _LONGEST:
+        cut = words[:_LONGEST].rfind(". ")
+        words = words[: cut + 1] if cut > _LONGEST // 3 else f"{words[:_LONGEST]} ..."
+    return words.rstrip(".,;:")
+
+
+def advice(line: str) -> str:
+    """Return what the words of a line say to do, or nothing."""
+    words = " ".join(innermost(line).split())
+    found = [one["advice"] for one in _ADVICE.finditer(words)]
+    return " ".join(found)[:_LONGEST].rstrip(".,;: ")
