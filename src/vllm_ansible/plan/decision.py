@@ -203,7 +203,7 @@ def _refusal(engine: EngineDecision) -> Problem:
         expected="allow_disruption: true, or an inventory as it was",
         found=why,
         where=f"engines {engine.engine}",
-        fix="run again with -e allow_disruption=true, or take the change back",
+        fix="run again with -e allow_disruption=true, or undo the change",
     )
 
 

@@ -17,7 +17,6 @@ from vllm_ansible.plan.estimate.layouts.evaluate import Judge
 from vllm_ansible.plan.estimate.layouts.limits import facts, refusals
 from vllm_ansible.plan.estimate.layouts.placing import partition, seats
 from vllm_ansible.plan.estimate.layouts.request import Request
-from vllm_ansible.plan.estimate.layouts.stability import NOISE, worth_a_restart
 from vllm_ansible.plan.estimate.layouts.table import document, lines
 from vllm_ansible.problem import PlanError
 
@@ -300,29 +299,3 @@ def test_no_accepted_layout_violates_a_limit(
         return
     assert document(once) == document(again)
     assert lines(once, True) == lines(again, True)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    rate=st.floats(0.5, 400),
-    noise=st.floats(1 - NOISE, 1 + NOISE),
-    line=st.sampled_from(["2x8 H100-80", "16x1 GH200-96", "2x4 H200"]),
-)
-def test_noise_in_measured_links_never_flips_a_running_layout(
-    ask: Any, rate: float, noise: float, line: str
-) -> None:
-    asked = ask("r1", line, concurrency=32)
-
-    def measured(gigabytes: float) -> dict[str, float]:
-        fabric = replace(asked.machines.fabric, measured=gigabytes * 1e9)
-        there = replace(asked, machines=replace(asked.machines, fabric=fabric))
-        return {one.candidate.name: one.output_rate for one in Judge(there).all() if one.accepted}
-
-    before, after = measured(rate), measured(rate * noise)
-    running = max(before, key=lambda name: before[name])
-    assert not worth_a_restart(after[running], max(after.values()))
-
-
-def test_a_real_gain_is_worth_a_restart() -> None:
-    assert worth_a_restart(1000, 1600)
-    assert not worth_a_restart(1000, 1450)
