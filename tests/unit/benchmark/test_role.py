@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -276,12 +275,12 @@ def test_a_tokenizer_is_read_with_the_rights_of_the_engine_s_user() -> None:
         secret.chmod(0o600)
         blob.write_text("{}")
         model.mkdir()
+        (place / "packed.tar").touch(0o600)
+        shutil.chown(place / "packed.tar", "nobody")
         (model / "tokenizer.json").symlink_to(blob)
-        files = [{"path": str(model / "tokenizer.json"), "isdir": False}]
 
         def packed() -> tuple[bool, str]:
-            argv = ["sh", "-c", packing(place, files)]
-            done = subprocess.run(argv, capture_output=True, check=False)
+            done = subprocess.run(packing(place), capture_output=True, check=False)
             with tarfile.open(place / "packed.tar") as archive:
                 return done.returncode == 0, "".join(
                     archive.extractfile(one).read().decode()  # type: ignore[union-attr]
@@ -297,26 +296,19 @@ def test_a_tokenizer_is_read_with_the_rights_of_the_engine_s_user() -> None:
         shutil.rmtree(place)
 
 
-def packing(place: Path, files: list[dict[str, Any]]) -> str:
-    """Return the command line that packs a tokenizer, as the role has it for a host with root."""
-    (line,) = [
-        one["ansible.builtin.shell"]["cmd"]
-        for one in yaml.safe_load((ROOT / "roles/benchmark/tasks/load.yml").read_text())
-        if "ansible.builtin.shell" in one
-    ]
+def packing(place: Path) -> list[str]:
+    """Return what packs the tokenizer of an engine on a host with root, as the role has it."""
     fixed = yaml.safe_load((ROOT / "roles/benchmark/vars/main.yml").read_text())
-    rendering = NativeEnvironment()
-    rendering.filters |= {"basename": os.path.basename, "quote": shlex.quote}
-    host = {"privileges": "root", "service_user": "nobody"}
-    as_service = rendering.from_string(fixed["benchmark_as_service"]).render(site_host=host)
-    return str(
-        rendering.from_string(line).render(
-            benchmark_as_service=as_service,
+    argv = (
+        NativeEnvironment()
+        .from_string(fixed["benchmark_pack"])
+        .render(
+            site_host={"privileges": "root", "service_user": "nobody"},
             benchmark_tokenizer=str(place / "packed.tar"),
             __benchmark_seen={"tokenizer": str(place / "model")},
-            __benchmark_files={"files": files},
         )
     )
+    return [*argv, "tokenizer.json"]
 
 
 @pytest.mark.parametrize("laid", ["link", "file", "pipe"])
