@@ -32,6 +32,7 @@ RETURN = r"""
 driver:
   description:
     - C(present) says whether the bus shows an NVIDIA device; the rest is there only then.
+    - C(devices) are those on the bus, C(withheld) how many of them this container was not given.
     - C(module) has C(loaded), C(flavour), C(built), C(headers) and C(nouveau); C(library) C(path)
       and C(version); C(packages) C(name), C(version) and C(held); C(services) C(exists), C(active)
       and C(enabled) for each.

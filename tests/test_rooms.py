@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from types import FrameType
+
+from tests.unit.plan.test_golden import SITES, golden
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -125,6 +129,25 @@ def test_the_floor_imports_nothing_of_ours() -> None:
     assert floor == ["frozen.py", "problem.py", "terminal.py"]
     found = {one for name in floor for one in imported(SOURCE / PACKAGE / name, SOURCE)}
     assert found <= {"frozen.py", "__init__.py"}
+
+
+def test_an_engine_goes_from_the_inventory_to_its_processes_through_few_rooms() -> None:
+    seen: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            seen.add(frame.f_code.co_filename)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        golden(SITES["data-ranks"])
+    finally:
+        sys.setprofile(before)
+    base, order = f"{SOURCE / PACKAGE}/", table()
+    rooms_seen = {room_of(one[len(base) :], order) for one in seen if one.startswith(base)}
+    assert {"plan", "plan/estimate/layouts", "node/process"} <= rooms_seen
+    assert len(rooms_seen) <= 15
 
 
 def made(place: Path, **files: str) -> Path:

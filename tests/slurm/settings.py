@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 PARTITION, SHORT = "gpu", "short"
-ACCOUNT = "lab"
 GPUS = 4
 CORES = 8
 # What a partition allows at most; `short` is there to be asked for too much.

@@ -69,8 +69,15 @@ def summary(name: str, look: Look) -> str:
         switches += "; its machine's fabric manager is not seen from this container"
     return (
         f"{name}: driver {version(look) or 'none'} ({module['flavour'] or 'not loaded'}), "
-        f"{len(look['devices'])} device(s){switches}"
+        f"{_devices(look)}{switches}"
     )
+
+
+def _devices(look: Look) -> str:
+    """Say how many devices the bus shows, and how many of them a container was given."""
+    on_bus, lacking = len(look["devices"]), look.get("withheld", 0)
+    given = f", {on_bus - lacking} of them given to this container" if lacking else ""
+    return f"{on_bus} device(s) on its bus{given}"
 
 
 def values(look: Look) -> dict[str, Any]:
@@ -83,7 +90,7 @@ def values(look: Look) -> dict[str, Any]:
         "loaded": look["module"]["loaded"],
         "library": look["library"]["version"],
         "flavour": look["module"]["flavour"],
-        "devices": len(look["devices"]),
+        "devices": len(look["devices"]) - look.get("withheld", 0),
         "switches": look["switches"],
         "held": _held(look["packages"]),
     }

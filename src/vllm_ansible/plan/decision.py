@@ -203,7 +203,7 @@ def _refusal(engine: EngineDecision) -> Problem:
         expected="allow_disruption: true, or an inventory as it was",
         found=why,
         where=f"engines {engine.engine}",
-        fix="run again with -e allow_disruption=true, or take the change back",
+        fix="run again with -e allow_disruption=true, or undo the change",
     )
 
 
@@ -224,7 +224,7 @@ def _recorded(engine: str, looks: Looks) -> list[tuple[str, str, Mapping[str, An
 
 def _differences(spec: ProcessSpec, record: Mapping[str, Any]) -> list[str]:
     """Return how a running process differs from the wanted one."""
-    if not record.get("running") or record.get("digest") == spec.digest:
+    if not record.get("running") or spec.runs_as(record.get("digest")):
         return []
     before, after = str(record.get("command", "")).split(), [str(word) for word in spec.argv]
     gone = [word for word in before if word.strip("'") not in after]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vllm_ansible.accelerators.platform import device_variables, platform
+from vllm_ansible.accelerators.platform import device_variables, platform, platforms
 from vllm_ansible.node.process import process
 from vllm_ansible.plan.fabric import host_environment
 from vllm_ansible.plan.planned_engine import PlannedEngine
@@ -173,6 +173,31 @@ def ray_environment(room: Room) -> dict[str, str]:
         # That they are disabled is reported, too, unless there is no such place.
         "RAY_USAGE_STATS_REPORT_URL": RAY_REPORTS_NOWHERE,
     }
+
+
+def earlier(environment: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return an environment as earlier releases made it, where an engine goes on with that.
+
+    What was added since comes with the next restart: it is no reason for one.
+    """
+    found = [dict(environment)]
+    for without in (_without_reports, _without_programs):
+        found += [changed for one in found if (changed := without(one)) != one]
+    return found[1:]
+
+
+def _without_reports(environment: Mapping[str, str]) -> dict[str, str]:
+    added = ("RAY_USAGE_STATS_REPORT_URL", RAY_REPORTS_NOWHERE)
+    return {name: value for name, value in environment.items() if (name, value) != added}
+
+
+def _without_programs(environment: Mapping[str, str]) -> dict[str, str]:
+    changed = dict(environment)
+    for one in platforms().values():
+        ending = "".join(f":{directory}" for directory in one.programs)
+        if ending and changed.get("PATH", "").endswith(ending):
+            changed["PATH"] = changed["PATH"][: -len(ending)]
+    return changed
 
 
 def _loopback_only(room: Room) -> dict[str, str]:

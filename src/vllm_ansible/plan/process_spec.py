@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vllm_ansible.node.process import process
+from vllm_ansible.plan.environment import earlier
 
 HEAD, WORKER, SERVE = "head", "worker", "serve"
 ORDER = (HEAD, WORKER, SERVE)
@@ -39,6 +40,12 @@ class ProcessSpec:
     def digest(self) -> str:
         """Return the digest that the host records for this process."""
         return process.digest(process.spec(asdict(self)))
+
+    def runs_as(self, digest: object) -> bool:
+        """Tell whether a host's record is of this process, also as earlier releases started it."""
+        own = asdict(self)
+        before = ({**own, "environment": one} for one in earlier(self.environment))
+        return any(digest == process.digest(process.spec(one)) for one in (own, *before))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the process as roles loop over it."""

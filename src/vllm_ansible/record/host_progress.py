@@ -209,10 +209,14 @@ class ClusterLine:
         temporary = path.with_suffix(f".{os.getpid()}")
         temporary.write_text(json.dumps({"key": self._key, **asdict(own)}), encoding="utf-8")
         temporary.replace(path)
-        if self._holds_pen():
-            self._print()
-        if finished:
+        while self._holds_pen():
+            said = self._print()
+            if not finished:
+                break
             self.close()
+            # A host that ended while this one held the pen has left it to this one to say so.
+            if said == self._reports():
+                break
 
     def close(self) -> None:
         """Let another worker print."""
@@ -233,25 +237,28 @@ class ClusterLine:
             self._pen = pen
         return True
 
-    def _print(self) -> None:
-        cluster = add_up(self._reports(), self._hosts)
+    def _print(self) -> list[HostProgress]:
+        """Print the sum, if there is anything new in it, and return what was added up."""
+        reports = self._reports()
+        cluster = add_up(reports, self._hosts)
         text = describe(cluster, self._rate.add(time.monotonic(), cluster.done))
         said = json.dumps([self._key, text, cluster.done, cluster.total])
         # Who takes over does not repeat what the one before said last.
         if said == self._inherited or self._pen is None:
-            return
+            return reports
         if not text and cluster.done is None:
-            return
+            return reports
         self._inherited = ""
         self._pen.truncate(0)
         self._pen.write(said)
         self._pen.flush()
         phase = str(cluster.finished)
         self._line.show(text, cluster.done, cluster.total, cluster.unit, phase=phase)
+        return reports
 
     def _reports(self) -> list[HostProgress]:
         found = []
-        for path in self._directory.glob("*.json"):
+        for path in sorted(self._directory.glob("*.json")):
             with suppress(OSError, ValueError):
                 report = json.loads(path.read_text(encoding="utf-8"))
                 if report.pop("key") == self._key:

@@ -214,7 +214,7 @@ def rate_measurements(
             "expected": f"at least {former * worst:.1f} tokens/s ({worst:g} of {former:.1f})",
             "found": f"{now:.1f} tokens/s ({ratio:.2f} of it)",
             "where": host,
-            "fix": "take the change back, or set upgrade_worst_rate to what is enough (0: do not "
+            "fix": "undo the change, or set upgrade_worst_rate to what is enough (0: do not "
             "measure)",
         }
     ]

@@ -16,7 +16,10 @@ OF_A_HOST = ("name", "address", "interface", "accelerator", "accelerator_count",
 def fingerprint(
     hosts: Sequence[Mapping[str, Any]], environment: str, settings: Mapping[str, Any]
 ) -> str:
-    """Return one value for hosts, drivers, the engine's environment and what is to be measured."""
+    """Return one value for hosts, drivers, the engine's environment and what is to be measured.
+
+    A setting that says nothing does not count: releases before it had measured the same.
+    """
     told = [
         {
             **{name: host[name] for name in OF_A_HOST},
@@ -24,7 +27,12 @@ def fingerprint(
         }
         for host in hosts
     ]
-    text = json.dumps([told, environment, dict(settings)], sort_keys=True, default=str)
+    said = {
+        name: value
+        for name, value in settings.items()
+        if (any(value) if isinstance(value, list) else value)
+    }
+    text = json.dumps([told, environment, said], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from jinja2.nativetypes import NativeEnvironment
 
 from tests import warm
 from tests.ports import free_port
@@ -92,6 +94,7 @@ class Site:
                 "address": "127.0.0.1",
                 "cluster_dir": str(self.cluster_dir),
                 "service_user": "",
+                "privileges": "none",
             },
         }
         self.inventory = directory / "hosts.yml"
@@ -259,6 +262,53 @@ def test_a_client_on_its_own_host_is_judged_on_the_engine_s(
     holding = [one for one in there.rglob("*") if one.is_file() and KEY in one.read_text()]
     assert holding == [there / "secrets/benchmark_key"]
     assert KEY not in output + json.dumps(events)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone becomes another user")
+def test_a_tokenizer_is_read_with_the_rights_of_the_engine_s_user() -> None:
+    """What root runs for it, though a file has become a link to what is root's since the look."""
+    place = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        place.chmod(0o755)
+        secret, blob, model = place / "shadow", place / "blob", place / "model"
+        secret.write_text("secret")
+        secret.chmod(0o600)
+        blob.write_text("{}")
+        model.mkdir()
+        (place / "packed.tar").touch(0o600)
+        shutil.chown(place / "packed.tar", "nobody")
+        (model / "tokenizer.json").symlink_to(blob)
+
+        def packed() -> tuple[bool, str]:
+            done = subprocess.run(packing(place), capture_output=True, check=False)
+            with tarfile.open(place / "packed.tar") as archive:
+                return done.returncode == 0, "".join(
+                    archive.extractfile(one).read().decode()  # type: ignore[union-attr]
+                    for one in archive
+                    if one.isfile()
+                )
+
+        assert packed() == (True, "{}")
+        (model / "tokenizer.json").unlink()
+        (model / "tokenizer.json").symlink_to(secret)
+        assert packed() == (False, "")
+    finally:
+        shutil.rmtree(place)
+
+
+def packing(place: Path) -> list[str]:
+    """Return what packs the tokenizer of an engine on a host with root, as the role has it."""
+    fixed = yaml.safe_load((ROOT / "roles/benchmark/vars/main.yml").read_text())
+    argv = (
+        NativeEnvironment()
+        .from_string(fixed["benchmark_pack"])
+        .render(
+            site_host={"privileges": "root", "service_user": "nobody"},
+            benchmark_tokenizer=str(place / "packed.tar"),
+            __benchmark_seen={"tokenizer": str(place / "model")},
+        )
+    )
+    return [*argv, "tokenizer.json"]
 
 
 @pytest.mark.parametrize("laid", ["link", "file", "pipe"])

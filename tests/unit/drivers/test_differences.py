@@ -57,7 +57,7 @@ def test_a_real_h200_in_a_virtual_machine_passes_its_check() -> None:
     seen = json.loads((Path(__file__).parent / "h200.json").read_text())
     assert differences(seen, CHECK) == []
     summary = decide("n1", seen, CHECK)["summary"]
-    assert "driver 580.159.04 (open), 1 device(s)" in summary
+    assert "driver 580.159.04 (open), 1 device(s) on its bus" in summary
     assert "fabric manager" not in summary
     contained = decide("n1", {**seen, "container": True}, CHECK)
     assert "fabric manager is not seen" in contained["summary"]
@@ -197,3 +197,11 @@ def test_a_pin_of_one_very_version_holds_and_one_of_a_branch_does_not(
         {"name": f"nvidia-driver-pinning-{pin}", "version": f"{pin}-1", "held": False}
     )
     assert (names(differences(seen, CHECK)) == ["unheld"]) is loose
+
+
+def test_a_container_is_counted_the_devices_that_it_was_given(
+    look: Callable[..., dict[str, Any]],
+) -> None:
+    found = decide("n1", look(container=True, withheld=6), CHECK)
+    assert "8 device(s) on its bus, 2 of them given to this container" in found["summary"]
+    assert found["values"]["devices"] == 2

@@ -79,6 +79,14 @@ def test_a_whole_look(host: Path) -> None:
     assert found["container"] is False
 
 
+def test_devices_that_a_container_was_not_given_are_counted(host: Path) -> None:
+    device(host, "0000:20:00.0", "0x10de", "0x030200")
+    write(host, **{"dev/nvidia1": "", "dev/nvidiactl": ""})
+    assert look(nothing, str(host))["withheld"] == 0, "a machine of its own lacks them itself"
+    write(host, **{"run/.containerenv": ""})
+    assert look(nothing, str(host))["withheld"] == 1
+
+
 def test_a_host_without_a_device_is_asked_nothing_more(tmp_path: Path) -> None:
     def refuse(argv: list[str]) -> tuple[int, str]:
         raise AssertionError(argv)

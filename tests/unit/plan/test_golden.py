@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from vllm_ansible.plan.estimate.architectures.config import Settings
 from vllm_ansible.plan.estimate.architectures.understand import understand
 from vllm_ansible.plan.layout import Capacity
 from vllm_ansible.plan.plan import Plan, make_plan
+from vllm_ansible.plan.process_spec import ProcessSpec
 from vllm_ansible.plan.processes import wanted_processes
 
 ROOT = Path(__file__).parents[3]
@@ -143,6 +144,35 @@ def golden(site: Site) -> dict[str, Any]:
 
 def written(site: Site) -> str:
     return json.dumps(golden(site), indent=1, sort_keys=True) + "\n"
+
+
+def specs_of(site: Site) -> list[ProcessSpec]:
+    """Return the processes of the first host and the last."""
+    names = {one.name for one in fields(ProcessSpec)}
+    return [
+        ProcessSpec(**{name: value for name, value in one.items() if name in names})
+        for host in golden(site)["processes"].values()
+        for one in host
+        if isinstance(one, dict)
+    ]
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_what_a_release_of_before_started_goes_on(name: str) -> None:
+    """As 22af16e recorded it: without what Ray's reports go to, and without CUDA's compilers."""
+    for spec in specs_of(SITES[name]):
+        before = dict(spec.environment)
+        before.pop("RAY_USAGE_STATS_REPORT_URL", None)
+        # An engine in an image has its own.
+        if "PATH" in before:
+            before["PATH"] = before["PATH"].removesuffix(":/usr/local/cuda/bin")
+        recorded = replace(spec, environment=before).digest
+        assert spec.runs_as(recorded)
+        assert spec.runs_as(spec.digest)
+        before.pop("VLLM_HOST_IP")
+        assert not spec.runs_as(replace(spec, environment=before).digest)
+        # A newer release that takes something away is another matter.
+        assert not replace(spec, environment=before).runs_as(recorded)
 
 
 @pytest.mark.parametrize("name", SITES)

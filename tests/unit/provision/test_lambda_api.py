@@ -174,7 +174,6 @@ CALLS: list[tuple[Callable[[LambdaApi], Any], str, str, Any]] = [
     (lambda api: api.terminate(["a"]), "POST", "/instance-operations/terminate", None),
     (lambda api: api.create_file_system("f", "r"), "POST", "/filesystems", {"id": "f"}),
     (lambda api: api.delete_file_system("f"), "DELETE", "/filesystems/f", {}),
-    (lambda api: api.add_ssh_key("k", "ssh-ed25519 A"), "POST", "/ssh-keys", {"id": "k"}),
     (lambda api: api.create_ruleset("n", "r", []), "POST", "/firewall-rulesets", {"id": "n"}),
     (lambda api: api.change_ruleset("n", []), "PATCH", "/firewall-rulesets/n", {"id": "n"}),
     (lambda api: api.delete_ruleset("n"), "DELETE", "/firewall-rulesets/n", {}),

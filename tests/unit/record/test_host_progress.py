@@ -126,6 +126,25 @@ def test_one_worker_prints_and_another_takes_over(
     assert (last["event"], last["done"], last["total"]) == ("progress", 8, 8)
 
 
+def test_a_host_that_ends_while_another_prints_its_end_is_counted(tmp_path: Path) -> None:
+    lines = {}
+
+    class Meanwhile(Display):
+        """The other host ends while this line is printed, so it finds the pen taken."""
+
+        def display(self, line: str, **_: Any) -> None:
+            super().display(line)
+            if len(self.lines) == 1:
+                lines["b"].report("b", finished=True)
+
+    first, second = Meanwhile(), Display()
+    for host, display in (("a", first), ("b", second)):
+        lines[host] = ClusterLine(tmp_path, "weights", ["a", "b"], display, key="k")
+    lines["a"].report("a", finished=True)
+    assert second.lines == []
+    assert first.lines[-1] == " weights    2 of 2 hosts done"
+
+
 def test_what_has_nothing_to_say_prints_no_line(tmp_path: Path) -> None:
     display = Display()
     line = ClusterLine(tmp_path, "weights", ["a"], display, key="k")

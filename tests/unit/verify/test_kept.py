@@ -48,6 +48,9 @@ def test_another_host_is_measured_again(name: str) -> None:
     wanted = fingerprint([HOST], "e", {})
     assert fingerprint([{**HOST, name: "other"}], "e", {}) != wanted
     assert fingerprint([HOST], "f", {}) != wanted
+    # What a later release asks beside counts where it says something.
+    assert fingerprint([HOST], "e", {"fabrics": [{}, {}]}) == wanted
+    assert fingerprint([HOST], "e", {"fabrics": [{}, {"a": "b"}]}) != wanted
     assert fingerprint([{**HOST, "accelerators": {"driver_version": "590"}}], "e", {}) != wanted
 
 

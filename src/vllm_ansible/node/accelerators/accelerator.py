@@ -9,7 +9,7 @@ from typing import Any
 from ..container import in_container
 from .catalogue import PLATFORMS
 
-PCI, DEV = Path("/sys/bus/pci/devices"), Path("/dev")
+ROOT, PCI = Path("/"), Path("/sys/bus/pci/devices")
 # PCI base classes 0x03 (display) and 0x12 (processing accelerator): not a card's audio function.
 ACCELERATOR_CLASSES = ("0x03", "0x12")
 
@@ -33,14 +33,14 @@ def pci_devices(vendor: str, root: Path = PCI) -> list[str]:
     )
 
 
-def withheld(on_bus: int, files: str) -> int:
+def withheld(on_bus: int, files: str, root: Path) -> int:
     """Return how many devices this container was not given: its machine's bus shows them as well.
 
     files: how the driver names a device's file in /dev; a runtime makes those that it gives.
     """
-    if not in_container() or not DEV.is_dir():
+    if not in_container(root) or not (root / "dev").is_dir():
         return 0
-    given = sum(bool(re.fullmatch(files, one.name)) for one in DEV.iterdir())
+    given = sum(bool(re.fullmatch(files, one.name)) for one in (root / "dev").iterdir())
     return max(0, on_bus - given) if given else 0
 
 
@@ -56,7 +56,7 @@ def accelerators() -> dict[str, Any]:
         devices = one.devices(cards, driver)
         if cards or devices:
             found = _found(one.name, devices, len(devices), cards, driver)
-            return {**found, "withheld": withheld(len(cards), one.device_file)}
+            return {**found, "withheld": withheld(len(cards), one.device_file, ROOT)}
     return _found("cpu", [{"index": 0}], 1, [], "")
 
 

@@ -6,6 +6,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from ..accelerators.accelerator import withheld
+from ..accelerators.platforms.nvidia import PLATFORM
 from ..container import in_container
 from . import kernel
 from .packages import Run, manager, packages
@@ -36,6 +38,7 @@ def look(run: Run, root: str = "/", in_use: bool = False) -> dict[str, Any]:
     return {
         "present": True,
         "devices": devices,
+        "withheld": withheld(len(devices), PLATFORM.device_file, top),
         "models": kernel.models(top),
         "switches": kernel.switches(top),
         "kernel": release,

@@ -98,14 +98,14 @@ def test_a_card_of_another_vendor_needs_its_driver_to_count(machine: Any) -> Non
 def test_a_container_is_not_blamed_for_devices_that_it_was_not_given(
     machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accelerator, "DEV", tmp_path / "dev")
+    monkeypatch.setattr(accelerator, "ROOT", tmp_path)
     (tmp_path / "dev").mkdir()
     for name in ("nvidia3", "nvidiactl", "nvidia-uvm"):
         (tmp_path / "dev" / name).touch()
-    monkeypatch.setattr(accelerator, "in_container", lambda: True)
+    monkeypatch.setattr(accelerator, "in_container", lambda root: True)
     found = machine(NVIDIA, NVIDIA, NVIDIA, driver=Driver(1))
     assert (found["count"], len(found["pci"]), found["withheld"]) == (1, 3, 2)
-    monkeypatch.setattr(accelerator, "in_container", lambda: False)
+    monkeypatch.setattr(accelerator, "in_container", lambda root: False)
     assert accelerator.accelerators()["withheld"] == 0
 
 

@@ -46,6 +46,8 @@ def run(
         "vllm_ansible.node.accelerators.cuda_probe",
         "--bytes",
         str(64 * MIB),
+        # On a busy machine the default of 5 s ends before all is measured.
+        *("--seconds", "600"),
         *arguments,
     ]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)

@@ -17,7 +17,6 @@ from vllm_ansible.plan.estimate.layouts.evaluate import Judge
 from vllm_ansible.plan.estimate.layouts.limits import facts, refusals
 from vllm_ansible.plan.estimate.layouts.placing import partition, seats
 from vllm_ansible.plan.estimate.layouts.request import Request
-from vllm_ansible.plan.estimate.layouts.stability import NOISE, worth_a_restart
 from vllm_ansible.plan.estimate.layouts.table import document, lines
 from vllm_ansible.problem import PlanError
 
@@ -302,6 +301,12 @@ def test_no_accepted_layout_violates_a_limit(
     assert lines(once, True) == lines(again, True)
 
 
+# Bus bandwidth differs by this much, up or down, between runs of one cluster. The best layout
+# gains the quotient at most over one that was the best before, as docs/planner.md says.
+NOISE = 0.20
+GAIN = (1 + NOISE) / (1 - NOISE)
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     rate=st.floats(0.5, 400),
@@ -320,9 +325,4 @@ def test_noise_in_measured_links_never_flips_a_running_layout(
 
     before, after = measured(rate), measured(rate * noise)
     running = max(before, key=lambda name: before[name])
-    assert not worth_a_restart(after[running], max(after.values()))
-
-
-def test_a_real_gain_is_worth_a_restart() -> None:
-    assert worth_a_restart(1000, 1600)
-    assert not worth_a_restart(1000, 1450)
+    assert max(after.values()) <= after[running] * GAIN * (1 + 1e-9)
