@@ -1,4 +1,4 @@
-"""When an engine is started again: pure rules over what the watchdog and others have found."""
+"""Whether an engine may be restarted now: pure rules over what the watchdog has found."""
 
 from __future__ import annotations
 
