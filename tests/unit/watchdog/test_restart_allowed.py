@@ -28,7 +28,9 @@ def test_what_came_first_is_the_cause_of_an_engine_that_hangs() -> None:
     assert cause(HUNG)["kind"] == "hung"
 
 
-@pytest.mark.parametrize("kind", ["stopped", "waiting", "lost", "unreachable"])
+@pytest.mark.parametrize(
+    "kind", ["stopped", "waiting", "lost", "unreachable", "slow", "full", "memory", "clock"]
+)
 def test_an_engine_that_works_without_what_is_wrong_is_left_alone(kind: str) -> None:
     assert cause({**HUNG, "kind": kind}) is None
 
@@ -81,6 +83,16 @@ def test_no_more_restarts_than_are_allowed_within_a_time() -> None:
     assert said == "3 restarts were made within 3600 s, 3 are allowed"
     assert restart_allowed.too_often([900.0, 950.0, 960.0], 3, 99, NOW) == ""
     assert restart_allowed.too_often([], 0, 3600, NOW)
+
+
+def test_no_start_is_tried_on_a_full_file_system() -> None:
+    full = {**HUNG, "kind": "full", "found": "the file system of /opt/c on h1 is full"}
+    # What is wrong with the host is the cause of what follows from it.
+    assert cause(full, HUNG)["kind"] == "full"
+    hindered = restart_allowed.hindered
+    assert hindered({"findings": [HUNG, full]}, "r1") == "the file system of /opt/c on h1 is full"
+    assert hindered({"findings": [HUNG, full]}, "r2") == ""
+    assert hindered({}, "r1") == ""
 
 
 def test_a_machine_that_ends_is_no_place_to_start() -> None:

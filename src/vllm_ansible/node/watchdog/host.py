@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Optional
 
-from .finding import Finding
+from .finding import FULL, Finding
 from .settings import Settings
 from .snapshot import Groups
 
@@ -118,7 +118,7 @@ class Host:
             else:
                 continue
             words = f"the file system of {path} on {self.settings.host} is full: {words} are left"
-            yield path, "full", words, DISK_FIX.format(path=path)
+            yield path, FULL, words, DISK_FIX.format(path=path)
 
     def _scarce_memory(self) -> Iterator[tuple[str, str, str, str]]:
         sizes = {}

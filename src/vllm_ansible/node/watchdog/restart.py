@@ -237,6 +237,7 @@ class Restarts:
         need = settings.start_seconds
         why = (
             engine.why
+            or restart_allowed.hindered(untrusted(settings.run_dir, "watchdog"), engine.name)
             or restart_allowed.too_often(starts, settings.most, settings.within_seconds, now)
             or restart_allowed.ending(notices, engine.name, settings.ends_at, need, now)
             or self._unready(engine)
