@@ -88,11 +88,18 @@ class Machine:
         require_tools(TOOLS)
         machine = cls(name, root)
         with exclusive(machine.lock):
-            if machine.record() is None:
+            fresh = machine.record() is None
+            if fresh:
                 image = ensure_machine_image(progress)
                 progress("booting the virtual machine")
                 machine._boot(image, memory_mib, cable, disks)
-            machine._wait_for_ssh(timeout)
+            try:
+                machine._wait_for_ssh(timeout)
+            except BaseException:
+                # Nobody else has it to stop it. Its console stays, to be read.
+                if fresh and (record := machine.record()):
+                    stop(record.process)
+                raise
         return machine
 
     def __enter__(self) -> "Machine":
@@ -149,11 +156,13 @@ class Machine:
 
     def _wait_for_ssh(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        while self.run(["true"], check=False, timeout=60).returncode != 0:
-            if self.record() is None or time.monotonic() > deadline:
+        while self.record() is None or self.run(["true"], check=False, timeout=60).returncode != 0:
+            ended = self.record() is None
+            if ended or time.monotonic() > deadline:
                 lines = self.console.read_text(errors="replace").splitlines()
+                why = "ended" if ended else "did not answer SSH"
                 raise LabError(
-                    f"The virtual machine {self.name} did not answer SSH within {timeout:.0f} s; "
+                    f"The virtual machine {self.name} {why} within {timeout:.0f} s; "
                     f"its console ends: {' / '.join(lines[-3:])} (all of it: {self.console})"
                 )
             time.sleep(0.5)  # qemu accepts the connection long before a sshd is there

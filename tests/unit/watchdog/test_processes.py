@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_ports
 from tests.unit.router.running import wait_until
-from vllm_ansible.node.watchdog.peers import MISSES, Reached
+from vllm_ansible.node.watchdog.peers import MISSES, Reached, answers
 from vllm_ansible.node.watchdog.processes import Processes, stopped
 from vllm_ansible.node.watchdog.settings import Engine, Peer, Settings
 from vllm_ansible.node.watchdog.snapshot import Process, Snapshots, Waiting
@@ -106,7 +107,8 @@ def test_a_compiler_below_an_engine_is_seen(judge: Processes) -> None:
 
 def test_a_host_is_lost_once_it_does_not_answer_any_more_and_never_before_it_did() -> None:
     there = [False]
-    one = Reached(SETTINGS.engines[0], Peer("h2", "10.0.0.2", 8000), lambda _: there[0])
+    taken = lambda _: 0.001 if there[0] else None  # noqa: E731
+    one = Reached(SETTINGS.engines[0], Peer("h2", "10.0.0.2", 8000), taken)
     for _ in range(2 * MISSES):
         one.look()
     assert one.judge() is None
@@ -122,6 +124,41 @@ def test_a_host_is_lost_once_it_does_not_answer_any_more_and_never_before_it_did
     there[0] = True
     one.look()
     assert one.judge() is None
+
+
+def test_a_link_is_slow_when_every_answer_takes_long_and_did_not_before() -> None:
+    taken = [0.15]
+    one = Reached(SETTINGS.engines[0], Peer("h2", "10.0.0.2", 8000), lambda _: taken[0])
+
+    def look(*seconds: float) -> str:
+        for taken[0] in seconds:
+            one.look()
+        found = one.judge()
+        return found.found if found else ""
+
+    # A host far away answers as slowly at any time.
+    assert look(*[0.15] * MISSES) == ""
+    assert look(0.002) == ""
+    # One answer in time is enough: the others waited for a processor.
+    assert look(*[0.2] * (MISSES - 1), 0.002, *[0.2] * (MISSES - 1)) == ""
+    assert "is slow: an answer takes 200 ms or more, 2.0 ms before" in look(0.2)
+    assert look(0.003) == ""
+
+
+def test_what_this_host_takes_itself_for_a_connection_is_not_the_links() -> None:
+    (port,) = free_ports(1)
+    assert answers(Peer("h2", "127.0.0.1", port)) is not None
+
+
+def test_after_the_clock_was_set_what_was_seen_before_stays_as_old(judge: Processes) -> None:
+    held = group(ROOT, replace(RANK, state="T"))
+    judge.look(group(ROOT, replace(RANK, command="ptxas")), 9_000)
+    judge.look(held, 9_002)
+    judge.shift(-3600)
+    # Seven seconds later by a clock that was set back by an hour.
+    (found,) = judge.look(held, 9_009 - 3600)
+    assert (found.kind, found.since) == ("stopped", 9_002 - 3600)
+    assert judge.compiling == {"r1": 9_000 - 3600}
 
 
 def test_a_process_that_a_signal_has_stopped_is_named_by_one_look(tmp_path: Path) -> None:

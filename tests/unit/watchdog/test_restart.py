@@ -23,7 +23,7 @@ from vllm_ansible.node.process import process
 from vllm_ansible.node.process.manage import manage
 from vllm_ansible.node.process.process import Files
 from vllm_ansible.node.process.supervisord import Supervisord
-from vllm_ansible.node.watchdog import restart, rule
+from vllm_ansible.node.watchdog import restart, restart_allowed
 from vllm_ansible.node.watchdog.restart import Restarts
 
 EMULATOR = Path(__file__).parents[2] / "emulators/ranks.py"
@@ -119,7 +119,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
 def head(running: Head, monkeypatch: pytest.MonkeyPatch) -> Head:
     """Return the head with an engine that serves, and nothing of what was done before."""
     # Nobody writes the watchdog's state here while a busy machine starts an engine.
-    monkeypatch.setattr(rule, "SILENT_SECONDS", 600.0)
+    monkeypatch.setattr(restart_allowed, "SILENT_SECONDS", 600.0)
     running.lock.unlink(missing_ok=True)
     (running.cluster_dir / "ladder.json").unlink(missing_ok=True)
     (running.cluster_dir / "restarts/state.json").unlink(missing_ok=True)

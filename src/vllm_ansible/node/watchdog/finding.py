@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 ENDED, HUNG, REFUSES = "ended", "hung", "refuses"
+# No start succeeds beside it.
+FULL = "full"
 # What an engine does not come back from by itself.
 ACTED = (ENDED, HUNG, REFUSES)
 

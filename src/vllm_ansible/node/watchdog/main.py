@@ -5,6 +5,7 @@ It observes: nothing is stopped, started or changed. Standard library only, Pyth
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import Any, Optional
 
 from .. import launcher
 from .finding import ENDED, Finding
+from .host import Host
 from .peers import Reached, follow
 from .processes import Processes, staged
 from .server import Watched
@@ -36,6 +38,7 @@ class Watchdog:
         self.settings = settings
         self.snapshots = Snapshots(settings.cluster_dir)
         self.processes = Processes(settings)
+        self.host = Host(settings)
         self.watched = {
             one.name: Watched(one, one.server, settings.answer_seconds, settings.key_file)
             for one in settings.engines
@@ -54,9 +57,14 @@ class Watchdog:
 
     def look(self) -> None:
         """Look once, and keep what was found."""
+        step = self.host.stepped()
+        if step:
+            self.processes.shift(step)
+            self._taken = {name: at + step for name, at in self._taken.items()}
         now = time.time()
         groups = self.snapshots.take(time.monotonic())
-        found = self.processes.look(groups, now)
+        # What befalls the host comes before what follows from it.
+        found = self.host.look(groups, now, step) + self.processes.look(groups, now)
         over = {one.process for one in found if one.kind == ENDED} | self.processes.fresh
         ended = {engine.name for process in over if (engine := self._served_by(process))}
         held = {one.engine for one in found}
@@ -131,8 +139,9 @@ class Watchdog:
 
 
 def say(words: str) -> None:
-    """Write a line to the log."""
-    print(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} {words}", flush=True)
+    """Write a line to the log; a full disk ends nothing, least of all what names it."""
+    with contextlib.suppress(OSError):
+        print(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} {words}", flush=True)
 
 
 def main(path: str) -> None:

@@ -80,6 +80,15 @@ class Processes:
         lost = [one for ones in self._lost.values() for one in ones]
         return sorted([*found, *lost, *self._ended.values()], key=lambda one: one.since)
 
+    def shift(self, step: float) -> None:
+        """Go on after the clock was set by so many seconds: what was seen before stays as old."""
+        self._stopped = {key: at + step for key, at in self._stopped.items()}
+        self._waiting = {key: at + step for key, at in self._waiting.items()}
+        self.compiling = {name: at + step for name, at in self.compiling.items()}
+        self._ticks = {name: (at + step, ticks) for name, (at, ticks) in self._ticks.items()}
+        for ranks in self._ranks.values():
+            ranks.update({key: Since(one.at + step, one.process) for key, one in ranks.items()})
+
     def _follow(self, engine: Engine, name: str, group: dict[int, Process], now: float) -> None:
         """Notice ranks that end while the process that they belong to lives on."""
         root = min(group.values(), key=lambda one: (one.started, one.pid))

@@ -35,13 +35,13 @@ from ..process.manage import manage
 from ..process.process import Files, Look, Spec, Supervisor
 from ..process.supervisord import Supervisord
 from ..process.systemd import Systemd
-from . import ladder, rule
+from . import ladder, restart_allowed
 from .finding import ENDED, REFUSES
 from .ladder import Rung
 from .main import say
 from .server import complete
 from .settings import Server
-from .silence import Silence
+from .start_silence import Silence
 
 EVERY_SECONDS = 2.0
 ANSWER_SECONDS = 60.0
@@ -212,7 +212,8 @@ class Restarts:
         since = float(last.get("ended_at", 0.0))
         try:
             # A clock that was set back must not hide what comes after.
-            found = rule.cause(state, engine.name, down, since if since <= now else 0.0, now)
+            since = since if since <= now else 0.0
+            found = restart_allowed.cause(state, engine.name, down, since, now)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise Held(f"the state of the watchdog cannot be read: {error!r}") from error
         if found is None and last.get("unanswered"):
@@ -236,8 +237,9 @@ class Restarts:
         need = settings.start_seconds
         why = (
             engine.why
-            or rule.too_often(starts, settings.most, settings.within_seconds, now)
-            or rule.ending(notices, engine.name, settings.ends_at, need, now)
+            or restart_allowed.hindered(untrusted(settings.run_dir, "watchdog"), engine.name)
+            or restart_allowed.too_often(starts, settings.most, settings.within_seconds, now)
+            or restart_allowed.ending(notices, engine.name, settings.ends_at, need, now)
             or self._unready(engine)
         )
         if why:

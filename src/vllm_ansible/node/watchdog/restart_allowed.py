@@ -1,11 +1,11 @@
-"""When an engine is started again: pure rules over what the watchdog and others have found."""
+"""Whether an engine may be restarted now: pure rules over what the watchdog has found."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Optional
 
-from .finding import ACTED, ENDED
+from .finding import ACTED, ENDED, FULL
 from .processes import TRACED
 from .server import DRAINED
 
@@ -61,6 +61,13 @@ def too_often(starts: Iterable[float], most: int, seconds: float, now: float) ->
     if recent < most:
         return ""
     return f"{recent} restarts were made within {seconds:g} s, {most} are allowed"
+
+
+def hindered(state: Mapping[str, Any], engine: str) -> str:
+    """Return why a start could not succeed, by the state file of the watchdog; empty if it may."""
+    found = (dict(one) for one in state.get("findings", ()))
+    full = (one for one in found if (one.get("engine"), one.get("kind")) == (engine, FULL))
+    return next((str(one.get("found")) for one in full), "")
 
 
 def ending(notices: Mapping[str, Any], engine: str, ends_at: float, need: float, now: float) -> str:

@@ -1,4 +1,4 @@
-"""For how long an engine that starts has done nothing: no line, no bytes read, no memory taken."""
+"""How long the start of an engine has shown nothing new: no line, bytes read or memory taken."""
 
 from __future__ import annotations
 

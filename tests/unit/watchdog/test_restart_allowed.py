@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node.watchdog import rule
+from vllm_ansible.node.watchdog import restart_allowed
 from vllm_ansible.node.watchdog.processes import TRACED
 
 NOW = 1000.0
@@ -20,7 +20,7 @@ STOPPED = {**HUNG, "kind": "stopped", "found": "rank 1 is stopped"}
 def cause(
     *findings: dict[str, Any], since: float = 0.0, at: float = NOW, down: tuple[str, ...] = ()
 ) -> Any:
-    return rule.cause({"at": at, "findings": list(findings)}, "r1", down, since, NOW)
+    return restart_allowed.cause({"at": at, "findings": list(findings)}, "r1", down, since, NOW)
 
 
 def test_what_came_first_is_the_cause_of_an_engine_that_hangs() -> None:
@@ -28,7 +28,9 @@ def test_what_came_first_is_the_cause_of_an_engine_that_hangs() -> None:
     assert cause(HUNG)["kind"] == "hung"
 
 
-@pytest.mark.parametrize("kind", ["stopped", "waiting", "lost", "unreachable"])
+@pytest.mark.parametrize(
+    "kind", ["stopped", "waiting", "lost", "unreachable", "slow", "full", "memory", "clock"]
+)
 def test_an_engine_that_works_without_what_is_wrong_is_left_alone(kind: str) -> None:
     assert cause({**HUNG, "kind": kind}) is None
 
@@ -71,22 +73,33 @@ def test_a_watchdog_that_looks_no_more_and_what_was_before_the_last_restart_coun
 
 def test_a_clock_that_was_set_back_keeps_nothing_from_a_restart_for_long() -> None:
     assert cause({**HUNG, "named_at": NOW + 3600})
-    assert rule.too_often([NOW + 3600], 1, 600, NOW) == ""
-    assert rule.too_often([NOW + 60], 1, 600, NOW)
+    assert restart_allowed.too_often([NOW + 3600], 1, 600, NOW) == ""
+    assert restart_allowed.too_often([NOW + 60], 1, 600, NOW)
 
 
 def test_no_more_restarts_than_are_allowed_within_a_time() -> None:
-    assert rule.too_often([900.0, 950.0], 3, 3600, NOW) == ""
-    said = rule.too_often([900.0, 950.0, 960.0], 3, 3600, NOW)
+    assert restart_allowed.too_often([900.0, 950.0], 3, 3600, NOW) == ""
+    said = restart_allowed.too_often([900.0, 950.0, 960.0], 3, 3600, NOW)
     assert said == "3 restarts were made within 3600 s, 3 are allowed"
-    assert rule.too_often([900.0, 950.0, 960.0], 3, 99, NOW) == ""
-    assert rule.too_often([], 0, 3600, NOW)
+    assert restart_allowed.too_often([900.0, 950.0, 960.0], 3, 99, NOW) == ""
+    assert restart_allowed.too_often([], 0, 3600, NOW)
+
+
+def test_no_start_is_tried_on_a_full_file_system() -> None:
+    full = {**HUNG, "kind": "full", "found": "the file system of /opt/c on h1 is full"}
+    # What is wrong with the host is the cause of what follows from it.
+    assert cause(full, HUNG)["kind"] == "full"
+    hindered = restart_allowed.hindered
+    assert hindered({"findings": [HUNG, full]}, "r1") == "the file system of /opt/c on h1 is full"
+    assert hindered({"findings": [HUNG, full]}, "r2") == ""
+    assert hindered({}, "r1") == ""
 
 
 def test_a_machine_that_ends_is_no_place_to_start() -> None:
     notice = {"host": "h1", "cause": "spot interruption", "at": 1100.0}
-    assert rule.ending({}, "r1", 0.0, 600, NOW) == ""
-    assert "provider ends h1" in rule.ending({"own": notice}, "r1", 0.0, 600, NOW)
-    assert "provider ends h1" in rule.ending({"engines": {"r1": notice}}, "r1", 0.0, 600, NOW)
-    assert rule.ending({"engines": {"r2": notice}}, "r1", 1601.0, 600, NOW) == ""
-    assert "ends within the 600 s" in rule.ending({}, "r1", 1600.0, 600, NOW)
+    assert restart_allowed.ending({}, "r1", 0.0, 600, NOW) == ""
+    assert "provider ends h1" in restart_allowed.ending({"own": notice}, "r1", 0.0, 600, NOW)
+    of_engine = {"engines": {"r1": notice}}
+    assert "provider ends h1" in restart_allowed.ending(of_engine, "r1", 0.0, 600, NOW)
+    assert restart_allowed.ending({"engines": {"r2": notice}}, "r1", 1601.0, 600, NOW) == ""
+    assert "ends within the 600 s" in restart_allowed.ending({}, "r1", 1600.0, 600, NOW)
