@@ -203,12 +203,15 @@ def test_one_look_lasts_until_there_is_news(
     }
     look = run_module("engine_log_info", args, [])
     found = look["phase"]["name"], look["healthy"], look["running"], len(looks)
-    assert found == {
-        "phase": ("profiling", False, True, 4),
-        "health": ("loading shards", True, True, 3),
-        "end": ("loading shards", False, False, 4),
-        "": ("loading shards", False, True, 1),
-    }[news]
+    assert (
+        found
+        == {
+            "phase": ("profiling", False, True, 4),
+            "health": ("loading shards", True, True, 3),
+            "end": ("loading shards", False, False, 4),
+            "": ("loading shards", False, True, 1),
+        }[news]
+    )
 
 
 COMPILING = "flashinfer.jit: Building JIT module sampling; this can take several minutes\n"
