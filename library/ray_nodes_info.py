@@ -71,7 +71,7 @@ def main() -> None:
     )
     until = time.monotonic() + module.params["wait_seconds"]
     while True:
-        answer = ask(module.params["dashboard_port"], module.params["token_file"])
+        answer: dict[str, Any] = ask(module.params["dashboard_port"], module.params["token_file"])
         left = until - time.monotonic()
         if len(answer["nodes"]) != module.params["known_nodes"] or left <= 0:
             module.exit_json(changed=False, **answer)
@@ -84,7 +84,8 @@ def ask(port: int, token_file: str) -> dict[str, Any]:
         token = Path(token_file).read_text().strip()
     except OSError as error:
         return {"nodes": [], "error": f"no Ray token: {error}"}
-    return ask_nodes(port, token)
+    found: dict[str, Any] = ask_nodes(port, token)
+    return found
 
 
 if __name__ == "__main__":

@@ -110,4 +110,7 @@ def test_only_plays_with_the_same_settings_are_forked_by_the_name_of_the_program
     other = play(ANSIBLE_FORKS="9", VLLM_ANSIBLE_WORD="second")
     assert other[0] == 2 and "second 9" in other[1] and asked.exists()
     assert "second 7" in play(VLLM_ANSIBLE_WORD="second")[1] and not asked.exists()
+    versions = [[one, "--version"] for one in (warm.PLAYBOOK, *[place / "ansible-playbook"] * 2)]
+    told = [subprocess.run(one, capture_output=True, text=True).stdout for one in versions]
+    assert told[0] and told == told[:1] * 3
     assert warm.used() > 0
