@@ -3,10 +3,12 @@
 Half of what a small module costs is the start of Python and the import of Ansible's own half of a
 module. A server forks a process for each module: it runs what Ansible sends, in the environment and
 the directory, and with the open files, that it was given, and the module brings its own code in
-Ansible's archive. Tests of units play so; molecule, labs and flows start every process anew.
+Ansible's archive. Tests of units play so; on hosts of the lab, and in flows, every process is
+started anew.
 
 Half of what a small play costs is the same for `ansible-playbook`. It reads its settings when it is
-imported, so there is a server for each environment and directory that come again.
+imported, so there is a server for each environment and directory that come again. Molecule finds it
+by its name in PATH, from its third scenario on.
 """
 
 from __future__ import annotations

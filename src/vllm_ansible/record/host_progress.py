@@ -192,6 +192,7 @@ class ClusterLine:
         self._rate = Rate()
         self._pen: IO[str] | None = None
         self._inherited = ""
+        self._finished = 0  # hosts, when this worker printed last
 
     def report(
         self,
@@ -212,7 +213,13 @@ class ClusterLine:
         if self._holds_pen():
             self._print()
         if finished:
+            printed = self._pen is not None
             self.close()
+            # Another one may have finished before that, and could not print.
+            if printed and self._holds_pen():
+                if add_up(self._reports(), self._hosts).finished != self._finished:
+                    self._print()
+                self.close()
 
     def close(self) -> None:
         """Let another worker print."""
@@ -235,6 +242,7 @@ class ClusterLine:
 
     def _print(self) -> None:
         cluster = add_up(self._reports(), self._hosts)
+        self._finished = cluster.finished
         text = describe(cluster, self._rate.add(time.monotonic(), cluster.done))
         said = json.dumps([self._key, text, cluster.done, cluster.total])
         # Who takes over does not repeat what the one before said last.
