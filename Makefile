@@ -77,6 +77,9 @@ test: $(VENV)/dev $(VENV)/compiled ## Every test that CI runs, lint among them
 test-unit: $(VENV)/dev $(VENV)/compiled ## What needs no host and no engine; without lint
 	@$(PYTEST) -n 2 -m "not (soak or lab or vm or engine)" --ignore=tests/test_lint.py $(ARGS)
 
+test-lint: $(VENV)/dev $(VENV)/compiled ## Style and types, as one of the tests
+	@$(PYTEST) -n 0 -m "not soak" tests/test_lint.py $(ARGS)
+
 test-hosts: $(VENV)/dev $(VENV)/compiled ## What needs root and podman, and no engine
 	@$(PYTEST) -n 2 -m "(lab or vm) and not (soak or engine)" $(ARGS)
 
@@ -105,5 +108,5 @@ lock: $(VENV)/uv ## Resolve the requirements again
 reference: $(VENV)/compiled ## Write the pages made from specs, signatures and evidence
 	@$(BIN)/python tools/reference.py
 
-.PHONY: help setup dev up down status lab lab-down lint test test-unit test-hosts test-engines test-python \
+.PHONY: help setup dev up down status lab lab-down lint test test-unit test-lint test-hosts test-engines test-python \
   test-pythons soak lock reference

@@ -26,7 +26,7 @@ ARGUMENTS = {
     "hosts": {"type": "list", "elements": "str"},
     "started": {"type": "str"},
     "silence_seconds": {"type": "float", "default": 300},
-    "poll_seconds": {"type": "float", "default": 2},
+    "poll_seconds": {"type": "float", "default": 5},
     "counted": {"type": "str", "default": ""},
     "log_lines": {"type": "int", "default": 20},
     "fix": {"type": "str", "default": "Run the same command again: the task starts anew."},

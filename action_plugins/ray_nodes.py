@@ -61,8 +61,8 @@ from vllm_ansible.node.process.process import told
 from vllm_ansible.record.host_progress import Silence
 from vllm_ansible.record.progress import Progress
 
-# Ray tells nobody that a node has joined: it has to be asked.
-POLL_SECONDS = 1.0
+# One module looks on for so long while no node joins: starting it costs the host more.
+WAIT_SECONDS = 3.0
 
 
 class ActionModule(ActionBase):
@@ -89,12 +89,17 @@ class ActionModule(ActionBase):
         look = {key: wanted[key] for key in ("dashboard_port", "token_file")}
         progress = Progress(Display(), "cluster", f"Ray of {wanted['engine']}")
         silence = Silence(wanted["silence_seconds"], time.monotonic())
+        waits: dict[str, Any] = {}  # what has formed already costs one look
         while True:
             answer = self._execute_module(
-                module_name="ray_nodes_info", module_args=look, task_vars=task_vars
+                module_name="ray_nodes_info", module_args={**look, **waits}, task_vars=task_vars
             )
             if answer.get("failed"):
                 return dict(answer)
+            waits = {
+                "wait_seconds": min(WAIT_SECONDS, wanted["silence_seconds"]),
+                "known_nodes": len(answer["nodes"]),
+            }
             absent = missing(expected, answer["nodes"])
             if not absent and not answer["error"]:
                 return {**result, "changed": False, **_ready(wanted["engine"], expected)}
@@ -110,7 +115,6 @@ class ActionModule(ActionBase):
                 return {**result, "changed": False, **_not_ready(wanted, absent, ended)}
             if silence.broken(time.monotonic()):
                 return {**result, "changed": False, **_not_ready(wanted, absent, answer["error"])}
-            time.sleep(POLL_SECONDS)
 
     def _ended(self, wanted: dict[str, Any], task_vars: Any) -> str:
         """Return how the head's process ended, empty while it runs: the dead are not awaited."""

@@ -82,8 +82,9 @@ from vllm_ansible.record.engine_start import FIRST_ANSWER, Start
 from vllm_ansible.record.host_progress import Growth
 from vllm_ansible.record.progress import Progress
 
-# A log file tells nobody that it has grown: it has to be looked at.
-POLL_SECONDS = 1.0
+# One module looks on for so long while nothing happens: starting it takes more of a host, which
+# loads a model meanwhile, than what it does.
+WAIT_SECONDS = 5.0
 # From here on it is looked at what a silent load reads.
 CLOSER_SECONDS = 10
 # The first rank that has loaded says so, and profiling begins when all have.
@@ -91,7 +92,7 @@ MAY_LOAD = ("loading", "loading shards", "profiling")
 
 
 class ActionModule(ActionBase):
-    """Look at log, process and port in one cheap module a round."""
+    """Look at log, process and port in one module a round, which waits for news."""
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return `ready` with the answer, or with what was found in its place."""
@@ -129,6 +130,7 @@ class ActionModule(ActionBase):
         read = Growth()
         figures: dict[str, float] = {}
         attention: dict[str, list[str]] = {}
+        wait_seconds = 0.0  # what answers already costs one look
         while True:
             look = self._execute_module(
                 module_name="engine_log_info",
@@ -140,9 +142,11 @@ class ActionModule(ActionBase):
                     "since": since,
                     **_closer(wanted, start.phase["name"], start.quiet, read.known),
                     "health_url": f"{wanted['url']}/health",
+                    "wait_seconds": wait_seconds,
                 },
                 task_vars=task_vars,
             )
+            wait_seconds = min(WAIT_SECONDS, wanted["silence_seconds"])
             if look.get("failed"):
                 return dict(look)
             offset, since = look["offset"], look["at"]
@@ -170,7 +174,6 @@ class ActionModule(ActionBase):
             if found := start.given_up(time.monotonic()):
                 return {**_not_ready(wanted, found, last_line), "silent": True}
             _show(progress, wanted["engine"], start)
-            time.sleep(POLL_SECONDS)
 
     def _answer(self, wanted: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         """Ask the question that proves the model works."""

@@ -9,6 +9,8 @@ short_description: Look once at how far an engine has come
 description:
   - Reads what the log gained since an offset, reports the phase it names, whether the recorded
     process lives, and whether its port answers. One cheap look; changes nothing.
+  - With O(wait_seconds) it looks on while nothing happens, since a module that is started again
+    costs a host more than all its looks.
 author: The vllm-ansible authors
 options:
   cluster:
@@ -45,6 +47,12 @@ options:
     description: Address that answers once the server listens. Empty asks nothing.
     type: str
     default: ""
+  wait_seconds:
+    description:
+      - Look on for so long, until the port answers, the process or another server of the engine has
+        ended, or the log names another phase than O(phase).
+    type: float
+    default: 0
   model_path:
     description:
       - Directory of weights. Where it is given, C(read_steps) says how much the processes that map
@@ -161,6 +169,9 @@ from ansible.module_utils.vllm_ansible.node.watchdog.processes import stopped
 from ansible.module_utils.vllm_ansible.node.watchdog.snapshot import Snapshots
 from ansible.module_utils.vllm_ansible.node.weights.loading import moved
 
+# A log file tells nobody that it has grown: it has to be looked at.
+LOOK_SECONDS = 0.5
+
 
 def main() -> None:
     """Look and report."""
@@ -174,17 +185,33 @@ def main() -> None:
             "phase": {"type": "str", "default": "starting"},
             "since": {"type": "float", "default": -1},
             "health_url": {"type": "str", "default": ""},
+            "wait_seconds": {"type": "float", "default": 0},
             "model_path": {"type": "path"},
         },
         supports_check_mode=True,
     )
     wanted = module.params
-    now = time.time()
-    try:
-        records = looks(wanted["cluster_dir"], wanted["cluster"], module.run_command)
-    except ProcessError as error:
-        module.fail_json(msg=str(error), **error.details)
-    seen = records.get(wanted["process"])
+    until = time.monotonic() + wanted["wait_seconds"]
+    while True:
+        now = time.time()
+        try:
+            records = looks(wanted["cluster_dir"], wanted["cluster"], module.run_command)
+        except ProcessError as error:
+            module.fail_json(msg=str(error), **error.details)
+        seen = records.get(wanted["process"])
+        if seen is None:
+            break
+        start = seen["log_offset"] if wanted["offset"] < 0 else wanted["offset"]
+        data, first = end_of(seen["log"], start, wanted["max_bytes"])
+        text = data.decode(errors="replace")
+        phase = last_phase(text)
+        ended = others_ended(records, wanted["process"])
+        healthy = bool(wanted["health_url"]) and status_of(wanted["health_url"]) == 200
+        another = phase is not None and phase.name != wanted["phase"]
+        left = until - time.monotonic()
+        if healthy or another or ended or not seen["running"] or left <= 0:
+            break
+        time.sleep(min(LOOK_SECONDS, left))
     if seen is None:
         module.exit_json(
             changed=False,
@@ -206,10 +233,6 @@ def main() -> None:
             ranks={},
             stopped=[],
         )
-    start = seen["log_offset"] if wanted["offset"] < 0 else wanted["offset"]
-    data, first = end_of(seen["log"], start, wanted["max_bytes"])
-    text = data.decode(errors="replace")
-    phase = last_phase(text)
     began = (seen["started_at"] or now) if wanted["since"] < 0 else wanted["since"]
     # A rank of Ray is none of the server's own processes, but one of the engine's.
     own = [name for name, one in records.items() if one["engine"] == seen["engine"]]
@@ -217,7 +240,7 @@ def main() -> None:
     module.exit_json(
         changed=False,
         running=seen["running"],
-        ended=others_ended(records, wanted["process"]),
+        ended=ended,
         exit_status=seen["exit_status"],
         why=seen["why"],
         offset=first + len(data),
@@ -232,7 +255,7 @@ def main() -> None:
         news=news(text),
         figures=figures(text),
         attention=attention(text),
-        healthy=bool(wanted["health_url"]) and status_of(wanted["health_url"]) == 200,
+        healthy=healthy,
         ranks=ranks(text),
         stopped=stopped(marks.take(time.monotonic()), own),
         read_steps=(

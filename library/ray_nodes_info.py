@@ -18,6 +18,14 @@ options:
     description: File on the head that holds the Ray token.
     type: path
     required: true
+  wait_seconds:
+    description: Look on for so long, until there is another number of nodes than O(known_nodes).
+    type: float
+    default: 0
+  known_nodes:
+    description: How many nodes the last look has found.
+    type: int
+    default: 0
 """
 
 EXAMPLES = r"""
@@ -39,10 +47,15 @@ error:
   returned: success
 """
 
+import time
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.vllm_ansible.node.engine.ray import ask_nodes
+
+# Ray tells nobody that a node has joined: it has to be asked.
+LOOK_SECONDS = 0.5
 
 
 def main() -> None:
@@ -51,14 +64,28 @@ def main() -> None:
         argument_spec={
             "dashboard_port": {"type": "int", "required": True},
             "token_file": {"type": "path", "required": True, "no_log": False},
+            "wait_seconds": {"type": "float", "default": 0},
+            "known_nodes": {"type": "int", "default": 0},
         },
         supports_check_mode=True,
     )
+    until = time.monotonic() + module.params["wait_seconds"]
+    while True:
+        answer: dict[str, Any] = ask(module.params["dashboard_port"], module.params["token_file"])
+        left = until - time.monotonic()
+        if len(answer["nodes"]) != module.params["known_nodes"] or left <= 0:
+            module.exit_json(changed=False, **answer)
+        time.sleep(min(LOOK_SECONDS, left))
+
+
+def ask(port: int, token_file: str) -> dict[str, Any]:
+    """Return nodes and error, also where there is no token yet."""
     try:
-        token = Path(module.params["token_file"]).read_text().strip()
+        token = Path(token_file).read_text().strip()
     except OSError as error:
-        module.exit_json(changed=False, nodes=[], error=f"no Ray token: {error}")
-    module.exit_json(changed=False, **ask_nodes(module.params["dashboard_port"], token))
+        return {"nodes": [], "error": f"no Ray token: {error}"}
+    found: dict[str, Any] = ask_nodes(port, token)
+    return found
 
 
 if __name__ == "__main__":

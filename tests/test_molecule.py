@@ -2,6 +2,9 @@
 
 The scenarios share one lab and one cluster, so each finds ready what the ones before it made, and
 passes over what prepare.yml tags `ready`; alone (`molecule test -s vllm`), it makes all of that.
+
+A scenario costs a start of molecule and five of ansible-playbook. The first two start each anew;
+the others have ansible-playbook forked (`tests.warm`), and the inventory of the lab from the first.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import killed
+from tests import killed, warm
 from vllm_ansible.lab import Lab, LabError
 
 pytestmark = pytest.mark.lab
@@ -49,6 +52,8 @@ SCENARIOS = (
 )
 # What a scenario's stand-ins are made with, on this machine.
 NEEDS = {"nvidia_driver": ("gpg", "dpkg-deb", "dpkg-scanpackages")}
+# What shared/create.yml writes for the lab, in the inventory of a scenario.
+MADE = ("lab.yml", "connections.yml")
 # All that come after the engine's environment need it.
 ENGINE = SCENARIOS[SCENARIOS.index("environment") :]
 
@@ -74,23 +79,53 @@ def remove(lab: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def environment(clean_environment: dict[str, str]) -> Iterator[dict[str, str]]:
+def programs() -> Path:
+    """Return a directory with the ansible-playbook of all scenarios."""
+    return warm.on_path()
+
+
+@pytest.fixture(scope="module")
+def environment(clean_environment: dict[str, str], programs: Path) -> Iterator[dict[str, str]]:
     """Return molecule's environment for all scenarios, and remove the lab that they have shared."""
     killed.remember(lab=[str(ROOT), LAB])
-    yield {**clean_environment, "MOLECULE_LAB": LAB}
+    path = os.pathsep.join([str(programs), clean_environment["PATH"]])
+    yield {**clean_environment, "PATH": path, "MOLECULE_LAB": LAB}
     remove(LAB)
+
+
+@pytest.fixture(scope="module")
+def inventory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where the files of the inventory are kept that shared/create.yml has made."""
+    return tmp_path_factory.mktemp("inventory")
 
 
 @pytest.mark.parametrize(
     "scenario",
     [pytest.param(one, marks=pytest.mark.engine) if one in ENGINE else one for one in SCENARIOS],
 )
-def test_scenario(scenario: str, environment: dict[str, str], tmp_path: Path) -> None:
+def test_scenario(
+    scenario: str,
+    environment: dict[str, str],
+    programs: Path,
+    inventory: Path,
+    tmp_path: Path,
+) -> None:
     lacks = [tool for tool in NEEDS.get(scenario, ()) if shutil.which(tool) is None]
     if lacks:
         pytest.skip(f"{scenario} needs {', '.join(lacks)}")
+    shares = not (ROOT / "molecule" / scenario / "create.yml").exists()
+    created = shares and any(inventory.iterdir())
+    if created:
+        shutil.copytree(inventory, tmp_path / "inventory")
+        (tmp_path / "state.yml").write_text("{created: true, driver: default}")
     # The next scenario goes on with this lab; the fixture removes it.
-    run_scenario(scenario, environment, tmp_path, "--destroy=never")
+    said = run_scenario(scenario, environment, tmp_path, "--destroy=never")
+    assert ("instances already created" in said) is created, said
+    if shares and not created:
+        for name in MADE:
+            shutil.copy2(tmp_path / "inventory" / name, inventory)
+    if "ANSIBLE_SKIP_TAGS" in environment:
+        warm.serve_named(programs, ROOT)
     # The first of a part that is run alone has made what all before it would have left.
     environment["ANSIBLE_SKIP_TAGS"] = "ready"
 
@@ -110,7 +145,8 @@ def test_a_scenario_makes_all_that_it_needs_when_it_is_run_alone(
 
 def run_scenario(
     scenario: str, environment: dict[str, str], directory: Path, *arguments: str
-) -> None:
+) -> str:
+    """Run a scenario, and return what it printed."""
     done = subprocess.run(
         [MOLECULE, "test", "--scenario-name", scenario, *arguments],
         cwd=ROOT,
@@ -124,6 +160,7 @@ def run_scenario(
     )
     assert done.returncode == 0, done.stdout
     assert "no tests found" not in done.stdout
+    return done.stdout
 
 
 def test_every_role_has_a_scenario_and_every_scenario_is_run() -> None:

@@ -26,12 +26,15 @@ PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 MINUTE = 60
 
 
-def wait_until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
-    """Return what the condition finds, as soon as it finds anything."""
+def wait_until(condition: Callable[[], Any], seconds: float, what: str, every: float = 0.05) -> Any:
+    """Return what the condition finds, as soon as it finds anything.
+
+    every: seconds between two looks; more of them where a look costs more than a file.
+    """
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.05)
+        time.sleep(every)
     return found
 
 

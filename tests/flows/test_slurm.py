@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.emulators.standin import ENGINES, environment
-from tests.slurm.lab import USERS, SlurmLab, slurm_lab
+from tests.slurm.lab import EVERY, USERS, SlurmLab, slurm_lab
 from tests.slurm.person import ENGINE, Person
 from tests.slurm.script import Script
 from tests.slurm.settings import GPUS
@@ -106,7 +106,7 @@ def test_a_second_run_changes_nothing(served: Ran, ann: Person) -> None:
 
 
 def test_the_engine_answers_once_every_step_of_ansible_is_gone(served: Ran, ann: Person) -> None:
-    wait_until(lambda: not steps(ann), 90, "steps ended")
+    wait_until(lambda: not steps(ann), 90, "steps ended", EVERY)
     assert "Paris" in answer(ann)
 
 

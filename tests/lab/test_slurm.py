@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.clone import wait_until
-from tests.slurm.lab import USERS, SlurmLab, slurm_lab
+from tests.slurm.lab import EVERY, USERS, SlurmLab, slurm_lab
 from tests.slurm.person import Person
 
 pytestmark = pytest.mark.lab
@@ -33,7 +33,7 @@ def ann(site: SlurmLab) -> Iterator[Person]:
     person = Person(site, "ann", "r1")
     yield person
     site.run("ann", "scancel", "--user=ann", check=False)
-    wait_until(lambda: not person.jobs(), 60, "no job left")
+    wait_until(lambda: not person.jobs(), 60, "no job left", EVERY)
 
 
 def hold(person: Person) -> str:
@@ -88,7 +88,7 @@ def test_the_sites_own_lines_run_first_and_a_bad_one_is_told(ann: Person) -> Non
         == 2
     )
     ann.lab.run("ann", "scancel", "--user=ann")
-    wait_until(lambda: not ann.jobs(), 60, "no job left")
+    wait_until(lambda: not ann.jobs(), 60, "no job left", EVERY)
     ann.variables["site_setup"] = ["echo no such module: cuda/99 >&2; false"]
     failure = ann.run(playbook=PROVISION).failure
     assert "has ended before its nodes could be used" in failure["msg"]
@@ -163,7 +163,7 @@ def test_a_job_that_drained_is_put_back_into_the_queue_waited_for_and_told_of(
     ann.lab.run("ann", "scancel", "--batch", "--signal=USR1", job)
     # Slurm keeps a job that was requeued from its nodes for two minutes. Shortened, not to nothing:
     # a node refuses a credential of the same second in which it was told to forget the job's.
-    wait_until(lambda: ann.jobs()[0][2] == "PENDING", 60, "the requeue")
+    wait_until(lambda: ann.jobs()[0][2] == "PENDING", 60, "the requeue", EVERY)
     ann.lab.root(ann.lab.login, "scontrol", "update", f"jobid={job}", "starttime=now+5")
     ran = ann.run(playbook=PROVISION)
     assert ran.status == 0, ran.output
@@ -179,7 +179,7 @@ def test_a_job_whose_time_is_over_is_told_of_and_leaves_nothing_on_its_nodes(ann
     published = ann.shared_dir / "r1" / "endpoint.json"
     published.write_text("{}")
     # Slurm looks once a minute, and half a minute is grace.
-    wait_until(lambda: not ann.jobs(), 180, "the end of the job")
+    wait_until(lambda: not ann.jobs(), 180, "the end of the job", EVERY)
     assert not published.exists()
     for host in ann.lab.computes:
         assert not [one for one in ann.processes(host) if "sleep" in one or "python" in one]
@@ -212,7 +212,7 @@ def test_requests_in_flight_are_answered_before_the_time_is_over(ann: Person) ->
         assert "it has taken no more requests since" in looked.evidence("allocation")[0]["summary"]
         (own / "go").touch()
         assert answer.result().stdout == "answered\n"
-    wait_until(lambda: not ann.jobs(), 120, "the end of the job")
+    wait_until(lambda: not ann.jobs(), 120, "the end of the job", EVERY)
     # Supervisor and agent may both ask a process to end.
     told = list(dict.fromkeys(said(own)))
     assert told[-3:] == ["answered", "the server has ended", "the rank has ended"], told

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.clone import wait_until
-from tests.slurm.lab import SlurmLab, slurm_lab
+from tests.slurm.lab import EVERY, SlurmLab, slurm_lab
 from tests.slurm.person import Person
 from tests.slurm.script import Script, owned
 from tests.slurm.standins import make
@@ -137,7 +137,7 @@ def test_put_back_into_the_queue_it_starts_anew(script: Script) -> None:
     key = (script.directory / "api_key").read_text()
     script.lab.root(script.lab.login, "scontrol", "requeue", script.job)
     # Slurm keeps a job that was requeued from its nodes for a while; ours to end.
-    wait_until(lambda: script.state == "PENDING", 60, "the requeue")
+    wait_until(lambda: script.state == "PENDING", 60, "the requeue", EVERY)
     assert script.left() == []
     script.lab.root(script.lab.login, "scontrol", "update", f"jobid={script.job}", "starttime=now")
     told = script.endpoint(120)

@@ -9,7 +9,8 @@ from vllm_ansible.lab.commands import missing_tools
 from vllm_ansible.lab.machine_image import MODULES
 from vllm_ansible.lab.vm import TOOLS, Machine
 
-pytestmark = pytest.mark.vm
+# Only tests of `make soak` use such a machine.
+pytestmark = [pytest.mark.vm, pytest.mark.soak]
 
 
 @pytest.fixture

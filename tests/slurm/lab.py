@@ -29,6 +29,8 @@ NAME = "slurm-test"
 # As high as users of a site are; the hosts agree on them because each makes them alike.
 USERS = {"ann": 20001, "bob": 20002}
 READY_SECONDS = 60.0
+# Between two questions: each starts a process in a container, for 0.15 s of processor time.
+EVERY = 1.0
 MEMORY_MIB = 16000
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.flows.clone import wait_until
 
-from .lab import USERS
+from .lab import EVERY, USERS
 from .person import Person
 
 ASK = """
@@ -84,14 +84,14 @@ class Script:
             return False
 
         try:
-            wait_until(met, seconds, what)
+            wait_until(met, seconds, what, EVERY)
         except AssertionError as late:
             raise AssertionError(f"{late}\n{self.output}") from None
 
     def ended(self, seconds: float = 90) -> str:
         """Wait for the end of the job and return its state."""
         over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
-        wait_until(lambda: self.state in over, seconds, f"the end\n{self.output}")
+        wait_until(lambda: self.state in over, seconds, f"the end\n{self.output}", EVERY)
         return self.state
 
     def endpoint(self, seconds: float) -> dict[str, Any]:

@@ -78,3 +78,39 @@ def test_what_is_no_module_is_pythons_own(tmp_path: Path) -> None:
         [warm.python()], env=away, input="print(1)", capture_output=True, text=True
     )
     assert alone.stdout == "1\n"
+
+
+def test_only_plays_with_the_same_settings_are_forked_by_the_name_of_the_program(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "play.yml").write_text(PLAY)
+    (tmp_path / "ansible.cfg").touch()
+    place = warm.on_path()
+    asked = place / "asked.json"
+
+    def play(**changes: str) -> tuple[int, str]:
+        settings = {"ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"), "ANSIBLE_FORKS": "7"}
+        environment = {**os.environ, **settings, "VLLM_ANSIBLE_WORD": "first", **changes}
+        environment["PATH"] = f"{place}:{environment['PATH']}"
+        asked.unlink(missing_ok=True)
+        done = subprocess.run(
+            ["ansible-playbook", "play.yml", "-e", "given=x", "-c", "local"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    started = play()
+    assert started[0] == 2 and "first 7" in started[1] and asked.exists()
+    warm.serve_named(place, tmp_path)
+    assert play() == started and not asked.exists()
+    other = play(ANSIBLE_FORKS="9", VLLM_ANSIBLE_WORD="second")
+    assert other[0] == 2 and "second 9" in other[1] and asked.exists()
+    assert "second 7" in play(VLLM_ANSIBLE_WORD="second")[1] and not asked.exists()
+    versions = [[one, "--version"] for one in (warm.PLAYBOOK, *[place / "ansible-playbook"] * 2)]
+    told = [subprocess.run(one, capture_output=True, text=True).stdout for one in versions]
+    assert told[0] and told == told[:1] * 3
+    assert warm.used() > 0

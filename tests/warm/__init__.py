@@ -3,15 +3,18 @@
 Half of what a small module costs is the start of Python and the import of Ansible's own half of a
 module. A server forks a process for each module: it runs what Ansible sends, in the environment and
 the directory, and with the open files, that it was given, and the module brings its own code in
-Ansible's archive. Tests of units play so; molecule, labs and flows start every process anew.
+Ansible's archive. Tests of units play so; on hosts of the lab, and in flows, every process is
+started anew.
 
 Half of what a small play costs is the same for `ansible-playbook`. It reads its settings when it is
-imported, so there is a server for each environment and directory that come again.
+imported, so there is a server for each environment and directory that come again. Molecule finds it
+by its name in PATH, from its third scenario on.
 """
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import subprocess
@@ -41,6 +44,8 @@ asked: Counter[Key] = Counter()
 # The one that was used last is the last.
 started: dict[Key, tuple[Path, subprocess.Popen[bytes]]] = {}
 ended_used = 0.0
+# Of those that start ansible-playbook by its name in PATH.
+named: dict[Path, subprocess.Popen[bytes]] = {}
 
 
 def serve(directory: str, *words: str, **options: Any) -> subprocess.Popen[bytes]:
@@ -121,9 +126,25 @@ def play(
     )
 
 
+def on_path() -> Path:
+    """Return a directory for PATH, whose ansible-playbook is the real one until it is served."""
+    line = f'exec {sys.executable} -IS {HERE}/alike.py DIRECTORY {PLAYBOOK} "$@"'
+    return Path(place("ansible-playbook", line))
+
+
+def serve_named(directory: Path, cwd: Path) -> None:
+    """From now on serve there whoever has the environment of the one that was started last."""
+    if directory in named:
+        return
+    settings = (directory / "asked.json").read_text()
+    environment = {**os.environ, **json.loads(settings)}
+    named[directory] = serve(str(directory), str(PLAYBOOK), cwd=cwd, env=environment)
+    (directory / "settings.json").write_text(settings)
+
+
 def used() -> float:
     """Return the processor seconds of the servers and of what they have forked."""
-    servers = [one for _, one in started.values()]
+    servers = [*(one for _, one in started.values()), *named.values()]
     if server.cache_info().currsize:
         servers.append(server())
     return ended_used + sum(map(_used, servers))

@@ -119,3 +119,14 @@ def test_a_wait_ends_when_all_have_joined_or_nothing_moves(
     events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
     shown = {(one["text"], one["done"], one["total"]) for one in events}
     assert ("a: hosts joined to Ray", 1, 2) in shown
+
+
+def test_one_look_lasts_until_another_number_of_nodes_is_there(
+    run_module: Any, serve: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    joined = [nodes("10.0.0.1"), nodes("10.0.0.1"), nodes("10.0.0.1", "10.0.0.2")]
+    server = serve(lambda request: (200, joined[len(server.requests) - 1]))
+    args = {"dashboard_port": server.port, "token_file": str(tmp_path / "token")}
+    look = run_module("ray_nodes_info", {**args, "known_nodes": 1, "wait_seconds": 600}, [])
+    assert (len(look["nodes"]), len(server.requests)) == (2, 3)

@@ -174,6 +174,46 @@ def test_a_wait_ends_with_an_answer_a_death_or_silence(
     assert ("a: loading shards", 2, 8) in shown and ("a: first answer", None, None) in shown
 
 
+@pytest.mark.parametrize("news", ["phase", "health", "end", ""])
+def test_one_look_lasts_until_there_is_news(
+    run_module: Any, serve: Any, tmp_path: Path, news: str
+) -> None:
+    """A module that is started anew takes more of a loading host than all that it looks at."""
+    record(tmp_path / "c", running=True)
+    record(tmp_path / "ended", running=False)
+    looks: list[str] = []
+
+    def health(request: Any) -> tuple[int, str]:
+        looks.append(request.path)
+        if len(looks) == 3 and news == "phase":
+            with (tmp_path / "c/logs/a-serve.log").open("a") as log:
+                log.write("INFO Loading weights took 3.2 seconds\n")
+        if len(looks) == 3 and news == "end":
+            state = "processes/a-serve.state.json"
+            (tmp_path / "ended" / state).rename(tmp_path / "c" / state)
+        return (200 if len(looks) == 3 and news == "health" else 503), ""
+
+    args = {
+        "cluster": "demo",
+        "cluster_dir": str(tmp_path / "c"),
+        "process": "a-serve",
+        "phase": "loading shards",
+        "health_url": f"{serve(health).url}/health",
+        "wait_seconds": 600 if news else 0,
+    }
+    look = run_module("engine_log_info", args, [])
+    found = look["phase"]["name"], look["healthy"], look["running"], len(looks)
+    assert (
+        found
+        == {
+            "phase": ("profiling", False, True, 4),
+            "health": ("loading shards", True, True, 3),
+            "end": ("loading shards", False, False, 4),
+            "": ("loading shards", False, True, 1),
+        }[news]
+    )
+
+
 COMPILING = "flashinfer.jit: Building JIT module sampling; this can take several minutes\n"
 
 
@@ -244,7 +284,7 @@ def test_compilers_at_work_are_a_sign_of_life_and_compilers_that_hang_are_not(
     )
     results = played.tasks["wait"]
 
-    # Four looks of a second each, without a line, at a limit of half a second.
+    # Four looks half a second apart, without a line, at a limit of half a second.
     compiles = results["compiles"]
     assert compiles["ready"] and compiles["answer"] == "It is Paris.", compiles
     assert 2 <= compiles["start"]["compiling kernels"] < 120
@@ -290,7 +330,8 @@ def test_a_load_that_reads_is_not_given_up_however_long_it_says_nothing(
             mark = {launcher.MARKER: str(cluster / "processes/a-serve.json")}
             stack.callback(subprocess.Popen(command, env={**os.environ, **mark}).kill)
             record(cluster, running=True)
-            engines[name] = Healthy(at=12)
+            # A look is half a second at least, so that the limit of silence is long over.
+            engines[name] = Healthy(at=40 if name != "hangs" else 1 << 30)
         wait = {
             "engine": "a",
             "process": "a-serve",

@@ -145,6 +145,24 @@ def test_a_host_that_ends_while_another_prints_its_end_is_counted(tmp_path: Path
     assert first.lines[-1] == " weights    2 of 2 hosts done"
 
 
+def test_the_last_host_is_counted_though_another_is_just_about_to_let_it_print(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    display = Display()
+    a, b = (ClusterLine(tmp_path, "weights", ["a", "b"], display, key="k") for _ in "ab")
+    put_down = a.close
+
+    def close() -> None:
+        monkeypatch.undo()
+        b.report("b", finished=True)  # it cannot print: the line is still the other's
+        put_down()
+
+    a.report("a", text="fetches")
+    monkeypatch.setattr(a, "close", close)
+    a.report("a", finished=True)
+    assert "2 of 2 hosts done" in display.lines[-1]
+
+
 def test_what_has_nothing_to_say_prints_no_line(tmp_path: Path) -> None:
     display = Display()
     line = ClusterLine(tmp_path, "weights", ["a"], display, key="k")

@@ -1,0 +1,51 @@
+"""Run ansible-playbook by a server where this environment is the one that the server has read.
+
+python alike.py DIRECTORY PROGRAM ...: DIRECTORY has the server's socket and its settings.json, once
+it serves. Anywhere else the program itself is started, and leaves in asked.json what it would have
+read. Its version is asked for once.
+"""
+
+import json
+import os
+import sys
+
+# What Ansible does not read when it is imported.
+PASSED_ON = ("MOLECULE_", "PATH", "PYTEST_", "PWD", "OLDPWD", "VLLM_ANSIBLE_")
+
+
+def main() -> None:
+    """Compare and run."""
+    place, program, *words = sys.argv[1:]
+    if words == ["--version"]:  # molecule asks before each playbook
+        tell_version(f"{place}/version", program)
+        return
+    settings = {name: value for name, value in os.environ.items() if not name.startswith(PASSED_ON)}
+    try:
+        with open(f"{place}/settings.json") as file:
+            served = json.load(file)
+    except OSError:
+        served = None
+    if served == settings:
+        client = os.path.join(os.path.dirname(os.path.abspath(__file__)), "client.py")
+        started = [sys.executable, "-IS", client, f"{place}/socket", program, *words]
+    else:
+        with open(f"{place}/asked.json", "w") as file:
+            json.dump(settings, file)
+        started = [program, *words]
+    os.execv(started[0], started)  # noqa: S606
+
+
+def tell_version(kept: str, program: str) -> None:
+    """Print what the program has said of its version, the first time as it does itself."""
+    if not os.path.exists(kept):
+        import subprocess
+
+        said = subprocess.run([program, "--version"], stdout=subprocess.PIPE, check=True).stdout
+        with open(f"{kept}.{os.getpid()}", "wb") as file:
+            file.write(said)
+        os.rename(file.name, kept)
+    with open(kept) as text:
+        sys.stdout.write(text.read())
+
+
+main()
