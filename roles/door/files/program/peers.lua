@@ -80,13 +80,37 @@ local function follow(peer, source, key)
   return length > 0 and #text == MOST_BYTES
 end
 
--- others: name, address and port of each. key_file: what opens their journals.
-function peers.start(others, key_file)
+-- Returns the journals of all other doors that ever were, by name: what clients have used at one that
+-- is gone counts to the end of the day.
+local function known(list, others)
+  local found, file = {}, io.open(list, "r")
+  local function add(name)
+    if found[name] then return false end
+    found[name] = { ending = "." .. name, tokens = {}, offset = 0 }
+    counts.sources[#counts.sources + 1] = found[name]
+    return true
+  end
+  if file then
+    for name in file:lines() do add(name) end
+    file:close()
+  end
+  for _, peer in ipairs(others) do
+    if add(peer.name) then
+      file = io.open(list, "a")
+      file:write(peer.name, "\n")
+      file:close()
+    end
+  end
+  return found
+end
+
+-- others: name, address and port of each. key_file: what opens their journals. directory: of journals.
+function peers.start(others, key_file, directory)
+  local sources = known(directory .. "/doors", others)
   if #others == 0 then return end
   local key = io.open(key_file, "r"):read("a"):match("^%s*(.-)%s*$")
   for _, peer in ipairs(others) do
-    local source = { ending = "." .. peer.name, tokens = {}, offset = 0 }
-    counts.sources[#counts.sources + 1] = source
+    local source = sources[peer.name]
     core.register_task(function()
       while true do
         if counts.day == "" or not follow(peer, source, key) then core.msleep(500) end

@@ -10,6 +10,6 @@ return function(where)
   core.register_service("metrics", "http", require("metrics"))
   local peers = require("peers")
   core.register_service("journal", "http", peers.journal)
-  peers.start(where.peers, where.peer_key_file)
+  peers.start(where.peers, where.peer_key_file, where.journals)
   require("counts").start(where.journals, where.keep_days)
 end
