@@ -63,13 +63,18 @@ def doors(tmp_path: Path) -> Iterator[Doors]:
         yield Doors(tmp_path, stack)
 
 
+def worker_of(door: Running) -> int:
+    """Return the process that serves."""
+    shown = ask(door.admin, "show info")
+    return int(next(line.split()[1] for line in shown.splitlines() if line.startswith("Pid:")))
+
+
 def kill(door: Running) -> None:
     """End a door as the end of its host does, its worker as well."""
-    shown = ask(door.admin, "show info")
-    worker = next(line.split()[1] for line in shown.splitlines() if line.startswith("Pid:"))
+    worker = worker_of(door)
     door.stop(signal.SIGKILL)
     with suppress(ProcessLookupError):
-        os.kill(int(worker), signal.SIGKILL)
+        os.kill(worker, signal.SIGKILL)
     wait_until(lambda: not listens(door.port))
 
 
