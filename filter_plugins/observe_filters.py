@@ -33,7 +33,8 @@ def observe_targets(
     plan: Any, cluster: str, hosts: Any, processes: Any, port: int, doors: Any
 ) -> Any:
     """Return the targets of each job."""
-    return targets(cluster, plain(plan)["engines"], plain(hosts), plain(processes), port, plain(doors))
+    engines, places = plain(plan)["engines"], plain(doors)
+    return targets(cluster, engines, plain(hosts), plain(processes), port, places)
 
 
 def observe_engine_facts(plan: Any, first: float, inter: float) -> Any:

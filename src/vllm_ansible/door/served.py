@@ -77,7 +77,9 @@ def models_text(served: Iterable[Mapping[str, Any]]) -> str:
     return "".join(f"{one['backend']} {one['model']}\n" for one in served)
 
 
-def peers(doors: Sequence[str], own: str, hosts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def peers(
+    doors: Sequence[str], own: str, hosts: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """Return name and address of the other doors, where this host has one.
 
     The name is that of a file on this host. One whose host is not of this run is left out: the

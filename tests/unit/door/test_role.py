@@ -53,7 +53,7 @@ class DoorSite(Site):
         return self.play(*options, play=ROUTE, **{**given, **variables})
 
     def second(self) -> Path:
-        """Make a second host of this machine, at another address of loopback; return its directory."""
+        """Make a second host of this machine, at another address; return its directory."""
         directory = self.directory / "second"
         shutil.copytree(self.cluster_dir / "tools", directory / "tools", symlinks=True)
         (directory / "secrets").mkdir()
@@ -70,9 +70,7 @@ class DoorSite(Site):
 
     def ask(self, key: str, at: str = "127.0.0.1", **body: Any) -> tuple[int, str]:
         context = ssl.create_default_context(cafile=str(self.certificate()))
-        connection = http.client.HTTPSConnection(
-            at, self.door_port, timeout=300, context=context
-        )
+        connection = http.client.HTTPSConnection(at, self.door_port, timeout=300, context=context)
         headers = {"Authorization": f"Bearer {key}"}
         connection.request("POST", "/v1/completions", json.dumps({"model": "m", **body}), headers)
         answer = connection.getresponse()

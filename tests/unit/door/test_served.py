@@ -100,9 +100,7 @@ def test_doors_know_each_other_and_share_the_names_of_their_certificate() -> Non
         (["h3"], "k", ["door_host"]),
     ],
 )
-def test_settings_of_several_doors_are_judged(
-    doors: list[str], key: str, wrong: list[str]
-) -> None:
+def test_settings_of_several_doors_are_judged(doors: list[str], key: str, wrong: list[str]) -> None:
     rows = served.setting_measurements(doors, HOSTS, "", "", key)
     assert [row["where"] for row in rows if not row["ok"]] == wrong
 

@@ -132,7 +132,7 @@ def test_when_one_is_killed_the_other_goes_on_with_what_both_have_counted(doors:
 
 
 def test_a_client_that_has_two_addresses_finds_the_one_that_lives(doors: Doors) -> None:
-    """As every client does that is given two: the next address, where one refuses the connection."""
+    """As clients do that are given two: the next one, where an address refuses a connection."""
 
     def found() -> int:
         for door in doors.both:
