@@ -17,7 +17,7 @@ def test_teardown_removes_the_key_from_the_host_of_the_load(tmp_path: Path, chec
     clone, loader = Clone(tmp_path / "clone"), tmp_path / "loader"
     kept = ("environments/e1/bin/vllm", "tools/bin/python")
     gone = ("secrets/benchmark_key", "load/door.crt", "load/written/ramp.json", "evidence/x.json")
-    for name in (*kept, *gone, "tasks/ramp-chat.log", "processes/x.json", "logs/x.log"):
+    for name in (*kept, *gone, "tasks/ramp-chat.log", "logs/x.log"):
         (loader / name).parent.mkdir(parents=True, exist_ok=True)
         (loader / name).write_text("of-a-client\n")
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}

@@ -78,11 +78,21 @@ def kill(door: Running) -> None:
     wait_until(lambda: not listens(door.port))
 
 
+def found(doors: Doors, key: str) -> int:
+    """Ask as clients do that are given two addresses: the next one, where one refuses."""
+    for door in doors.both:
+        try:
+            return status(door, key)
+        except ConnectionRefusedError:
+            continue
+    return 0
+
+
 def status(door: Running, key: str, **body: Any) -> int:
     return door.chat(key, **{**BODY, **body})[0]
 
 
-def test_a_client_has_one_count_of_tokens_and_requests_over_both(doors: Doors) -> None:
+def test_a_client_has_one_count_over_both_which_opens_to_them_alone(doors: Doors) -> None:
     one, two = doors.both
     assert [status(one, ALICE), status(one, ALICE, stream=True)] == [200, 200]
     assert [status(one, "bob"), status(one, "bob")] == [200, 200]
@@ -94,6 +104,14 @@ def test_a_client_has_one_count_of_tokens_and_requests_over_both(doors: Doors) -
     assert [door.code("bob", **BODY) for door in (one, two)] == [(429, "rate_limit_exceeded")] * 2
     # Each keeps what went through itself: nothing is paid twice.
     assert [door.used("alice")[0] for door in (one, two)] == [2, 4]
+
+    # What they read of each other opens to them alone.
+    (journal,) = one.journals.glob("*.journal")
+    path = f"/journal?day={journal.name[:10]}&from=0"
+    assert [one.ask("GET", path, key=key)[0] for key in ("", ALICE)] == [401, 404]
+    assert one.ask("GET", path, key=PEER_KEY)[:2] == (200, journal.read_text())
+    assert one.ask("GET", "/journal?day=../../x&from=0", key=PEER_KEY)[0] == 400
+    assert one.ask("GET", "/v1/models", key=PEER_KEY)[0] == 401
 
 
 def test_when_one_is_killed_the_other_goes_on_with_what_both_have_counted(doors: Doors) -> None:
@@ -111,7 +129,9 @@ def test_when_one_is_killed_the_other_goes_on_with_what_both_have_counted(doors:
     asking.start()
     try:
         wait_until(lambda: len(engine.bodies) > before)
+        assert found(doors, "carol") == 200
         kill(one)
+        assert [found(doors, "carol") for _ in range(5)] == [200] * 5
         # Also by a worker that was started after: the copy is on its disk.
         two.write("second")
         haproxy_door.reload(f"{two.run_dir}/master.sock")
@@ -129,34 +149,6 @@ def test_when_one_is_killed_the_other_goes_on_with_what_both_have_counted(doors:
     wait_until(lambda: doors.copied(0))
     assert status(one, ALICE) == 429
     wait_until(lambda: "is read again" in two.log.read_text())
-
-
-def test_a_client_that_has_two_addresses_finds_the_one_that_lives(doors: Doors) -> None:
-    """As clients do that are given two: the next one, where an address refuses a connection."""
-
-    def found() -> int:
-        for door in doors.both:
-            try:
-                return status(door, "carol")
-            except ConnectionRefusedError:
-                continue
-        return 0
-
-    assert found() == 200
-    kill(doors.both[0])
-    assert [found() for _ in range(5)] == [200] * 5
-
-
-def test_a_journal_opens_to_another_door_alone(doors: Doors) -> None:
-    one = doors.both[0]
-    assert status(one, ALICE) == 200
-    (journal,) = one.journals.glob("*.journal")
-    path = f"/journal?day={journal.name[:10]}&from=0"
-    assert [one.ask("GET", path, key=key)[0] for key in ("", ALICE)] == [401, 404]
-    found, text, _ = one.ask("GET", path, key=PEER_KEY)
-    assert (found, text) == (200, journal.read_text())
-    assert one.ask("GET", "/journal?day=../../x&from=0", key=PEER_KEY)[0] == 400
-    assert one.ask("GET", "/v1/models", key=PEER_KEY)[0] == 401
 
 
 def test_a_journal_that_has_lost_its_end_is_read_anew(doors: Doors) -> None:
