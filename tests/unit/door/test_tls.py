@@ -7,7 +7,6 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
