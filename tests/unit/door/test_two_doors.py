@@ -150,6 +150,13 @@ def test_when_one_is_killed_the_other_goes_on_with_what_both_have_counted(doors:
     assert status(one, ALICE) == 429
     wait_until(lambda: "is read again" in two.log.read_text())
 
+    # A door that has no other one any more still counts what was used there today.
+    two.settings["door_peers"] = []
+    two.write("third")
+    haproxy_door.reload(f"{two.run_dir}/master.sock")
+    assert haproxy_door.wait(two.admin, "third", 30) == "third"
+    assert (two.used("alice")[0], status(two, ALICE)) == (1, 429)
+
 
 def test_a_journal_that_has_lost_its_end_is_read_anew(doors: Doors) -> None:
     """A host that lost its power may come back with less than the other door has read."""
