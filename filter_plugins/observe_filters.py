@@ -30,10 +30,11 @@ def observe_key(api_key: str) -> str:
 
 
 def observe_targets(
-    plan: Any, cluster: str, hosts: Any, processes: Any, port: int, door: str
+    plan: Any, cluster: str, hosts: Any, processes: Any, port: int, doors: Any
 ) -> Any:
     """Return the targets of each job."""
-    return targets(cluster, plain(plan)["engines"], plain(hosts), plain(processes), port, door)
+    engines, places = plain(plan)["engines"], plain(doors)
+    return targets(cluster, engines, plain(hosts), plain(processes), port, places)
 
 
 def observe_engine_facts(plan: Any, first: float, inter: float) -> Any:
@@ -72,11 +73,11 @@ def observe_health_file(processes: Any) -> str:
     return words[-1] if words else ""
 
 
-def observe_door(processes: Any, hosts: Any, port: Any) -> str:
-    """Return address and port of the door, where one is recorded."""
+def observe_doors_at(processes: Any, hosts: Any, port: Any) -> list[str]:
+    """Return address and port of each door that is recorded."""
     addresses = {host["name"]: host["address"] for host in plain(hosts)}
     found = [name for name, one in plain(processes).items() if "door" in one and name in addresses]
-    return f"{addresses[found[0]]}:{port}" if found else ""
+    return [f"{addresses[name]}:{port}" for name in found]
 
 
 def observe_removal(names: Any) -> list[dict[str, str]]:
@@ -100,8 +101,8 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by name."""
         return {
-            "observe_door": observe_door,
             "observe_doors": seen.doors,
+            "observe_doors_at": observe_doors_at,
             "observe_engine_facts": observe_engine_facts,
             "observe_firing": seen.firing,
             "observe_health_file": observe_health_file,

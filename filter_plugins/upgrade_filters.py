@@ -27,7 +27,7 @@ class FilterModule:
         return {
             "upgrade_back": of_plain(former.back),
             "upgrade_begun": of_plain(former.begun),
-            "upgrade_door_host": of_plain(turns.door_host),
+            "upgrade_door_hosts": of_plain(turns.door_hosts),
             "upgrade_door_servers": of_plain(turns.all_door_servers),
             "upgrade_drained": of_plain(former.drained),
             "upgrade_failed": of_plain(former.failed),

@@ -151,6 +151,7 @@ def _step(
         "step": number,
         "requests": sum(one["requests"] for one in rounds),
         "failed": sum(one["failed"] for one in rounds),
+        **({"unread": lost} if (lost := sum(one.get("unread", 0) for one in rounds)) else {}),
         "error": next((one["error"] for one in rounds if one["error"]), ""),
         "compiled": next((one["compiled"] for one in rounds if one.get("compiled")), ""),
         "figures": figures,
@@ -327,6 +328,8 @@ def line(result: Mapping[str, Any]) -> str:
     words.append(_cost_words(result))
     if failed := [one["step"] for one in result["steps"] if one["failed"]]:
         words.append(f"requests failed at {steps_words(result, failed)}")
+    if unread := sum(one.get("unread", 0) for one in result["steps"]):
+        words.append(f"{unread} answers not read by vLLM's client, whose times do not count")
     if compiled := [one["step"] for one in result["steps"] if one["compiled"]]:
         shown = steps_words(result, compiled)
         words.append(f"vLLM compiled at {shown}, in one round at least, which is not judged")

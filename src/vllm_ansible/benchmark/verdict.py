@@ -78,6 +78,8 @@ def line(figures: Mapping[str, Any]) -> str:
     compiled = words if figures.get("compiled") else ""
     rates = figures.get("planned_tokens_per_second")
     planned = f" (planned {rates[1]:,.0f}, {rates[0]:,.0f} to {rates[2]:,.0f})" if rates else ""
+    lost = figures.get("unread")
+    unread = f", {lost} not read by vLLM's client" if lost else ""
     own = figures.get("generator")
     load = f", load from {own['host']} to {own['url']}" if own else ", load from the engine's host"
     return (
@@ -85,7 +87,7 @@ def line(figures: Mapping[str, Any]) -> str:
         f"{figures['output_tokens_per_second']:.1f} tokens/s{planned} at "
         f"{figures['concurrency']} concurrent, "
         f"{figures['requests'] - figures['failed']} of {figures['requests']} answered"
-        f"{load} ({figures['measured_at']}){compiled}"
+        f"{unread}{load} ({figures['measured_at']}){compiled}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -76,6 +77,36 @@ def models_text(served: Iterable[Mapping[str, Any]]) -> str:
     return "".join(f"{one['backend']} {one['model']}\n" for one in served)
 
 
+def peers(
+    doors: Sequence[str], own: str, hosts: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return name and address of the other doors, where this host has one.
+
+    The name is that of a file on this host. One whose host is not of this run is left out: the
+    settings are refused then.
+    """
+    if own not in doors:
+        return []
+    addresses = {str(host["name"]): str(host["address"]) for host in hosts}
+    return [
+        {"name": re.sub(r"[^A-Za-z0-9._-]", "_", one), "address": addresses[one]}
+        for one in doors
+        if one != own and one in addresses
+    ]
+
+
+def subjects(
+    doors: Iterable[str], hosts: Iterable[Mapping[str, Any]], reached: Mapping[str, str]
+) -> list[str]:
+    """Return names and addresses of all doors, for the one certificate that they share."""
+    addresses = {str(host["name"]): str(host["address"]) for host in hosts}
+    return [
+        name
+        for one in doors
+        for name in (one, addresses.get(one, one), str(reached.get(one) or one))
+    ]
+
+
 def measurements(asked: Iterable[Mapping[str, Any]], host: str, log: str) -> list[dict[str, Any]]:
     """Return one measurement for each question that was asked; check mode asks none."""
     return [
@@ -86,6 +117,24 @@ def measurements(asked: Iterable[Mapping[str, Any]], host: str, log: str) -> lis
             "found": one["msg"] if one["status"] < 0 else f"status {one['status']}",
             "where": host,
             "fix": f"read {log}; does an engine answer? (playbooks/status.yml)",
+        }
+        for one in asked
+        if "status" in one
+    ]
+
+
+def peer_measurements(
+    asked: Iterable[Mapping[str, Any]], host: str, log: str
+) -> list[dict[str, Any]]:
+    """Return that this door may read of each other one what clients have used there."""
+    return [
+        {
+            "what": f"the counts of the door on {one['item']['name']} read by the one on {host}",
+            "ok": one["status"] == 200,
+            "expected": "status 200",
+            "found": one["msg"] if one["status"] < 0 else f"status {one['status']}",
+            "where": host,
+            "fix": f"open door_port between the hosts of door_hosts, and read {log}",
         }
         for one in asked
         if "status" in one
@@ -110,18 +159,46 @@ def port_measurements(
 
 
 def setting_measurements(
-    host: str, hosts: Iterable[Mapping[str, Any]], certificate: str, key: str
+    doors: Sequence[str],
+    hosts: Iterable[Mapping[str, Any]],
+    certificate: str,
+    key: str,
+    peer_key: str = "",
 ) -> list[dict[str, Any]]:
-    """Return that the door's host is of this run, and that a certificate comes with its key."""
+    """Return that each door's host is of this run, and that a certificate comes with its key."""
     names = [str(one["name"]) for one in hosts]
+    several = len(doors) > 1
+    where = "door_hosts" if several else "door_host"
+    left_out = f"correct {where}, or add that host to --limit"
+    if several:
+        left_out += "; a host that is gone has to leave door_hosts"
     return [
+        *(
+            {
+                "what": "the host of the door",
+                "ok": host in names,
+                "expected": f"one of {', '.join(names)}",
+                "found": host,
+                "where": where,
+                "fix": left_out,
+            }
+            for host in doors
+        ),
         {
-            "what": "the host of the door",
-            "ok": host in names,
-            "expected": f"one of {', '.join(names)}",
-            "found": host,
-            "where": "door_host",
-            "fix": "correct door_host, or add that host to --limit",
+            "what": "each host of door_hosts once",
+            "ok": len(set(doors)) == len(doors),
+            "expected": "names that differ",
+            "found": ", ".join(doors),
+            "where": "door_hosts",
+            "fix": "name each host once",
+        },
+        {
+            "what": "a key with which doors read each other's counts",
+            "ok": bool(peer_key) or not several,
+            "expected": "the engines' key on this controller, from which it is made",
+            "found": "a key" if peer_key else "none",
+            "where": "site_api_key_file",
+            "fix": "run from the controller that has started the engines, or with one door",
         },
         {
             "what": "a certificate of the door with its key",

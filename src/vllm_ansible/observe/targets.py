@@ -17,13 +17,13 @@ def targets(
     hosts: Iterable[Mapping[str, Any]],
     processes: Mapping[str, Mapping[str, Any]],
     node_port: int,
-    door: str,
+    doors: Iterable[str],
 ) -> list[Target]:
     """Return every target with its labels, `job` among them.
 
     hosts: site_host of every host of this run; what is elsewhere is not watched. processes: by
-    host, what is recorded there; a router is watched where it is. door: its address and port,
-    empty without one. Ranks behind Dynamo answer on loopback alone: their router is watched.
+    host, what is recorded there; a router is watched where it is. doors: address and port of
+    each. Ranks behind Dynamo answer on loopback alone: their router is watched.
     """
     engines, hosts = list(engines), list(hosts)
     addresses = {str(one["name"]): str(one["address"]) for one in hosts}
@@ -53,7 +53,7 @@ def targets(
                 add("ray", addresses[host], engine["ports"]["metrics"], engine=name, host=host)
     for host, address in addresses.items():
         add("node", address, node_port, host=host)
-    if door:
+    for door in doors:
         address, _, port = door.rpartition(":")
         add("door", address, int(port))
         add("clients", address, int(port))

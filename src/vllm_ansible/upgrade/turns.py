@@ -17,10 +17,9 @@ Looks = Mapping[str, Mapping[str, Mapping[str, Any]]]
 DOOR = "door"
 
 
-def door_host(looks: Looks) -> str:
-    """Return the host whose door runs; empty where none does."""
-    running = [host for host, found in looks.items() if found.get(DOOR, {}).get("running")]
-    return running[0] if running else ""
+def door_hosts(looks: Looks) -> list[str]:
+    """Return the hosts whose doors run."""
+    return [host for host, found in looks.items() if found.get(DOOR, {}).get("running")]
 
 
 def turns(
@@ -52,7 +51,7 @@ def turns(
     ]
     found = []
     planned = {str(one["name"]): one for one in before["engines"]}
-    door = bool(door_host(looks))
+    door = bool(door_hosts(looks))
     for name in order:
         model = planned[name]["served_name"]
         peers = [
@@ -124,7 +123,7 @@ def measurements(
             result.append(_gone(name))
         elif name not in again:
             result.append(_serving(name, _runs(engine, looks), str(engine["hosts"][0])))
-    door = bool(door_host(looks))
+    door = bool(door_hosts(looks))
     result += [
         {
             "what": f"who answers for {one['model']} while {one['engine']} restarts",

@@ -61,6 +61,45 @@ def test_figures_are_kept_with_what_they_hold_for(tmp_path: Path) -> None:
     assert kept["command"] == "vllm bench serve"
 
 
+# As the client of vllm 0.32.0 wrote it, measuring over a link that was full, on 26 November 2026.
+SPLIT = "Traceback\njson.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)\n"
+SPOILT = (
+    "Traceback\njson.decoder.JSONDecodeError: Expecting ',' delimiter: line 1 column 9 (char 8)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("errors", "found"),
+    [
+        ([SPLIT], {"failed": 1, "unread": 1}),
+        ([SPLIT, SPLIT], {"failed": 2, "unread": 2}),
+        ([SPLIT] * 3, None),
+        ([SPOILT], None),
+        ([SPLIT, SPOILT], None),
+    ],
+)
+def test_a_few_answers_that_the_client_could_not_read_end_no_measurement(
+    errors: list[str], found: dict[str, int] | None
+) -> None:
+    recorded = json.loads((DATA / "answered.json").read_text())
+    lost = len(errors)
+    raw = {
+        **recorded,
+        "completed": 40 - lost,
+        "errors": [*errors, *[""] * (40 - lost)],
+        "output_lens": [*[0] * lost, *[32] * (40 - lost)],
+    }
+    settings = benchmark.Settings(40, 2, 64, 32)
+    if found is None:
+        with pytest.raises(ProcessError, match=f"answered {40 - lost} of 40") as raised:
+            benchmark.judge(raw, ENGINE, settings, "/c", "vllm bench serve")
+        assert ("not the engine" in raised.value.details["cause"]) == (errors[0] == SPLIT)
+        return
+    benchmark.judge(raw, ENGINE, settings, "/c", "vllm bench serve")
+    figures = benchmark.figures(raw, ENGINE, settings)
+    assert {name: figures[name] for name in found} == found
+
+
 @pytest.mark.parametrize(
     ("recorded", "found", "cause"),
     [

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from tests import warm
 from tests.unit.benchmark import ramps
 from vllm_ansible.benchmark import ramp as report
 from vllm_ansible.benchmark import served
@@ -16,6 +19,7 @@ from vllm_ansible.node.engine import load_samples, ramp
 from vllm_ansible.node.engine.benchmark import Client, Served, Settings, how, look
 from vllm_ansible.plan.pairs import DECODE, PAIRS, PREFILL
 
+ROOT = Path(__file__).parents[3]
 LOAD = {"name": "l1", "cluster_dir": "/c", "program": "/c/env/bin/vllm", "certificate": "/c/d.crt"}
 ENGINE = Served(name="chat", served_name="m", url="http://10.0.0.1:8000", digest="one")
 RECORD = {
@@ -175,3 +179,57 @@ def test_samples_of_two_hosts_come_together_although_their_clocks_differ(tmp_pat
     found = ramp._sampled({"watched": {"rows": str(of_client)}}, raw, "nowhere")
     assert (found["samples"], found["client_host_cpus"]) == (4, None)
     assert load_samples.loaded([row(1, -1, 0)]) == [row(1, -1, 0)]
+
+
+HOSTS = [{"name": "n1", "address": "10.0.0.1"}, {"name": "n2", "address": "10.0.0.2"}]
+AT_FIRST = "https://10.0.0.1:9443"
+DOORS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "head": ({}, AT_FIRST, "/c/d.crt"),
+    "another host": ({"door_host": "n2"}, "https://10.0.0.2:9443", "/c/d.crt"),
+    "several": ({"door_hosts": ["n2", "n1"]}, "https://10.0.0.2:9443", "/c/d.crt"),
+    # Known to that host by its own means, and made for a name.
+    "a given certificate": (
+        {"door_certificate_file": "/k/a.crt", "door_names": ["llm.example.org"]},
+        "https://llm.example.org:9443",
+        "",
+    ),
+    "given without a name": ({"door_certificate_file": "/k/a.crt"}, AT_FIRST, ""),
+}
+
+
+def test_the_door_is_asked_at_its_address_or_by_the_name_of_a_given_certificate(
+    tmp_path: Path,
+) -> None:
+    tasks = [
+        {
+            "name": "Write down what the client is given",
+            "ansible.builtin.copy": {
+                "content": "{{ benchmark_client | to_json }}",
+                "dest": str(tmp_path / name),
+            },
+            "vars": {"benchmark_load": LOAD, "benchmark_load_key_file": "/k/alice", **variables},
+        }
+        for name, (variables, _, _) in DOORS.items()
+    ]
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars_files": [str(ROOT / "roles/benchmark/vars/main.yml")],
+        "vars": {
+            "ansible_python_interpreter": warm.python(),
+            "site_head": "n1",
+            "site_hosts": HOSTS,
+        },
+        "tasks": tasks,
+    }
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    environment = {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "VLLM_ANSIBLE_RUNS_DIR": str(tmp_path / "runs"),
+    }
+    done = warm.play(["-i", "localhost,", "-c", "local", tmp_path / "play.yml"], ROOT, environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name, (_, url, certificate) in DOORS.items():
+        found = json.loads((tmp_path / name).read_text())
+        assert (found["url"], found["certificate"]) == (url, certificate), name

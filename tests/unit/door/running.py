@@ -32,6 +32,7 @@ ROLE = ROOT / "roles/door"
 HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
 SHOWN = subprocess.run([HAPROXY, "-v"], capture_output=True, text=True) if HAPROXY else None
 ALICE = "alice-key-4711"
+PEER_KEY = "of-one-door-for-another"
 MOST_BODY = 1 << 20
 
 
@@ -64,10 +65,11 @@ def make_certificate(directory: Path) -> None:
 
 def render(name: str, values: Mapping[str, Any]) -> str:
     """Return one of the role's templates as Ansible renders it."""
-    shape = jinja2.Template(
-        (ROLE / "templates" / name).read_text(), trim_blocks=True, keep_trailing_newline=True
+    environment = jinja2.Environment(  # noqa: S701 - no page
+        trim_blocks=True, keep_trailing_newline=True
     )
-    return shape.render(values)
+    environment.filters["hash"] = lambda text, kind: hashlib.new(kind, text.encode()).hexdigest()
+    return environment.from_string((ROLE / "templates" / name).read_text()).render(values)
 
 
 class Running:
@@ -78,12 +80,15 @@ class Running:
         directory: Path,
         clients: Mapping[str, Client] | None = None,
         models: tuple[str, ...] = ("m",),
+        engines: list[MeteredEngine] | None = None,
         **settings: Any,
     ) -> None:
         self.directory, self.settings = directory, settings
         self.clients = dict(clients or {"alice": client(ALICE)})
         self.port = free_port()
-        self.engines = [MeteredEngine(model) for model in models]
+        # Those of another door are not ended with this one.
+        self.given = engines is not None
+        self.engines = engines or [MeteredEngine(model) for model in models]
         # Unix sockets have short paths only.
         self.run_dir = Path(tempfile.mkdtemp(prefix="dr"))
         self.journals = directory / "journals"
@@ -96,7 +101,7 @@ class Running:
         self._stack.callback(shutil.rmtree, self.run_dir, ignore_errors=True)
         self._stack.callback(self.stop)
         try:
-            for engine in self.engines:
+            for engine in [] if self.given else self.engines:
                 self._stack.enter_context(engine)
             self.journals.mkdir(exist_ok=True)
             self._certificate()
@@ -148,8 +153,12 @@ class Running:
             "door_journals": self.journals,
             "door_keep_days": 35,
             "door_observer_sha256": "",
+            "door_peers": [],
+            "door_peer_key": PEER_KEY,
+            "door_port": self.port,
             **self.settings,
         }
+        (self.directory / "peer_key").write_text(f"{PEER_KEY}\n")
         (self.directory / "api_key").write_text(f"{KEY}\n")
         (self.directory / "models").write_text(models_text(self.served()))
         (self.directory / "clients.map").write_text(map_lines(self.clients))

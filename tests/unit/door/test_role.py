@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import ssl
 import tempfile
 import threading
@@ -51,16 +52,25 @@ class DoorSite(Site):
         }
         return self.play(*options, play=ROUTE, **{**given, **variables})
 
-    def certificate(self) -> Path:
-        """Return the certificate that the host made."""
-        (found,) = (self.cluster_dir / "door/tls").glob("*.crt")
-        return found
+    def second(self) -> Path:
+        """Make a second host of this machine, at another address; return its directory."""
+        directory = self.directory / "second"
+        shutil.copytree(self.cluster_dir / "tools", directory / "tools", symlinks=True)
+        (directory / "secrets").mkdir()
+        shutil.copy(self.key_file, directory / "secrets")
+        run_dir = tempfile.mkdtemp(prefix="dt")
+        more = {"name": "there", "address": "127.0.0.2", "cluster_dir": str(directory)}
+        self.hosts.append({**self.host, **more, "run_dir": run_dir})
+        return directory
 
-    def ask(self, key: str, **body: Any) -> tuple[int, str]:
+    def certificate(self) -> Path:
+        """Return the certificate that the host made; for other names it makes another one."""
+        found = (self.cluster_dir / "door/tls").glob("*.crt")
+        return max(found, key=lambda one: one.stat().st_mtime)
+
+    def ask(self, key: str, at: str = "127.0.0.1", **body: Any) -> tuple[int, str]:
         context = ssl.create_default_context(cafile=str(self.certificate()))
-        connection = http.client.HTTPSConnection(
-            "127.0.0.1", self.door_port, timeout=300, context=context
-        )
+        connection = http.client.HTTPSConnection(at, self.door_port, timeout=300, context=context)
         headers = {"Authorization": f"Bearer {key}"}
         connection.request("POST", "/v1/completions", json.dumps({"model": "m", **body}), headers)
         answer = connection.getresponse()
@@ -70,7 +80,9 @@ class DoorSite(Site):
 
     def end(self) -> None:
         self.server.end()
-        super().end_supervisor()
+        for host in self.hosts:
+            self.run_dir = Path(host["run_dir"])
+            super().end_supervisor()
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +132,65 @@ def test_from_a_key_to_an_answer_and_a_key_that_is_revoked_meanwhile(
         assert [site.ask(key)[0] for key in (alice, bob, carol)] == [401, 200, 200]
     assert streamed[0].endswith("data: [DONE]\n\n")
     assert site.pid("door") == pid
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[DoorSite]:
+    """Return a site of two hosts, each with a supervisor of its own."""
+    made = DoorSite(tmp_path, Path(tempfile.mkdtemp(prefix="ds")))
+    with made.server:
+        made.second()
+        yield made
+        made.end()
+
+
+@pytest.mark.soak
+def test_two_hosts_have_doors_with_one_certificate_that_read_each_other(
+    pair: DoorSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = add(pair, capsys, "alice", "--tokens-per-day", "30")
+    status, said, events = pair.route(door_hosts=["here", "there"])
+    assert status == 0, said
+    told = [one for one in events if one["event"] == "evidence"]
+    assert {one["values"]["url"] for one in told} == {
+        f"https://{host['address']}:{pair.door_port}/v1" for host in pair.hosts
+    }
+    assert len({one["values"]["fingerprint"] for one in told}) == 1
+    (shared,) = (pair.directory / "second/door/tls").glob("*.key")
+    assert shared.read_text() == pair.certificate().with_suffix(".key").read_text()
+    assert shared.stat().st_mode & 0o777 == 0o600
+    assert shared.read_text().splitlines()[1] not in said
+    # 10 tokens each; the second door knows what went through the first.
+    places = [host["address"] for host in pair.hosts]
+    assert [pair.ask(key, places[0], max_tokens=3)[0] for _ in range(3)] == [200] * 3
+    wait_until(lambda: pair.ask(key, places[1], max_tokens=3)[0] == 429)
+
+
+@pytest.mark.soak
+def test_of_two_doors_one_is_taken_out_and_the_other_goes_on(
+    pair: DoorSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = add(pair, capsys, "alice", "--tokens-per-day", "30")
+    both, places = ["here", "there"], [host["address"] for host in pair.hosts]
+    assert pair.route(door_hosts=both)[0] == 0
+    for options in ((), ("--check",)):
+        status, said, _ = pair.route(*options, door_hosts=both)
+        assert status == 0 and "changed=0, failed=0" in said, said
+    status, said, _ = pair.route("--limit", "here", door_hosts=both, site_hosts=pair.hosts[:1])
+    assert status != 0
+    assert "door_hosts: check failed: the host of the door" in said
+
+    assert [pair.ask(key, places[1], max_tokens=3)[0] for _ in range(3)] == [200] * 3
+    wait_until(lambda: pair.ask(key, places[0], max_tokens=3)[0] == 429)
+    status, said, events = pair.route(door_hosts=["here"])
+    assert status == 0, said
+    assert any(
+        one.get("summary") == "no door on there any more"
+        for one in events
+        if one["event"] == "evidence"
+    )
+    # What was used at the door that is gone still counts today.
+    assert pair.ask(key, places[0], max_tokens=3)[0] == 429
 
 
 def test_a_cluster_without_a_door_sees_nothing_of_the_stage(site: DoorSite) -> None:

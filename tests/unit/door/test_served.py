@@ -77,3 +77,40 @@ def test_the_stage_ends_before_it_begins_only_where_no_door_is_asked_for_and_non
     # There is nothing to be seen on a machine that is still to be rented.
     assert unasked({"provision_provider": "lambda"})
     assert not unasked({"provision_provider": "lambda", "provision_machine": {"id": "i-1"}})
+
+
+def test_doors_know_each_other_and_share_the_names_of_their_certificate() -> None:
+    hosts = [{"name": "h1", "address": "10.0.0.1"}, {"name": "h 2", "address": "10.0.0.2"}]
+    other = {"name": "h_2", "address": "10.0.0.2"}
+    assert served.peers(["h1", "h 2"], "h1", hosts) == [other]
+    assert served.peers(["h1"], "h1", hosts) == served.peers(["h1", "h 2"], "h3", hosts) == []
+    reached = {"h1": "192.0.2.1", "h 2": ""}
+    names = ["h1", "10.0.0.1", "192.0.2.1", "h 2", "10.0.0.2", "h 2"]
+    assert served.subjects(["h1", "h 2"], hosts, reached) == names
+
+
+@pytest.mark.parametrize(
+    ("doors", "key", "wrong"),
+    [
+        (["h1"], "", []),
+        (["h1", "h2"], "k", []),
+        (["h1", "h2"], "", ["site_api_key_file"]),
+        (["h1", "h1"], "k", ["door_hosts"]),
+        (["h1", "h3"], "k", ["door_hosts"]),
+        (["h3"], "k", ["door_host"]),
+    ],
+)
+def test_settings_of_several_doors_are_judged(doors: list[str], key: str, wrong: list[str]) -> None:
+    rows = served.setting_measurements(doors, HOSTS, "", "", key)
+    assert [row["where"] for row in rows if not row["ok"]] == wrong
+
+
+def test_a_door_that_may_not_read_the_other_fails_the_gate() -> None:
+    asked = [
+        {"item": {"name": "h2"}, "status": 200, "msg": "OK"},
+        {"item": {"name": "h3"}, "status": 401, "msg": "Unauthorized"},
+        {"item": {"name": "h4"}, "status": -1, "msg": "timed out"},
+    ]
+    rows = served.peer_measurements(asked, "h1", "/log")
+    assert [row["ok"] for row in rows] == [True, False, False]
+    assert [row["found"] for row in rows] == ["status 200", "status 401", "timed out"]

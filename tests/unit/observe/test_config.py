@@ -46,7 +46,7 @@ def render(name: str, directory: Path) -> str:
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     """Return a directory with all that Prometheus reads."""
-    found = targets("r1", [engine()], HOSTS, {"a": {"chat-router": {}}}, 29702, "10.0.0.1:9443")
+    found = targets("r1", [engine()], HOSTS, {"a": {"chat-router": {}}}, 29702, ["10.0.0.1:9443"])
     (tmp_path / "targets.json").write_text(json.dumps(found))
     shutil.copy(RULES, tmp_path / "rules.yml")
     for name in ("key", "api_key"):

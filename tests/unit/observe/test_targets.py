@@ -38,7 +38,7 @@ def engine(name: str = "chat", **more: Any) -> dict[str, Any]:
 
 
 def scraped(*engines: dict[str, Any], **processes: Any) -> set[tuple[str, str]]:
-    found = targets("r1", engines, HOSTS, processes, 9702, "10.0.0.1:9443")
+    found = targets("r1", engines, HOSTS, processes, 9702, ["10.0.0.1:9443"])
     assert all(one["labels"]["cluster"] == "r1" for one in found)
     return {(one["labels"]["job"], one["targets"][0]) for one in found}
 
@@ -69,7 +69,7 @@ def test_ranks_behind_dynamo_answer_on_loopback_and_are_no_targets() -> None:
 
 
 def test_a_host_that_a_run_leaves_out_is_not_scraped() -> None:
-    found = targets("r1", [engine()], HOSTS[:1], {}, 9702, "")
+    found = targets("r1", [engine()], HOSTS[:1], {}, 9702, [])
     assert {one["targets"][0] for one in found} == {
         "10.0.0.1:8000",
         "10.0.0.1:26008",

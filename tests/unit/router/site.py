@@ -87,6 +87,8 @@ class Site:
             "pid1": "init",
             "cores": 2,
         }
+        # Further ones are this machine, too, with directories and an address of their own.
+        self.hosts = [self.host]
         self.watch_port = block
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -102,18 +104,21 @@ class Site:
         self, *options: str, play: Any = PLAY, **variables: Any
     ) -> tuple[int, str, list[dict[str, Any]]]:
         """Run the role, or another play; return its status, console and record."""
-        host = {
-            "ansible_connection": "local",
-            "ansible_python_interpreter": warm.python(),
-            "cluster_name": "standin",
-            "site_host": self.host,
+        hosts = {
+            host["name"]: {
+                "ansible_connection": "local",
+                "ansible_python_interpreter": warm.python(),
+                "cluster_name": "standin",
+                "site_host": host,
+            }
+            for host in self.hosts
         }
         inventory = self.directory / "hosts.yml"
-        inventory.write_text(yaml.safe_dump({"gpu": {"hosts": {"here": host}}}))
+        inventory.write_text(yaml.safe_dump({"gpu": {"hosts": hosts}}))
         playbook = self.directory / "play.yml"
         playbook.write_text(yaml.safe_dump(play))
         given = {
-            "site_hosts": [self.host],
+            "site_hosts": self.hosts,
             "site_plan": {"engines": [self.engine]},
             "site_api_key_file": str(self.key_file),
             "sources_environment": {},

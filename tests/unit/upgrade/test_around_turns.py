@@ -63,7 +63,7 @@ callbacks_enabled = preload
         "plan_made": plan(),
         "site_kept": {"upgrade": True},
         "plan_processes": {"door": {"engine": "", "running": True}},
-        "__upgrade_door": "n1",
+        "__upgrade_doors": ["n1"],
         "upgrade_turn": {"engine": "a", "servers": ["a-serve"]},
         **variables,
     }

@@ -1,7 +1,10 @@
 -- What each client has used: requests of the last minute, tokens of this day (UTC).
 -- The journal is a file a day to which every worker appends, so that counts outlive each of them.
+-- Beside it lies a copy of the journal of each other door, byte by byte (peers.lua).
 
-local counts = { requests = {}, tokens = {}, day = "", directory = "", keep_days = 35 }
+local counts = { requests = {}, day = "", directory = "", keep_days = 35 }
+-- Journals to read, this door's own first: of each the tokens of this day, and how far it is read.
+counts.sources = { { ending = "", tokens = {}, offset = 0 } }
 
 -- What this worker has seen since its start, for Prometheus: by client, and by client and refusal.
 counts.totals, counts.refusals = {}, {}
@@ -9,11 +12,11 @@ counts.totals, counts.refusals = {}, {}
 local WINDOW = 60
 -- Of this worker alone: an address differs from one process to the next.
 local tag = ("%x"):format(os.time()) .. tostring({}):match("(%x+)$")
-local pending, offset = {}, 0
+local pending = {}
 
 local function day_of(seconds) return os.date("!%Y-%m-%d", seconds) end
 
-local function journal(day) return counts.directory .. "/" .. day .. ".journal" end
+function counts.journal(day, ending) return counts.directory .. "/" .. day .. ".journal" .. ending end
 
 local function add(client, place, number)
   local totals = counts.totals[client] or { 0, 0, 0 }
@@ -49,29 +52,35 @@ local function window(client, now)
   return times.last - times.first + 1, times[times.first] or now
 end
 
--- Takes over what other workers, or those before this one, have written since the last look.
-local function catch_up()
-  local file = io.open(journal(counts.day), "r")
-  if not file then return end
-  file:seek("set", offset)
-  local text = file:read("a")
-  file:close()
-  -- A line is taken when it is whole.
+-- Counts the whole lines of a text that others have written; returns how many bytes they take.
+function counts.take(source, text)
   local whole = text:match("^.*\n") or ""
-  offset = offset + #whole
   for when, writer, client, requests, read, made in
     whole:gmatch("(%S+) (%S+) (%S+) (%d+) (%d+) (%d+)\n") do
     if writer ~= tag then
       when = tonumber(when)
       if tonumber(requests) > 0 and when > counts.clock() - WINDOW then note_request(client, when) end
-      counts.tokens[client] = (counts.tokens[client] or 0) + tonumber(read) + tonumber(made)
+      source.tokens[client] = (source.tokens[client] or 0) + tonumber(read) + tonumber(made)
     end
   end
+  source.offset = source.offset + #whole
+  return #whole
+end
+
+-- Takes over what other workers, or those before this one, have written since the last look.
+local function catch_up(source)
+  local file = io.open(counts.journal(counts.day, source.ending), "r")
+  if not file then return end
+  file:seek("set", source.offset)
+  counts.take(source, file:read("a"))
+  file:close()
 end
 
 local function forget_old(now)
   for back = counts.keep_days + 1, counts.keep_days + 31 do
-    os.remove(journal(day_of(now - back * 86400)))
+    for _, source in ipairs(counts.sources) do
+      os.remove(counts.journal(day_of(now - back * 86400), source.ending))
+    end
   end
 end
 
@@ -79,13 +88,16 @@ local function turn_page()
   local now = counts.clock()
   local today = day_of(math.floor(now))
   if today == counts.day then return end
-  counts.day, counts.tokens, offset = today, {}, 0
+  counts.day = today
   forget_old(math.floor(now))
-  catch_up()
+  for _, source in ipairs(counts.sources) do
+    source.tokens, source.offset = {}, 0
+    catch_up(source)
+  end
 end
 
 local function append(line)
-  local file, why = io.open(journal(counts.day), "a")
+  local file, why = io.open(counts.journal(counts.day, ""), "a")
   if not file then
     core.Alert("the journal of the door cannot be written: " .. tostring(why))
     return
@@ -122,7 +134,8 @@ function counts.charge(client, read, made)
   turn_page()
   add(client, 2, read)
   add(client, 3, made)
-  counts.tokens[client] = (counts.tokens[client] or 0) + read + made
+  local tokens = counts.sources[1].tokens
+  tokens[client] = (tokens[client] or 0) + read + made
   local used = pending[client] or { 0, 0, 0 }
   pending[client] = used
   used[2], used[3] = used[2] + read, used[3] + made
@@ -130,7 +143,9 @@ end
 
 function counts.tokens_today(client)
   turn_page()
-  return counts.tokens[client] or 0
+  local sum = 0
+  for _, source in ipairs(counts.sources) do sum = sum + (source.tokens[client] or 0) end
+  return sum
 end
 
 function counts.seconds_to_midnight()
@@ -148,7 +163,7 @@ function counts.start(directory, keep_days)
       for client in pairs(pending) do clients[#clients + 1] = client end
       for _, client in ipairs(clients) do counts.flush(client) end
       turn_page()
-      catch_up()
+      catch_up(counts.sources[1])
     end
   end)
 end

@@ -14,7 +14,7 @@ from .. import launcher
 from ..image.command import another
 from ..process import process
 from . import compilation, result_file
-from .refused_request import explain
+from .refused_request import UNREAD, explain
 
 VERSION = 1
 HANDFUL = {"requests": 8, "concurrency": 2, "input_tokens": 64, "output_tokens": 32}
@@ -23,6 +23,8 @@ ABOUT_TOKENIZER = ("--tokenizer", "--tokenizer-mode")
 TRUST = "--trust-remote-code"
 # What the client needs beside the server's own variables. An image is handed each by its name.
 KEY, WITHOUT_PROXY = "OPENAI_API_KEY", ("NO_PROXY", "no_proxy")
+# Of all answers: so many may be lost by the client's own fault.
+MOST_UNREAD = 0.05
 BESIDE = "-benchmark"
 # Below the directory of a client on a host of its own: only there it may write.
 WRITTEN = "written"
@@ -327,7 +329,7 @@ def judge(
 ) -> None:
     """Refuse a measurement in which a request failed or came back empty."""
     good = answered(raw)
-    if good == settings.requests:
+    if good + unread(raw) == settings.requests:
         return
     error = next((last_line(one) for one in raw["errors"] if one), "an answer without tokens")
     asked = engine.router if engine.url == engine.router_url else engine.process
@@ -348,12 +350,19 @@ def answered(raw: Mapping[str, Any]) -> int:
     return min(sum(1 for tokens in raw["output_lens"] if tokens), int(raw["completed"]))
 
 
+def unread(raw: Mapping[str, Any]) -> int:
+    """Return how many answers the client could not read by its own fault; 0 if they are many."""
+    found = sum(1 for error in raw["errors"] if error and last_line(error).endswith(UNREAD))
+    return found if found <= MOST_UNREAD * len(raw["errors"]) else 0
+
+
 def figures(raw: Mapping[str, Any], engine: Served, settings: Settings) -> dict[str, Any]:
     """Return the figures of a measurement, with what was asked."""
     return {
         "name": engine.name,
         "requests": settings.requests,
         "failed": settings.requests - raw["completed"],
+        **({"unread": lost} if (lost := unread(raw)) else {}),
         "concurrency": settings.concurrency,
         "input_tokens": settings.input_tokens,
         "output_tokens": settings.output_tokens,

@@ -13,7 +13,7 @@ from typing import Any, Optional, Union
 from .. import launcher
 from ..process import process
 from . import compilation, load_samples, metrics, result_file
-from .benchmark import Client, Served, Settings, answered, how, judge, last_line
+from .benchmark import Client, Served, Settings, answered, how, judge, last_line, unread
 
 VERSION = 2
 # A step that brings less than this over the best before it is no gain; two in a row end the climb.
@@ -440,12 +440,14 @@ def _sampled(measured: Mapping[str, Any], raw: Mapping[str, Any], rows: str) -> 
 
 def figures(raw: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """Return the figures of one point, out of what the client has written."""
-    failed = settings.requests - answered(raw)
+    lost = unread(raw)
+    failed = settings.requests - answered(raw) - lost
     seconds, mean = float(raw["duration"]), raw.get("mean_e2el_ms")
     good = raw.get("request_goodput")
     found: dict[str, Any] = {
         **asdict(settings),
         "failed": failed,
+        **({"unread": lost} if lost else {}),
         "error": next((last_line(one) for one in raw["errors"] if one), "") if failed else "",
         "duration_seconds": round(seconds, 3),
         "tokens_in": int(raw["total_input_tokens"]),

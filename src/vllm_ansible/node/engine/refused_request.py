@@ -17,6 +17,12 @@ ROUTER_ANSWERS = ("Service Unavailable", "Bad Gateway", "Gateway Time-out")
 TAIL_BYTES = 1 << 16
 
 
+# vLLM's client strips every piece that it reads of a stream (0.32, endpoint_request_func.py).
+# Where a packet ends between `data:` and the space after it, the request ends so, though it was
+# answered. Events that wait for the network do so. JSON that is spoilt fails at another place.
+UNREAD = "JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
+
+
 def explain(error: str, asked: str, cluster_dir: str) -> tuple[str, str]:
     """Return the likely cause of a failed request, and what mends it.
 
@@ -28,6 +34,11 @@ def explain(error: str, asked: str, cluster_dir: str) -> tuple[str, str]:
         return (
             f"the server was started with another key than the one in {key}",
             "run the stages cluster and serve with allow_disruption=true: the server restarts",
+        )
+    if error.endswith(UNREAD):
+        return (
+            "not the engine: vLLM's client does not read an event that two packets share",
+            "ask more requests, of which one in twenty may end so, or measure over a faster link",
         )
     if "Connect" in error or "Disconnected" in error:
         return f"{asked} ended or stopped listening", f"read {files.log}, run the stage serve"

@@ -77,6 +77,11 @@ def value(samples: Iterable[Sample], **labels: Any) -> Optional[float]:
     return next((number for has, number in samples if wanted.items() <= has.items()), None)
 
 
+def _door(samples: Iterable[Sample]) -> Optional[float]:
+    """Return whether a door answers; of several, one is enough for clients."""
+    return max((number for has, number in samples if has.get("job") == "door"), default=None)
+
+
 def _engine(engine: Mapping[str, Any], answers: Answers) -> dict[str, Any]:
     """Return an engine of the plan with what is measured of it and of each of its ranks."""
     name = engine["name"]
@@ -184,7 +189,7 @@ def overview(
         "problem": problem,
         "engines": [_engine(one, answers) for one in plan["engines"]],
         "hosts": [_host(one, answers) for one in plan["hosts"]],
-        "door": STATES[value(answers.get("up", ()), job="door")],
+        "door": STATES[_door(answers.get("up", ()))],
         "alerts": _alerts(answers, list(active)),
         "spend": None
         if spend is None

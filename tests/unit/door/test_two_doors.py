@@ -1,0 +1,173 @@
+"""Two doors before the same engines: one client's counts in both, and one door ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ports import free_port
+from tests.unit.router.client import listens
+from vllm_ansible.node.engine import haproxy_door
+from vllm_ansible.node.engine.router import ask
+
+from .running import ALICE, HAPROXY, PEER_KEY, Running, client, wait_until
+
+# Each answer of the engine costs 10 tokens: 7 of the prompt and 3 of the answer.
+BODY = {"max_tokens": 3}
+CLIENTS = {
+    "alice": client(ALICE, tokens_per_day=60),
+    "bob": client("bob", requests_per_minute=4),
+    "carol": client("carol"),
+}
+
+
+class Doors:
+    """Two of them, each of which knows the other."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.stack, self.both = stack, list[Running]()
+        ports = [free_port(), free_port()]
+        for number, name in enumerate(("one", "two")):
+            (directory / name).mkdir()
+            other = {"name": f"door{1 - number}", "address": "127.0.0.1"}
+            door = Running(
+                directory / name,
+                clients=CLIENTS,
+                engines=self.both[0].engines if self.both else None,
+                # The port of the other one, where the role has the same for all.
+                door_peers=[other],
+                door_port=ports[1 - number],
+            )
+            door.port = ports[number]
+            self.both.append(stack.enter_context(door))
+
+    def copied(self, number: int) -> bool:
+        """Tell whether one door has all that the other one has written of its clients."""
+        (own,) = self.both[1 - number].journals.glob("*.journal")
+        copy = self.both[number].journals / f"{own.name}.door{1 - number}"
+        return copy.exists() and copy.read_bytes() == own.read_bytes()
+
+
+@pytest.fixture
+def doors(tmp_path: Path) -> Iterator[Doors]:
+    if HAPROXY is None:
+        pytest.skip("no haproxy on this machine")
+    with ExitStack() as stack:
+        yield Doors(tmp_path, stack)
+
+
+def worker_of(door: Running) -> int:
+    """Return the process that serves."""
+    shown = ask(door.admin, "show info")
+    return int(next(line.split()[1] for line in shown.splitlines() if line.startswith("Pid:")))
+
+
+def kill(door: Running) -> None:
+    """End a door as the end of its host does, its worker as well."""
+    worker = worker_of(door)
+    door.stop(signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: not listens(door.port))
+
+
+def found(doors: Doors, key: str) -> int:
+    """Ask as clients do that are given two addresses: the next one, where one refuses."""
+    for door in doors.both:
+        try:
+            return status(door, key)
+        except ConnectionRefusedError:
+            continue
+    return 0
+
+
+def status(door: Running, key: str, **body: Any) -> int:
+    return door.chat(key, **{**BODY, **body})[0]
+
+
+def test_a_client_has_one_count_over_both_which_opens_to_them_alone(doors: Doors) -> None:
+    one, two = doors.both
+    assert [status(one, ALICE), status(one, ALICE, stream=True)] == [200, 200]
+    assert [status(one, "bob"), status(one, "bob")] == [200, 200]
+    wait_until(lambda: doors.copied(1))
+    assert [status(two, "bob") for _ in range(3)] == [200, 200, 429]
+    assert [status(two, ALICE) for _ in range(4)] == [200, 200, 200, 200]
+    wait_until(lambda: doors.copied(0))
+    assert [door.code(ALICE, **BODY)[0] for door in (one, two)] == [429, 429]
+    assert [door.code("bob", **BODY) for door in (one, two)] == [(429, "rate_limit_exceeded")] * 2
+    # Each keeps what went through itself: nothing is paid twice.
+    assert [door.used("alice")[0] for door in (one, two)] == [2, 4]
+
+    # What they read of each other opens to them alone.
+    (journal,) = one.journals.glob("*.journal")
+    path = f"/journal?day={journal.name[:10]}&from=0"
+    assert [one.ask("GET", path, key=key)[0] for key in ("", ALICE)] == [401, 404]
+    assert one.ask("GET", path, key=PEER_KEY)[:2] == (200, journal.read_text())
+    assert one.ask("GET", "/journal?day=../../x&from=0", key=PEER_KEY)[0] == 400
+    assert one.ask("GET", "/v1/models", key=PEER_KEY)[0] == 401
+
+
+def test_when_one_is_killed_the_other_goes_on_with_what_both_have_counted(doors: Doors) -> None:
+    one, two = doors.both
+    assert [status(one, ALICE) for _ in range(5)] == [200] * 5
+    wait_until(lambda: doors.copied(1))
+    texts: list[str] = []
+    engine = one.engines[0]
+    engine.finish.clear()
+    before = len(engine.bodies)
+    body = {"model": "m", "stream": True, "waits": True, **BODY}
+    asking = threading.Thread(
+        target=lambda: texts.append(two.ask("POST", "/v1/completions", body, "carol")[1])
+    )
+    asking.start()
+    try:
+        wait_until(lambda: len(engine.bodies) > before)
+        assert found(doors, "carol") == 200
+        kill(one)
+        assert [found(doors, "carol") for _ in range(5)] == [200] * 5
+        # Also by a worker that was started after: the copy is on its disk.
+        two.write("second")
+        haproxy_door.reload(f"{two.run_dir}/master.sock")
+        assert haproxy_door.wait(two.admin, "second", 30) == "second"
+        assert status(two, ALICE) == 200
+        assert status(two, ALICE) == 429
+    finally:
+        engine.finish.set()
+        asking.join(60)
+    assert texts[0].endswith("data: [DONE]\n\n")
+    wait_until(lambda: "cannot be asked what its clients used" in two.log.read_text())
+
+    # Back again, it has what was used meanwhile.
+    one.start()
+    wait_until(lambda: doors.copied(0))
+    assert status(one, ALICE) == 429
+    wait_until(lambda: "is read again" in two.log.read_text())
+
+    # A door that has no other one any more still counts what was used there today.
+    two.settings["door_peers"] = []
+    two.write("third")
+    haproxy_door.reload(f"{two.run_dir}/master.sock")
+    assert haproxy_door.wait(two.admin, "third", 30) == "third"
+    assert (two.used("alice")[0], status(two, ALICE)) == (1, 429)
+
+
+def test_a_journal_that_has_lost_its_end_is_read_anew(doors: Doors) -> None:
+    """A host that lost its power may come back with less than the other door has read."""
+    one, two = doors.both
+    assert [status(one, ALICE) for _ in range(3)] == [200] * 3
+    wait_until(lambda: doors.copied(1))
+    (journal,) = one.journals.glob("*.journal")
+    lines = journal.read_text().splitlines(keepends=True)
+    kill(one)
+    journal.write_text("".join(lines[:2]))
+    one.start()
+    wait_until(lambda: doors.copied(1))
+    left = 60 - sum(sum(map(int, line.split()[4:])) for line in lines[:2])
+    assert [status(two, ALICE) for _ in range(left // 10 + 1)] == [200] * (left // 10) + [429]
