@@ -52,11 +52,13 @@ class LabPods:
         # What an image of pods has beside the lab's: paths here, by the path inside.
         self.files: dict[str, str] = {}
 
-    def start(self, pod: str, rank: int) -> tuple[str, int, str]:
+    def start(self, pod: str, rank: int | None) -> tuple[str, int, str]:
         """Rent the next free host."""
         self._inside[pod], overlay = self.machines.start(pod)
         if (name := self.machines.rented[pod]) in self._used:
             self._renew(name)
+        if rank is None:
+            self.lab.run(name, ["ip", "link", "delete", "ens1"])
         for inside, here in self.files.items():
             podman("cp", here, f"{self.lab.record.host(name).container}:{inside}")
         return HERE, self.publish(pod, 0), overlay
