@@ -182,6 +182,38 @@ def test_one_pod_reads_and_the_other_writes_the_same_tokens(money: Money) -> Non
     changes_nothing(money)
 
 
+def test_dynamo_asks_prefill_then_decode_and_the_tokens_are_the_same(money: Money) -> None:
+    """Both engines on the first pod: Dynamo and its engines meet on loopback."""
+    site = money.rented
+    one = {
+        "layout": {"tensor": 1},
+        "vllm_args": {**money.engine["vllm_args"], "block_size": 32},
+        "hosts": ["r1-0"],
+        "front": "dynamo",
+        "environment": {"VLLM_RUST_FRONTEND_PATH": FRONT_END},
+    }
+    money.rent(
+        *("r1", 2),
+        {**one, "name": "read", "role": "prefill"},
+        {**one, "name": "write", "role": "decode"},
+    )
+    site.cloud.log.clear()
+    ran = site.start("-e", "allow_disruption=true").result(40 * MINUTE)
+    url = answered(ran)
+    (moved,) = [one["values"] for one in ran.evidence("pairs") if "pairs" in one["values"]]
+    (routed,) = [one["values"] for one in ran.evidence("dynamo") if "repeats" in one["values"]]
+    print(json.dumps([moved, routed]))
+    for found in (moved["pairs"][0], moved["front"]):
+        assert found["remote"] >= 0.9 * found["tokens"] > 100
+        assert found["bytes"] > 1_000_000
+        assert found["failed"] == 0
+    assert routed["workers"] == 2 and routed["events"] > 0
+    assert site.cloud.writes == []
+    assert money.ask(url, money.key("r1")) == money.one_process
+    assert money.ask(*money.door) == money.one_process
+    changes_nothing(money)
+
+
 def test_teardown_leaves_an_empty_listing(money: Money) -> None:
     site = money.rented
     ran = site.run("-e", "runpod_remove_volume=true", playbook="playbooks/teardown.yml")

@@ -14,7 +14,8 @@ from vllm_ansible.benchmark import served
 from vllm_ansible.benchmark.ramp_page import page
 from vllm_ansible.node.engine import load_samples, ramp
 from vllm_ansible.node.engine.benchmark import Client, Served, Settings, how, look
-from vllm_ansible.plan.pairs import DECODE, PAIRS, PREFILL
+from vllm_ansible.plan.pairs import PAIRS
+from vllm_ansible.plan.roles import DECODE, PREFILL
 
 LOAD = {"name": "l1", "cluster_dir": "/c", "program": "/c/env/bin/vllm", "certificate": "/c/d.crt"}
 ENGINE = Served(name="chat", served_name="m", url="http://10.0.0.1:8000", digest="one")
