@@ -1,7 +1,7 @@
 """RunPod's stages of money with real engines: one pod, then a cluster, by Dynamo and by roles.
 
 The API is emulated, its pods are hosts of a lab without systemd; vLLM, Dynamo, etcd and NATS are
-real. The network volume exists at the emulator alone: nothing is mounted.
+real. The network volume is a directory of each pod, which takes it over from the pod before.
 """
 
 from __future__ import annotations
@@ -88,6 +88,10 @@ def money(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         made.variables["accelerator_count"] = 2
         engine = {key: value for key, value in engine.items() if key != "nodes"}
         engine["vllm_args"] = {**engine["vllm_args"], "kv_cache_memory_bytes": 1 << 28}
+        made.pods.mounted = "/workspace"
+        made.variables["models_dir"] = "/workspace/models"
+        # 15 s of processor time for each cluster; test_computation.py has it.
+        made.variables["vllm_reference_gib"] = 0
         # As an image with the official wheel has it.
         made.pods.files[FRONT_END] = programs(directory).front_end
         yield Money(made, engine)

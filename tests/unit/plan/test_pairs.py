@@ -257,7 +257,7 @@ def test_servers_behind_dynamo_are_on_loopback_and_prefill_alone_sends_events() 
 
 
 def test_dynamo_and_a_set_of_several_hosts_are_refused_with_what_serves_instead() -> None:
-    with pytest.raises(PlanError, match="front: dynamo and engines on 2 hosts.*vLLM's router"):
+    with pytest.raises(PlanError, match=r"front: dynamo and engines on 2 hosts.*vLLM's router"):
         planned({**BEHIND[0], "hosts": ["n2"]}, BEHIND[1])
 
 
