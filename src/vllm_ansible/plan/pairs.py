@@ -312,12 +312,14 @@ def told(engine: Engine, servers: Sequence[Mapping[str, Any]]) -> dict[str, Any]
     }
     if has_dynamo(engine):
         # Its frontend asks prefill, then decode.
-        return {"process": f"{engine['name']}-{DYNAMO}", **urls}
+        return {"process": f"{engine['name']}-{DYNAMO}", "sized": False, **urls}
     return {
         "process": f"{engine['name']}-{PAIRS}",
         "port": block + FRONT,
         "figures": block + FIGURES,
         "url": f"http://{LOOPBACK}:{block + FRONT}",
+        # vLLM's Rust front end, which Dynamo needs, counts tokens that came and no bytes.
+        "sized": True,
         **urls,
     }
 
@@ -402,6 +404,7 @@ def measurements(
             f"the KV cache of a new prompt moved from {prefill} to {decode}",
             known.get((prefill, decode)) or {"reason": reason or "nothing was asked"},
             where,
+            wanted["sized"],
             f"read the logs of {prefill} and {decode}: NIXL says there why a transfer failed",
         )
         for prefill, decode in names
@@ -413,20 +416,28 @@ def measurements(
             "the KV cache of a new prompt moved when a client asks",
             front,
             where,
+            wanted["sized"],
             f"read {logs}/{wanted['process']}.log: it asks a prefill engine first",
         ),
     ]
 
 
-def _transfer(what: str, one: Mapping[str, Any], where: str, fix: str) -> dict[str, str | bool]:
-    """Return the measurement of one prompt: most of it came, and bytes were moved for it."""
+def _transfer(
+    what: str, one: Mapping[str, Any], where: str, sized: bool, fix: str
+) -> dict[str, str | bool]:
+    """Return the measurement of one prompt: most of it came, and bytes were moved for it.
+
+    sized: whether bytes are counted at all.
+    """
     tokens, remote = int(one.get("tokens") or 0), int(one.get("remote") or 0)
     moved, failed = int(one.get("bytes") or 0), int(one.get("failed") or 0)
     why = str(one.get("reason") or "")
-    counted = f"{remote} of {tokens} tokens, {moved} bytes, {failed} failed transfers"
+    size = f"{moved} bytes" if sized else "bytes not counted by the Rust front end"
+    counted = f"{remote} of {tokens} tokens, {size}, {failed} failed transfers"
+    enough = 0 < LEAST_SHARE * tokens <= remote and (moved > 0 or not sized)
     return {
         "what": what,
-        "ok": not why and 0 < LEAST_SHARE * tokens <= remote and moved > 0 and failed == 0,
+        "ok": not why and enough and failed == 0,
         "expected": f"at least {LEAST_SHARE:.0%} of its tokens by a transfer, and none failed",
         "found": why or counted,
         "where": where,
@@ -441,5 +452,5 @@ def summary(engine: str, looked: Mapping[str, Any], wanted: Mapping[str, Any]) -
     count = f"{len(wanted[PREFILL])} prefill and {len(wanted[DECODE])} decode engines"
     if not tokens:
         return f"{engine}: {count}, nothing was moved"
-    moved = int(front.get("bytes") or 0) / 1e6
-    return f"{engine}: {count}, {remote} of {tokens} prompt tokens moved ({moved:.1f} MB)"
+    size = f" ({int(front.get('bytes') or 0) / 1e6:.1f} MB)" if wanted["sized"] else ""
+    return f"{engine}: {count}, {remote} of {tokens} prompt tokens moved{size}"

@@ -224,6 +224,7 @@ def test_dynamo_before_a_set_asks_prefill_then_decode() -> None:
     assert router["pairs"] == {}
     assert router["moves"] == {
         "process": "write-dynamo",
+        "sized": False,
         "prefill": [{"engine": "read", "url": "http://127.0.0.1:20020"}],
         "decode": [{"engine": "write", "url": "http://127.0.0.1:20120"}],
     }
