@@ -41,6 +41,11 @@ options:
     description: Name under which the model is served.
     type: str
     required: true
+  sized:
+    description:
+      - Whether decode engines count the bytes that were moved. vLLM's Rust front end counts none.
+    type: bool
+    default: true
   wait_seconds:
     description: Longest wait until counters show what was answered.
     type: float
@@ -107,6 +112,7 @@ def main() -> None:
             },
             "api_key_file": {"type": "path", "required": True, "no_log": False},
             "model": {"type": "str", "required": True},
+            "sized": {"type": "bool", "default": True},
             "wait_seconds": {"type": "float", "default": 60},
             "timeout_seconds": {"type": "float", "default": 120},
         },
@@ -126,6 +132,7 @@ def main() -> None:
         wanted["model"],
         wanted["wait_seconds"],
         wanted["timeout_seconds"],
+        wanted["sized"],
     )
     module.exit_json(changed=False, reason="", **found)
 

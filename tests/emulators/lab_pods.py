@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
+import subprocess
 import threading
 from contextlib import suppress
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
+from typing import IO
 
 from tests.ports import free_port
 from vllm_ansible.lab import Lab
-from vllm_ansible.lab.commands import podman
+from vllm_ansible.lab.commands import SEARCH_PATH, podman
 from vllm_ansible.lab.host import host_key
 
 from .lab_machines import LabMachines
@@ -49,14 +52,21 @@ class LabPods:
         self._inside: dict[str, str] = {}
         # Hosts that were a pod before: the next one finds nothing of it.
         self._used: set[str] = set()
+        # Where a network volume is kept, and where pods mount it: a pod that is alone leaves it to
+        # the next ones, each of which has a copy.
+        self.volume = root / "volume.tar"
+        self.mounted = ""
         # What an image of pods has beside the lab's: paths here, by the path inside.
         self.files: dict[str, str] = {}
 
-    def start(self, pod: str, rank: int) -> tuple[str, int, str]:
+    def start(self, pod: str, rank: int | None) -> tuple[str, int, str]:
         """Rent the next free host."""
         self._inside[pod], overlay = self.machines.start(pod)
         if (name := self.machines.rented[pod]) in self._used:
             self._renew(name)
+        if rank is None:
+            self.lab.run(name, ["ip", "link", "delete", "ens1"])
+        self._mount(name)
         for inside, here in self.files.items():
             podman("cp", here, f"{self.lab.record.host(name).container}:{inside}")
         return HERE, self.publish(pod, 0), overlay
@@ -69,7 +79,29 @@ class LabPods:
 
     def restart(self, pod: str) -> None:
         """Make its container anew: disk, processes and host keys are gone."""
-        self._renew(self.machines.rented[pod])
+        name = self.machines.rented[pod]
+        self._keep(name)
+        self._renew(name)
+        self._mount(name)
+
+    def _mount(self, name: str) -> None:
+        """Give a host what is on the volume."""
+        if self.mounted and self.volume.exists():
+            with self.volume.open("rb") as kept:
+                self._tar(name, "-xf", stdin=kept)
+
+    def _keep(self, name: str) -> None:
+        """Take what a host has on the volume."""
+        if self.mounted:
+            with self.volume.open("wb") as kept:
+                self._tar(name, "-cf", stdout=kept)
+
+    def _tar(self, name: str, does: str, **ends: IO[bytes]) -> None:
+        container, top = self.lab.record.host(name).container, self.mounted
+        words = f"mkdir -p {top} && tar --numeric-owner -C {top} {does} - ."
+        command = ["podman", "exec", "--interactive", container, "sh", "-c", words]
+        path = {**os.environ, "PATH": SEARCH_PATH}
+        subprocess.run(command, check=True, env=path, **ends)  # type: ignore[call-overload]
 
     def _renew(self, name: str) -> None:
         lab = self.lab
@@ -85,6 +117,7 @@ class LabPods:
         """Give its host back."""
         self._close(pod)
         if pod in self.machines.rented:
+            self._keep(self.machines.rented[pod])
             self._used.add(self.machines.rented[pod])
         self.machines.stop(pod)
 

@@ -21,7 +21,7 @@ class Pair:
 
     keeps: whether prefill keeps what it computed. moves: whether decode can fetch it. asks_prefill:
     whether the front asks prefill first. beside: whether another client is answered from the cache
-    of decode just then, and what is moved is counted one look later.
+    of decode just then, and what is moved is counted one look later. sized: whether bytes are, too.
     """
 
     def __init__(
@@ -30,9 +30,10 @@ class Pair:
         moves: bool = True,
         asks_prefill: bool = True,
         beside: bool = False,
+        sized: bool = True,
     ) -> None:
         self.keeps, self.moves, self.asks_prefill = keeps, moves, asks_prefill
-        self.beside, self.cached = beside, 0
+        self.beside, self.cached, self.sized = beside, 0, sized
         self.later: tuple[int, int] | None = None
         self.kept: dict[str, str] = {}
         self.remote = self.computed = self.bytes = self.failed = 0
@@ -70,7 +71,7 @@ class Pair:
             self.cached += count + 1
             self.later = (self.remote, self.bytes)
         self.remote += count
-        self.bytes += BYTES_A_TOKEN * count
+        self.bytes += BYTES_A_TOKEN * count * self.sized
         return 200, answer(body, None)
 
     def fronted(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:

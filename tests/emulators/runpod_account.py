@@ -245,7 +245,7 @@ class Account:
         rank: int = 0,
     ) -> Pod:
         identity, now = f"pod{secrets.token_hex(5)}", self._now()
-        seen = self.machines.start(identity, rank)
+        seen = self.machines.start(identity, rank if cluster else None)
         gpu = self.types[kind]
         pod = Pod(identity, name, now, now, place, gpu, count, wanted, *seen, cluster, rank)
         self.pods[identity] = pod

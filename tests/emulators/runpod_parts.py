@@ -41,8 +41,11 @@ class Refusal(Exception):
 class Machines(Protocol):
     """What stands behind pods."""
 
-    def start(self, pod: str, rank: int) -> tuple[str, int, str]:
-        """Start a container; return where its SSH is published, and its address in a cluster."""
+    def start(self, pod: str, rank: int | None) -> tuple[str, int, str]:
+        """Start a container; return where its SSH is published, and its address in a cluster.
+
+        rank: None for a pod that is in no cluster, and so has no network between pods.
+        """
 
     def publish(self, pod: str, port: int) -> int:
         """Publish the SSH of a pod at another port than this one; return it."""
@@ -61,11 +64,11 @@ class NoMachines:
         self.host = host
         self._count = 0
 
-    def start(self, pod: str, rank: int) -> tuple[str, int, str]:
+    def start(self, pod: str, rank: int | None) -> tuple[str, int, str]:
         """Return the next address."""
         self._count += 1
         host = self.host or f"198.51.100.{self._count}"
-        return host, 22001 + self._count, f"10.65.0.{rank + 2}"
+        return host, 22001 + self._count, "" if rank is None else f"10.65.0.{rank + 2}"
 
     def publish(self, pod: str, port: int) -> int:
         """Return another port."""

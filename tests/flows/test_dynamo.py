@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.ports import free_port
 
 from .clone import MINUTE, Ran, wait_until
 from .conftest import CHAT, Site
@@ -125,6 +129,12 @@ def whole(fronted: Fronted) -> list[Stream]:
     return found
 
 
+def answers(port: int) -> bool:
+    """Tell whether anything listens at a port of this machine."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
 def served(fronted: Fronted, times: int = 6) -> set[int]:
     return {
         status(fronted.url, fronted.key, chat(MODEL, f"{number} ships", 4))
@@ -140,6 +150,35 @@ def test_repeats_go_to_the_engine_that_has_them_in_its_cache(fronted: Fronted) -
     assert all(max(one) >= 2 * found["block_size"] for one in found["repeats"])
     assert served(fronted) == {200}
     assert status(fronted.url, "another", chat(MODEL, "a ship", 4)) == 401
+
+
+@pytest.fixture
+def least_connections(tmp_path: Path) -> Iterator[str]:
+    """Return an address that takes the engine with the fewest requests, as the router does."""
+    port = free_port("127.0.0.1")
+    servers = "".join(f"  server rank{rank} 127.0.0.1:{rank}\n" for rank in RANKS)
+    (tmp_path / "haproxy.cfg").write_text(
+        "defaults\n  mode http\n  timeout connect 10s\n  timeout client 10m\n"
+        f"  timeout server 10m\nlisten least\n  bind 127.0.0.1:{port}\n"
+        f"  balance leastconn\n{servers}"
+    )
+    words = ["/usr/sbin/haproxy", "-db", "-f", str(tmp_path / "haproxy.cfg")]
+    with subprocess.Popen(words) as process:
+        wait_until(lambda: answers(port), MINUTE, "HAProxy")
+        yield f"http://127.0.0.1:{port}/v1"
+        process.terminate()
+
+
+def test_conversations_stay_where_their_beginning_is_cached(
+    fronted: Fronted, least_connections: str
+) -> None:
+    """Both ways before the same two engines, one after the other, with new texts in each."""
+    by_count = conversations(least_connections, fronted.key, MODEL, RANKS)
+    by_cache = conversations(fronted.url, fronted.key, MODEL, RANKS)
+    print(by_count.line("least connections"))
+    print(by_cache.line("KV-aware"))
+    assert by_cache.failed == by_count.failed == []
+    assert by_cache.hits / by_cache.queries > by_count.hits / by_count.queries
 
 
 def test_everything_listens_on_loopback_and_the_password_is_in_one_file(fronted: Fronted) -> None:
@@ -271,7 +310,6 @@ def test_the_front_changes_to_the_router_and_back_and_then_nothing_changes(
     fronted: Fronted,
 ) -> None:
     stages = ("--tags", "validate,plan,cluster,serve")
-    by_cache = conversations(fronted.url, fronted.key, MODEL, RANKS)
     for front, running in (("router", set()), ("dynamo", OURS)):
         fronted.change(front)
         # Its ranks start anew, which is allowed by name alone.
@@ -288,14 +326,7 @@ def test_the_front_changes_to_the_router_and_back_and_then_nothing_changes(
         assert again.changed == []
         heard = {port for _, port in listeners(fronted.cluster_dir)}
         assert heard & STORES == (STORES if running else set())
-        if front == "router":
-            by_count = conversations(fronted.url, fronted.key, MODEL, RANKS)
     assert routed(again)["workers"] == 2
-    # Conversations stay where their beginning is cached; the fewest requests know nothing of it.
-    print(by_cache.line("KV-aware"))
-    print(by_count.line("least connections"))
-    assert by_cache.failed == by_count.failed == []
-    assert by_cache.hits / by_cache.queries > by_count.hits / by_count.queries
 
 
 def test_teardown_leaves_nothing(fronted: Fronted) -> None:

@@ -1,7 +1,7 @@
 """RunPod's stages of money with real engines: one pod, then a cluster, by Dynamo and by roles.
 
 The API is emulated, its pods are hosts of a lab without systemd; vLLM, Dynamo, etcd and NATS are
-real. The network volume exists at the emulator alone: nothing is mounted.
+real. The network volume is a directory of each pod, which takes it over from the pod before.
 """
 
 from __future__ import annotations
@@ -88,6 +88,10 @@ def money(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         made.variables["accelerator_count"] = 2
         engine = {key: value for key, value in engine.items() if key != "nodes"}
         engine["vllm_args"] = {**engine["vllm_args"], "kv_cache_memory_bytes": 1 << 28}
+        made.pods.mounted = "/workspace"
+        made.variables["models_dir"] = "/workspace/models"
+        # 15 s of processor time for each cluster; test_computation.py has it.
+        made.variables["vllm_reference_gib"] = 0
         # As an image with the official wheel has it.
         made.pods.files[FRONT_END] = programs(directory).front_end
         yield Money(made, engine)
@@ -176,6 +180,38 @@ def test_one_pod_reads_and_the_other_writes_the_same_tokens(money: Money) -> Non
         assert one["remote"] >= 0.9 * one["tokens"] > 100
         assert one["bytes"] > 1_000_000
         assert one["failed"] == 0
+    assert site.cloud.writes == []
+    assert money.ask(url, money.key("r1")) == money.one_process
+    assert money.ask(*money.door) == money.one_process
+    changes_nothing(money)
+
+
+def test_dynamo_asks_prefill_then_decode_and_the_tokens_are_the_same(money: Money) -> None:
+    """Both engines on the first pod: Dynamo and its engines meet on loopback."""
+    site = money.rented
+    one = {
+        "layout": {"tensor": 1},
+        "vllm_args": {**money.engine["vllm_args"], "block_size": 32},
+        "hosts": ["r1-0"],
+        "front": "dynamo",
+        "environment": {"VLLM_RUST_FRONTEND_PATH": FRONT_END},
+    }
+    money.rent(
+        *("r1", 2),
+        {**one, "name": "read", "role": "prefill"},
+        {**one, "name": "write", "role": "decode"},
+    )
+    site.cloud.log.clear()
+    ran = site.start("-e", "allow_disruption=true").result(40 * MINUTE)
+    url = answered(ran)
+    (moved,) = [one["values"] for one in ran.evidence("pairs") if "pairs" in one["values"]]
+    (routed,) = [one["values"] for one in ran.evidence("dynamo") if "repeats" in one["values"]]
+    print(json.dumps([moved, routed]))
+    for found in (moved["pairs"][0], moved["front"]):
+        assert found["remote"] >= 0.9 * found["tokens"] > 100
+        # vLLM's Rust front end counts no bytes.
+        assert (found["bytes"], found["failed"]) == (0, 0)
+    assert routed["workers"] == 2 and routed["events"] > 0
     assert site.cloud.writes == []
     assert money.ask(url, money.key("r1")) == money.one_process
     assert money.ask(*money.door) == money.one_process

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vllm_ansible.plan.pairs import DECODE, PREFILL, answers_clients, is_apart, is_front, members
+from vllm_ansible.plan.pairs import answers_clients, is_apart, is_front, members
 from vllm_ansible.plan.plan import digest
+from vllm_ansible.plan.roles import DECODE, PREFILL
 from vllm_ansible.plan.routers import router_of, url_of
 from vllm_ansible.plan.servers import servers
 

@@ -8,8 +8,9 @@ from typing import Any
 from vllm_ansible.inventory.variables import Unresolved
 from vllm_ansible.node.image.recipe import ADVICE, PINNED, secret_names
 from vllm_ansible.plan.contained import no_ray
-from vllm_ansible.plan.pairs import DECODE, PREFILL, in_image
+from vllm_ansible.plan.pairs import in_image
 from vllm_ansible.plan.plan import Plan
+from vllm_ansible.plan.roles import DECODE, PREFILL
 from vllm_ansible.problem import Problem
 
 # Each says something of an image, and nothing of an environment.

@@ -68,9 +68,16 @@ def counters(servers: Sequence[str], timeout: float) -> dict[str, float]:
 
 
 def moved(
-    servers: Sequence[str], before: Mapping[str, float], tokens: int, wait: float, timeout: float
+    servers: Sequence[str],
+    before: Mapping[str, float],
+    tokens: int,
+    wait: float,
+    timeout: float,
+    sized: bool = True,
 ) -> dict[str, int]:
     """Return what decode engines have counted since then, once that is what one prompt needs.
+
+    sized: whether they count bytes, which vLLM's Rust front end does not.
 
     The counters are of the engines: prompts of other clients are in them, too.
     """
@@ -79,7 +86,7 @@ def moved(
         now = counters(servers, timeout)
         found = {name: int(now[name] - before[name]) for name in now}
         # Bytes are counted a step later than tokens.
-        moved_all = found["bytes"] and found["remote"] >= LEAST_SHARE * tokens
+        moved_all = (found["bytes"] or not sized) and found["remote"] >= LEAST_SHARE * tokens
         computed_all = found["prompts"] == tokens and not found["remote"]
         if moved_all or computed_all or time.monotonic() > end:
             break
@@ -88,7 +95,7 @@ def moved(
 
 
 def of_pair(
-    prefill: str, decode: str, key: str, model: str, wait: float, timeout: float
+    prefill: str, decode: str, key: str, model: str, wait: float, timeout: float, sized: bool = True
 ) -> dict[str, int]:
     """Return tokens of a prompt that prefill computed, and what decode fetched of it."""
     prompt = {"model": model, "prompt": beginning(WORDS)}
@@ -99,17 +106,23 @@ def of_pair(
     before = counters([decode], timeout)
     body = {**prompt, "max_tokens": TOKENS, "kv_transfer_params": kept}
     tokens = _tokens(ask(decode, key, body, timeout))
-    return {"tokens": tokens, **moved([decode], before, tokens, wait, timeout)}
+    return {"tokens": tokens, **moved([decode], before, tokens, wait, timeout, sized)}
 
 
 def of_front(
-    url: str, decode: Sequence[str], key: str, model: str, wait: float, timeout: float
+    url: str,
+    decode: Sequence[str],
+    key: str,
+    model: str,
+    wait: float,
+    timeout: float,
+    sized: bool = True,
 ) -> dict[str, int]:
     """Return tokens of a prompt that a client asked, and what decode engines fetched of it."""
     before = counters(decode, timeout)
     body = {"model": model, "prompt": beginning(WORDS), "max_tokens": TOKENS}
     tokens = _tokens(ask(url, key, body, timeout))
-    return {"tokens": tokens, **moved(decode, before, tokens, wait, timeout)}
+    return {"tokens": tokens, **moved(decode, before, tokens, wait, timeout, sized)}
 
 
 def _tokens(answer: Mapping[str, Any]) -> int:
@@ -124,22 +137,26 @@ def look(
     model: str,
     wait: float,
     timeout: float,
+    sized: bool = True,
 ) -> dict[str, Any]:
     """Return what was moved between each pair, and where a client asks.
 
     prefill and decode: engine and url of each. wait: for counters to show what was answered.
+    sized: whether decode engines count bytes.
     """
     found = []
     for first in prefill:
         for second in decode:
             pair: dict[str, Any] = {"prefill": first["engine"], "decode": second["engine"]}
             try:
-                pair.update(of_pair(first["url"], second["url"], key, model, wait, timeout))
+                ends = first["url"], second["url"]
+                pair.update(of_pair(*ends, key, model, wait, timeout, sized))
             except Unanswered as error:
                 pair["reason"] = str(error)
             found.append(pair)
     try:
-        front = of_front(url, [one["url"] for one in decode], key, model, wait, timeout)
+        servers = [one["url"] for one in decode]
+        front = of_front(url, servers, key, model, wait, timeout, sized)
     except Unanswered as error:
         return {"pairs": found, "front": {"reason": str(error)}}
     return {"pairs": found, "front": front}

@@ -1,4 +1,4 @@
-"""NVIDIA Dynamo before the data ranks of an engine: what may have it, its ports, its processes."""
+"""NVIDIA Dynamo before data ranks, or before a set: what may have it, its ports, its processes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vllm_ansible.accelerators.platform import platform
+from vllm_ansible.plan.roles import DECODE, PREFILL
 from vllm_ansible.plan.sizes import Layout
 from vllm_ansible.problem import PlanError, Problem
 
 ROUTER, DYNAMO = "router", "dynamo"
 # The first is what an engine has that says nothing of it.
 FRONTS = (ROUTER, DYNAMO)
+# What the plan gives the engines of a set whose Dynamo is at another engine of it.
+BEHIND = "behind-dynamo"
 LOOPBACK = "127.0.0.1"
 
 # Of the engine's own block, where an engine without data ranks has its Ray.
@@ -57,7 +60,8 @@ def front_refusals(
     if item.get("front") != DYNAMO:
         return
     data = layout.data if layout else 1
-    if data == 1 and not (layout is None and item.get("executor") == "dp"):
+    apart = item.get("role") in (PREFILL, DECODE)
+    if data == 1 and not apart and not (layout is None and item.get("executor") == "dp"):
         yield (
             "front",
             "two or more data ranks: with one server a KV-aware router has nothing to choose",
@@ -134,7 +138,12 @@ def _older(version: str) -> bool:
 
 
 def has_dynamo(engine: Engine) -> bool:
-    """Tell whether an engine of a plan has Dynamo before its data ranks."""
+    """Tell whether Dynamo sends requests to the servers of an engine of a plan."""
+    return engine.get("front") in (DYNAMO, BEHIND)
+
+
+def has_frontend(engine: Engine) -> bool:
+    """Tell whether a Dynamo belongs to an engine of a plan: of a set to its first decode engine."""
     return engine.get("front") == DYNAMO
 
 
@@ -151,21 +160,30 @@ def events_socket(files_dir: str, rank: int) -> str:
     return f"{files_dir}/kv{rank}.sock"
 
 
-def rank_words(files_dir: str, port: int, rank: int) -> list[str]:
+def rank_words(files_dir: str, port: int, rank: int, role: str = "") -> list[str]:
     """Return what makes a server one that a sidecar of Dynamo can stand beside."""
+    grpc = ["--grpc-port", str(port + GRPC)]
+    if role == DECODE:
+        # It is chosen by its load: what it holds came from a prefill engine.
+        return grpc
     events = {
         "enable_kv_cache_events": True,
         "publisher": "zmq",
         # vLLM binds what is ipc:// and connects to a host's address, where nobody listens.
         "endpoint": f"ipc://{events_socket(files_dir, rank)}",
     }
-    return ["--grpc-port", str(port + GRPC), "--kv-events-config", json.dumps(events)]
+    return [*grpc, "--kv-events-config", json.dumps(events)]
+
+
+def server_environment(front: str) -> dict[str, str]:
+    """Return what a server of this front needs in its environment."""
+    return {"VLLM_USE_RUST_FRONTEND": "1"} if front in (DYNAMO, BEHIND) else {}
 
 
 def told(engine: Engine, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what the role is told of the Dynamo of an engine.
 
-    ranks: rank, name and port of each of its servers.
+    ranks: rank, name and port of each of its servers; of a set also engine and role.
     """
     name, block = str(engine["name"]), int(engine["ports"]["gcs"])
     return {
@@ -176,8 +194,9 @@ def told(engine: Engine, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "url": f"http://{LOOPBACK}:{block + FRONTEND}",
         "sidecars": [
             {
-                "process": f"{name}-sidecar-{one['rank']}",
+                "process": f"{one.get('engine') or name}-sidecar-{one['rank']}",
                 "engine": str(one["name"]),
+                "role": str(one.get("role") or ""),
                 "server": f"http://{LOOPBACK}:{one['port']}",
                 "grpc": one["port"] + GRPC,
                 "system": one["port"] + SYSTEM,
@@ -218,11 +237,8 @@ def starting_ports(wanted: Mapping[str, Any], processes: Processes) -> dict[str,
 def strays(processes: Processes, engines: Iterable[Engine], host: str) -> list[str]:
     """Return the recorded processes of Dynamo on a host that its plan has none of."""
     planned: set[str] = set()
-    for engine in engines:
-        if has_dynamo(engine) and engine["hosts"][0] == host:
-            data = int((engine.get("layout") or {}).get("data", 1))
-            ranks = [{"rank": rank, "port": 0, "name": ""} for rank in range(data)]
-            planned |= set(process_names(told(engine, ranks)))
+    for _, one in _of_host(list(engines), host):
+        planned |= set(process_names(one))
     found = [
         name
         for name, record in processes.items()
@@ -300,6 +316,7 @@ def steps(
                     "dynamo.vllm.sidecar",
                     f"--grpc-endpoint={LOOPBACK}:{one['grpc']}",
                     f"--namespace={NAMESPACE}",
+                    *_role_words(one["role"]),
                 ),
                 {
                     "environment": {
@@ -320,6 +337,13 @@ def steps(
             step(wanted["process"], frontend, {"environment": shared, "depends": {"lock": lock}})
         ],
     }
+
+
+def _role_words(role: str) -> tuple[str, ...]:
+    """Return what a sidecar of a set is started with; the frontend finds prefill by its name."""
+    if role == PREFILL:
+        return ("--component=prefill", "--disaggregation-mode=prefill")
+    return ("--disaggregation-mode=decode",) if role == DECODE else ()
 
 
 def nats_configuration(wanted: Mapping[str, Any]) -> str:
@@ -430,18 +454,34 @@ def state_summary(engine: str, looked: Mapping[str, Any], wanted: Mapping[str, A
 
 def running(processes: Processes, engines: Iterable[Engine], host: str) -> list[dict[str, Any]]:
     """Return the engines of a host whose frontend runs, and what the role is told of it."""
-    found = []
+    return [
+        {"engine": str(engine["name"]), "dynamo": one}
+        for engine, one in _of_host(list(engines), host)
+        if processes.get(one["process"], {}).get("running")
+    ]
+
+
+def _of_host(engines: Sequence[Engine], host: str) -> Iterator[tuple[Engine, dict[str, Any]]]:
+    """Yield each engine of a host with a frontend, and what the role is told of its Dynamo."""
     for engine in engines:
-        if not has_dynamo(engine) or engine["hosts"][0] != host:
+        if not has_frontend(engine) or engine["hosts"][0] != host:
             continue
-        first = int(engine["ports"]["worker_first"])
-        data = int((engine.get("layout") or {}).get("data", 1))
-        one = told(
-            engine, [{"rank": rank, "port": first + rank, "name": ""} for rank in range(data)]
-        )
-        if processes.get(one["process"], {}).get("running"):
-            found.append({"engine": str(engine["name"]), "dynamo": one})
-    return found
+        name = engine.get("served_name")
+        others = [
+            one for one in engines if one.get("front") == BEHIND and one["served_name"] == name
+        ]
+        ranks = [
+            {
+                "rank": rank,
+                "port": int(one["ports"]["worker_first"]) + rank,
+                "name": "",
+                "engine": str(one["name"]),
+                "role": one.get("role", ""),
+            }
+            for one in (engine, *others)
+            for rank in range(int((one.get("layout") or {}).get("data", 1)))
+        ]
+        yield engine, told(engine, ranks)
 
 
 def _known(ranks: int, known: int, where: str, fix: str) -> dict[str, str | bool]:

@@ -11,7 +11,8 @@ from vllm_ansible.node.weights.models import source_of
 from vllm_ansible.plan.arguments import ours
 from vllm_ansible.plan.data_request import refusals
 from vllm_ansible.plan.dynamo import FRONTS, front_refusals
-from vllm_ansible.plan.pairs import ROLES, SERVE, role_refusals, set_problems
+from vllm_ansible.plan.pairs import role_refusals, set_problems
+from vllm_ansible.plan.roles import ROLES, SERVE
 from vllm_ansible.plan.sizes import Layout
 from vllm_ansible.problem import PlanError, Problem, close_match
 

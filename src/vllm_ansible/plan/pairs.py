@@ -15,12 +15,11 @@ from typing import Any, TypeVar
 
 from vllm_ansible.accelerators.platform import has_devices
 from vllm_ansible.node.kv_transfer import LEAST_SHARE
+from vllm_ansible.plan.dynamo import BEHIND, DYNAMO, has_dynamo, has_frontend
+from vllm_ansible.plan.roles import DECODE, PREFILL, ROLES, SERVE
 from vllm_ansible.plan.sizes import Layout
 from vllm_ansible.problem import PlanError, Problem
 
-SERVE, PREFILL, DECODE = "serve", "prefill", "decode"
-# The first is what an engine has that says nothing of it.
-ROLES = (SERVE, PREFILL, DECODE)
 # What the plan puts before the first decode engine of a set; nobody writes it into an inventory.
 PAIRS = "pairs"
 LOOPBACK = "127.0.0.1"
@@ -77,13 +76,6 @@ def role_refusals(
             item.get("executor"),
             "remove executor",
         )
-    if item.get("front") not in (None, "router"):
-        yield (
-            "front",
-            f"none for role {role}: vLLM's router asks prefill, then decode",
-            item.get("front"),
-            "remove front, or write role: serve with two data ranks for Dynamo",
-        )
     given = item.get("vllm_args")
     for key in given if isinstance(given, Mapping) else ():
         name = str(key).lstrip("-").replace("-", "_").partition(".")[0]
@@ -119,6 +111,8 @@ def set_problems(engines: Sequence[Asked]) -> list[Problem]:
                 )
             )
         problems += [found for one in apart[1:] if (found := _differing(apart[0], one))]
+        if len({one.front for one in apart}) > 1:
+            problems.append(_fronts(name, apart))
     return problems
 
 
@@ -138,6 +132,17 @@ def _alone(name: str, role: str, other: str, members: Sequence[Asked]) -> Proble
         where=f"engines {members[0].name}.role",
         fix=f"add an engine with role: {other}, the same model and served_name: {name}, or write "
         f"role: {SERVE}",
+    )
+
+
+def _fronts(name: str, apart: Sequence[Asked]) -> Problem:
+    shown = ", ".join(f"{one.name}: {one.front}" for one in apart)
+    return Problem(
+        f"the engines of the set {name} have different fronts: {shown}",
+        expected="the same front in all engines of the set",
+        found=shown,
+        where=f"engines {apart[1].name}.front",
+        fix=f"write front: {DYNAMO} in each of them, or in none",
     )
 
 
@@ -176,7 +181,7 @@ def is_apart(engine: Engine) -> bool:
 
 def is_front(engine: Engine) -> bool:
     """Tell whether the address of a planned engine is that of its set."""
-    return engine.get("front") == PAIRS
+    return engine.get("front") == PAIRS or (is_apart(engine) and has_frontend(engine))
 
 
 def answers_clients(engine: Engine) -> bool:
@@ -191,12 +196,36 @@ def fronted(planned: Sequence[Planned], without: str) -> list[Planned]:
     """
     found, seen = [], set()
     for engine in planned:
-        front = without if engine.front == PAIRS else engine.front
-        if engine.role == DECODE and engine.served_name not in seen:
-            seen.add(engine.served_name)
-            front = PAIRS
+        front = engine.front
+        if engine.role in (PREFILL, DECODE):
+            behind = front in (DYNAMO, BEHIND)
+            front = BEHIND if behind else without
+            if engine.role == DECODE and engine.served_name not in seen:
+                seen.add(engine.served_name)
+                front = DYNAMO if behind else PAIRS
         found.append(replace(engine, front=front))
     return found
+
+
+def spread(planned: Sequence[Planned]) -> list[Problem]:
+    """Return the refusals of sets behind Dynamo whose engines are on several hosts."""
+    hosts: dict[str, dict[str, list[str]]] = {}
+    for engine in planned:
+        if engine.role in (PREFILL, DECODE) and engine.front in (DYNAMO, BEHIND):
+            for host in engine.hosts:
+                hosts.setdefault(engine.served_name, {}).setdefault(host, []).append(engine.name)
+    return [
+        Problem(
+            f"the set {name} has front: {DYNAMO} and engines on {len(found)} hosts",
+            expected="all engines of the set on one host: Dynamo and its engines meet on loopback",
+            found="; ".join(f"{host}: {', '.join(names)}" for host, names in found.items()),
+            where=f"engines {next(iter(found.values()))[0]}.front",
+            fix="write hosts: [NAME] with the same host in each, or remove front: vLLM's router "
+            "stands before engines of several hosts",
+        )
+        for name, found in hosts.items()
+        if len(found) > 1
+    ]
 
 
 def members(engine: Engine, engines: Iterable[Engine]) -> list[Engine]:
@@ -267,27 +296,30 @@ def in_image(name: str, role: str) -> Problem:
     )
 
 
-def told(
-    engine: Engine, servers: Sequence[Mapping[str, Any]], addresses: Mapping[str, str]
-) -> dict[str, Any]:
+def told(engine: Engine, servers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what the role is told of the front of a set.
 
-    servers: engine, role, host and port of each server of the set. addresses: by host.
+    servers: engine, role, address and port of each server of the set.
     """
     block = int(engine["ports"]["gcs"])
     urls = {
         role: [
-            {"engine": str(one["engine"]), "url": f"http://{addresses[one['host']]}:{one['port']}"}
+            {"engine": str(one["engine"]), "url": f"http://{one['address']}:{one['port']}"}
             for one in servers
             if one["role"] == role
         ]
         for role in (PREFILL, DECODE)
     }
+    if has_dynamo(engine):
+        # Its frontend asks prefill, then decode.
+        return {"process": f"{engine['name']}-{DYNAMO}", "sized": False, **urls}
     return {
         "process": f"{engine['name']}-{PAIRS}",
         "port": block + FRONT,
         "figures": block + FIGURES,
         "url": f"http://{LOOPBACK}:{block + FRONT}",
+        # vLLM's Rust front end, which Dynamo needs, counts tokens that came and no bytes.
+        "sized": True,
         **urls,
     }
 
@@ -302,7 +334,9 @@ def starting_ports(wanted: Mapping[str, Any], processes: Processes) -> dict[str,
 def strays(processes: Processes, engines: Iterable[Engine], host: str) -> list[str]:
     """Return the recorded fronts of sets on a host where its plan has none."""
     planned = {
-        f"{one['name']}-{PAIRS}" for one in engines if is_front(one) and one["hosts"][0] == host
+        f"{one['name']}-{PAIRS}"
+        for one in engines
+        if one.get("front") == PAIRS and one["hosts"][0] == host
     }
     return sorted(
         name
@@ -370,6 +404,7 @@ def measurements(
             f"the KV cache of a new prompt moved from {prefill} to {decode}",
             known.get((prefill, decode)) or {"reason": reason or "nothing was asked"},
             where,
+            wanted["sized"],
             f"read the logs of {prefill} and {decode}: NIXL says there why a transfer failed",
         )
         for prefill, decode in names
@@ -381,20 +416,28 @@ def measurements(
             "the KV cache of a new prompt moved when a client asks",
             front,
             where,
+            wanted["sized"],
             f"read {logs}/{wanted['process']}.log: it asks a prefill engine first",
         ),
     ]
 
 
-def _transfer(what: str, one: Mapping[str, Any], where: str, fix: str) -> dict[str, str | bool]:
-    """Return the measurement of one prompt: most of it came, and bytes were moved for it."""
+def _transfer(
+    what: str, one: Mapping[str, Any], where: str, sized: bool, fix: str
+) -> dict[str, str | bool]:
+    """Return the measurement of one prompt: most of it came, and bytes were moved for it.
+
+    sized: whether bytes are counted at all.
+    """
     tokens, remote = int(one.get("tokens") or 0), int(one.get("remote") or 0)
     moved, failed = int(one.get("bytes") or 0), int(one.get("failed") or 0)
     why = str(one.get("reason") or "")
-    counted = f"{remote} of {tokens} tokens, {moved} bytes, {failed} failed transfers"
+    size = f"{moved} bytes" if sized else "bytes not counted by the Rust front end"
+    counted = f"{remote} of {tokens} tokens, {size}, {failed} failed transfers"
+    enough = 0 < LEAST_SHARE * tokens <= remote and (moved > 0 or not sized)
     return {
         "what": what,
-        "ok": not why and 0 < LEAST_SHARE * tokens <= remote and moved > 0 and failed == 0,
+        "ok": not why and enough and failed == 0,
         "expected": f"at least {LEAST_SHARE:.0%} of its tokens by a transfer, and none failed",
         "found": why or counted,
         "where": where,
@@ -409,5 +452,5 @@ def summary(engine: str, looked: Mapping[str, Any], wanted: Mapping[str, Any]) -
     count = f"{len(wanted[PREFILL])} prefill and {len(wanted[DECODE])} decode engines"
     if not tokens:
         return f"{engine}: {count}, nothing was moved"
-    moved = int(front.get("bytes") or 0) / 1e6
-    return f"{engine}: {count}, {remote} of {tokens} prompt tokens moved ({moved:.1f} MB)"
+    size = f" ({int(front.get('bytes') or 0) / 1e6:.1f} MB)" if wanted["sized"] else ""
+    return f"{engine}: {count}, {remote} of {tokens} prompt tokens moved{size}"

@@ -17,7 +17,7 @@ from vllm_ansible.plan.dynamo import FRONTS, refuse_hosts
 from vllm_ansible.plan.engines import Engine
 from vllm_ansible.plan.layout import Capacity, place
 from vllm_ansible.plan.members import Part, divisible, names, parts_of
-from vllm_ansible.plan.pairs import fronted
+from vllm_ansible.plan.pairs import fronted, spread
 from vllm_ansible.plan.planned_engine import PlannedEngine, plain
 from vllm_ansible.plan.ports import (
     INTERNAL_BASE,
@@ -183,6 +183,7 @@ def make_plan(
         except PlanError as error:
             problems += error.problems
     problems += clashes(planned, port_base)
+    problems += spread(planned)
     if problems:
         raise PlanError(problems)
     return Plan(cluster, tuple(fronted(planned, FRONTS[0])), unchecked, tuple(warnings))

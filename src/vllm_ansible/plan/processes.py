@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from vllm_ansible.plan import dynamo
 from vllm_ansible.plan.contained import contained, refuse_ray
-from vllm_ansible.plan.dynamo import DYNAMO, LOOPBACK, refuse_rank
+from vllm_ansible.plan.dynamo import BEHIND, DYNAMO, LOOPBACK, rank_words, refuse_rank
 from vllm_ansible.plan.environment import Room, node_environment, ray_environment
 from vllm_ansible.plan.pairs import refuse_place, server_environment, server_words
 from vllm_ansible.plan.plan import Plan
@@ -103,6 +104,10 @@ def _of_host(
         return _data_ranks(room, rooms, model, depends)
     first = room is rooms[0]
     ray, serve = process_names(room.engine.name)
+    if _behind_dynamo(room):
+        # Its experts are its own: no rank steps with another engine's.
+        kind, image = str(room.host["accelerator"]), bool(room.image)
+        refuse_rank(room.engine.name, kind, room.engine_version, image, joined=False)
     specs = []
     if room.engine.ray_processes():
         specs.append(
@@ -227,13 +232,26 @@ def _serve(room: Room, rooms: list[Room], model: str) -> tuple[str, ...]:
         engine.executor,
         *_ranks(room, rooms),
         *server_words(engine.role),
+        *_dynamo_words(room),
         *engine.arguments,
     )
 
 
+def _behind_dynamo(room: Room) -> bool:
+    return room.engine.front in (DYNAMO, BEHIND)
+
+
+def _dynamo_words(room: Room) -> list[str]:
+    """Return what a server of a set behind Dynamo has beside what its role asks for."""
+    if not _behind_dynamo(room):
+        return []
+    port = room.engine.servers()[0].port
+    return rank_words(room.files_dir, port, 0, room.engine.role)
+
+
 def _listening(room: Room, model: str, port: int | None) -> tuple[str, ...]:
     """Return the command of a server as far as its address, or of a rank without one."""
-    fronted = room.engine.front == DYNAMO
+    fronted = _behind_dynamo(room)
     address = LOOPBACK if fronted else str(room.host["address"])
     api = ("--host", address, "--port", str(port))
     key = ["--config", room.key_file]
@@ -273,5 +291,6 @@ def _serve_environment(room: Room, rooms: list[Room]) -> dict[str, str]:
     if not room.engine.ray_processes():
         ports = asdict(room.engine.ports)
         apart = server_environment(room.engine.role, room.host, ports, room.nixl)
+        apart |= dynamo.server_environment(room.engine.front)
         return {**node_environment(room, more=apart), **key}
     return {**ray_environment(room), **key, "RAY_ADDRESS": _ray_address(rooms)}

@@ -7,7 +7,7 @@ from typing import Any
 
 from vllm_ansible.accelerators.platform import RankOfData, platform
 from vllm_ansible.plan.arguments import option, whole_number
-from vllm_ansible.plan.dynamo import DYNAMO, rank_words
+from vllm_ansible.plan.dynamo import DYNAMO, rank_words, server_environment
 from vllm_ansible.plan.environment import Room, node_environment
 from vllm_ansible.plan.model_arguments import EXPERTS
 from vllm_ansible.plan.planned_engine import PlannedEngine
@@ -67,9 +67,7 @@ def rank_environment(
     room: Room, first: Mapping[str, Any], server: Server, model: Model
 ) -> dict[str, str]:
     """Return the whole environment of one rank."""
-    more: dict[str, str] = {}
-    if room.engine.front == DYNAMO:
-        more = {"VLLM_USE_RUST_FRONTEND": "1"}
+    more = server_environment(room.engine.front)
     kind = platform(room.host["accelerator"])
     more |= kind.rank_variables(
         RankOfData(

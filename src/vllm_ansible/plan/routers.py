@@ -78,18 +78,17 @@ def _told(
         {"name": f"rank-{one['rank']}", "address": one["address"], "port": one["port"]}
         for one in servers
     ]
-    fronted = dynamo.told(engine, servers) if dynamo.has_dynamo(engine) else {}
+    moves = {}
+    if apart:
+        roles = {one["name"]: one["role"] for one in apart}
+        servers = [{**one, "role": roles[one["engine"]]} for one in listed(apart, hosts.values())]
+        moves = pairs.told(engine, servers)
+    fronted = dynamo.told(engine, servers) if dynamo.has_frontend(engine) else {}
+    paired = {} if fronted else moves
     if fronted:
         # It chooses the rank; the router keeps keys and address as everywhere.
         ranks = [{"name": "dynamo", "address": dynamo.LOOPBACK, "port": fronted["port"]}]
-    paired = {}
-    if apart:
-        roles = {one["name"]: one["role"] for one in apart}
-        all_servers = [
-            {**one, "role": roles[one["engine"]]} for one in listed(apart, hosts.values())
-        ]
-        addresses = {name: str(host["address"]) for name, host in hosts.items()}
-        paired = pairs.told(engine, all_servers, addresses)
+    elif paired:
         ranks = [{"name": "pairs", "address": pairs.LOOPBACK, "port": paired["port"]}]
     first = hosts[engine["hosts"][0]]
     return {
@@ -107,7 +106,9 @@ def _told(
         # Its ranks step together or not at all.
         "lockstep": any(one["alongside"] for one in servers),
         "dynamo": fronted,
+        # vLLM's router, and what is proven of the set whatever stands before it.
         "pairs": paired,
+        "moves": moves,
     }
 
 

@@ -144,7 +144,9 @@ def _listened(engine: Planned, step: Mapping[str, Any]) -> list[tuple[int, str]]
     """Return the ports that one process of an engine takes, and what each is for."""
     ranks = servers(engine)
     if is_apart(engine):
-        return [(ranks[0].port, "api"), (side_channel(engine["ports"]), "KV side channel")]
+        grpc = [(ranks[0].port + GRPC, "gRPC")] if has_dynamo(engine) else []
+        side = (side_channel(engine["ports"]), "KV side channel")
+        return [(ranks[0].port, "api"), *grpc, side]
     if len(ranks) == 1:
         ports = engine["ports"]
         return [(ports[name], name.replace("_", " ")) for name in PORTS_OF[step["part"]]]

@@ -17,7 +17,8 @@ from vllm_ansible.benchmark import served
 from vllm_ansible.benchmark.ramp_page import page
 from vllm_ansible.node.engine import load_samples, ramp
 from vllm_ansible.node.engine.benchmark import Client, Served, Settings, how, look
-from vllm_ansible.plan.pairs import DECODE, PAIRS, PREFILL
+from vllm_ansible.plan.pairs import PAIRS
+from vllm_ansible.plan.roles import DECODE, PREFILL
 
 ROOT = Path(__file__).parents[3]
 LOAD = {"name": "l1", "cluster_dir": "/c", "program": "/c/env/bin/vllm", "certificate": "/c/d.crt"}

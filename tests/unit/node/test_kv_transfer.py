@@ -10,6 +10,7 @@ from vllm_ansible.plan import pairs
 
 WANTED: dict[str, Any] = {
     "process": "write-pairs",
+    "sized": True,
     "prefill": [{"engine": "read", "url": ""}],
     "decode": [{"engine": "write", "url": ""}],
 }
@@ -17,14 +18,14 @@ PAIR = "the KV cache of a new prompt moved from read to write"
 CLIENT = "the KV cache of a new prompt moved when a client asks"
 
 
-def look(pair: Pair, key: str = KEY, wait: float = 0.3) -> dict[str, Any]:
+def look(pair: Pair, key: str = KEY, wait: float = 0.3, sized: bool = True) -> dict[str, Any]:
     prefill = [{"engine": "read", "url": pair.prefill}]
     decode = [{"engine": "write", "url": pair.decode}]
-    return kv_transfer.look(pair.url, prefill, decode, key, "m", wait, 30)
+    return kv_transfer.look(pair.url, prefill, decode, key, "m", wait, 30, sized)
 
 
-def missed(found: dict[str, Any]) -> dict[str, str]:
-    judged = pairs.measurements(found, WANTED, "n1", "/logs")
+def missed(found: dict[str, Any], wanted: dict[str, Any] = WANTED) -> dict[str, str]:
+    judged = pairs.measurements(found, wanted, "n1", "/logs")
     return {str(one["what"]): str(one["found"]) for one in judged if not one["ok"]}
 
 
@@ -65,6 +66,21 @@ def test_a_transfer_that_fails_is_told_with_the_engine_s_words() -> None:
 def test_without_the_key_nothing_was_moved() -> None:
     with Pair() as pair:
         assert "HTTP 401: no key" in missed(look(pair, "another"))[PAIR]
+
+
+def test_where_bytes_are_not_counted_the_tokens_that_came_are_judged() -> None:
+    """As by vLLM's Rust front end: its counters of NIXL stay at 0."""
+    wanted = {**WANTED, "sized": False}
+    with Pair(sized=False) as pair:
+        # Not waited for what never comes.
+        found = look(pair, wait=600, sized=False)
+        assert set(missed(found)) == {PAIR, CLIENT}
+    assert missed(found, wanted) == {}
+    assert "300 of 300 prompt tokens moved" in pairs.summary("write", found, wanted)
+    assert "MB" not in pairs.summary("write", found, wanted)
+    with Pair(asks_prefill=False, sized=False) as pair:
+        said = missed(look(pair, sized=False), wanted)
+    assert said[CLIENT].startswith("0 of 300 tokens, bytes not counted by the Rust front end")
 
 
 def test_a_pair_that_nobody_asked_fails_the_gate() -> None:

@@ -13,7 +13,7 @@ from filter_plugins.router_filters import FilterModule
 from tests.conftest import ROOT
 from vllm_ansible.door import served
 from vllm_ansible.load_page import offer
-from vllm_ansible.plan import pairs, routers, views
+from vllm_ansible.plan import dynamo, pairs, routers, views
 from vllm_ansible.plan.engines import parse_engines
 from vllm_ansible.plan.layout import Capacity
 from vllm_ansible.plan.plan import Plan, make_plan
@@ -93,7 +93,8 @@ def test_engines_that_could_not_exchange_caches_are_refused(
         ({"layout": {"data": 2, "tensor": 1}}, "one server on one host"),
         ({"layout": {"tensor": 2, "pipeline": 2}}, "one server on one host"),
         ({"executor": "ray"}, "expected mp, or none, for role decode"),
-        ({"front": "dynamo"}, "vLLM's router asks prefill, then decode"),
+        ({"front": "dynamo"}, "write front: dynamo in each of them, or in none"),
+        ({"front": "dynamo", "vllm_args": {"grpc_port": 1}}, "the port is the plan's"),
         ({"vllm_args": {"kv-transfer-config": "{}"}}, "the plan writes it from role"),
         ({"vllm_args": {"kv_transfer_config.kv_role": "x"}}, "the plan writes it from role"),
         ({"vllm_args": {"disable_log_stats": True}}, "the gate reads these counters"),
@@ -209,6 +210,74 @@ def test_a_router_needs_every_host_of_the_set() -> None:
     plan = planned({**READ, "hosts": ["n2"]}, WRITE).to_dict()["engines"]
     with pytest.raises(PlanError, match="this run leaves out n2"):
         routers.on_host(plan, [HOSTS["n1"]], "n1", "0.32.0")
+
+
+BEHIND = ({**READ, "front": "dynamo"}, {**WRITE, "front": "dynamo"})
+
+
+def test_dynamo_before_a_set_asks_prefill_then_decode() -> None:
+    """The first decode engine has the frontend; each engine has a sidecar that says its role."""
+    plan = planned(*BEHIND)
+    (router,) = told(plan)
+    assert router["engine"] == "write"
+    assert router["ranks"] == [{"name": "dynamo", "address": "127.0.0.1", "port": 20103}]
+    assert router["pairs"] == {}
+    assert router["moves"] == {
+        "process": "write-dynamo",
+        "sized": False,
+        "prefill": [{"engine": "read", "url": "http://127.0.0.1:20020"}],
+        "decode": [{"engine": "write", "url": "http://127.0.0.1:20120"}],
+    }
+    place = {one: f"/{one}" for one in ("python", "start", "run_dir", "configuration", "dynamo")}
+    place |= {"etcd": "/etcd", "nats": "/nats"}
+    read, write = dynamo.steps(router["dynamo"], place, {}, None, "l")["sidecars"]
+    assert (read["name"], write["name"]) == ("read-sidecar-0", "write-sidecar-0")
+    assert read["argv"][-4:] == [
+        *("--grpc-endpoint=127.0.0.1:20040", "--namespace=vllm-ansible"),
+        *("--component=prefill", "--disaggregation-mode=prefill"),
+    ]
+    assert write["argv"][-2:] == ["--namespace=vllm-ansible", "--disaggregation-mode=decode"]
+    assert Plan.from_dict(plan.to_dict()) == plan
+    again = planned(*BEHIND, kept=plan)
+    assert again.to_dict() == plan.to_dict()
+
+
+def test_servers_behind_dynamo_are_on_loopback_and_prefill_alone_sends_events() -> None:
+    found = specs(planned(*BEHIND))
+    for name, port in (("read-serve", "20040"), ("write-serve", "20140")):
+        assert value(found[name], "--host") == "127.0.0.1"
+        assert value(found[name], "--grpc-port") == port
+        assert "--middleware" not in found[name].argv
+        assert found[name].environment["VLLM_USE_RUST_FRONTEND"] == "1"
+        # Where another engine fetches: the side channel stays on the data plane.
+        assert found[name].environment["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.0.0.1"
+    assert "--kv-events-config" in found["read-serve"].argv
+    assert "--kv-events-config" not in found["write-serve"].argv
+    with pytest.raises(PlanError, match=r"engine read cannot have front: dynamo: vLLM 0\.31"):
+        specs(planned(*BEHIND), versions={"vllm": "0.31.0"})
+
+
+def test_dynamo_and_a_set_of_several_hosts_are_refused_with_what_serves_instead() -> None:
+    with pytest.raises(PlanError, match=r"front: dynamo and engines on 2 hosts.*vLLM's router"):
+        planned({**BEHIND[0], "hosts": ["n2"]}, BEHIND[1])
+
+
+def test_a_set_whose_dynamo_runs_is_known_and_what_is_left_of_it_goes() -> None:
+    plan = planned(*BEHIND).to_dict()["engines"]
+    names = ["etcd", "nats", "dynamo", "sidecar-0"]
+    recorded = {f"write-{one}": {"engine": "", "running": True} for one in names}
+    recorded["read-sidecar-0"] = {"engine": "", "running": True}
+    assert dynamo.strays(recorded, plan, "n1") == []
+    assert len(dynamo.strays(recorded, planned().to_dict()["engines"], "n1")) == 5
+    (one,) = dynamo.running(recorded, plan, "n1")
+    assert one["engine"] == "write"
+    assert {side["server"] for side in one["dynamo"]["sidecars"]} == {
+        "http://127.0.0.1:20020",
+        "http://127.0.0.1:20120",
+    }
+    assert pairs.strays({"write-pairs": {"engine": "", "running": True}}, plan, "n1") == [
+        "write-pairs"
+    ]
 
 
 def test_clients_and_the_load_page_know_the_set_alone() -> None:

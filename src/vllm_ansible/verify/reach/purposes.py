@@ -7,9 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from vllm_ansible.plan.engines import Engine, parse_engines
-from vllm_ansible.plan.pairs import SERVE, side_channel
+from vllm_ansible.plan.pairs import side_channel
 from vllm_ansible.plan.ports import WORKERS as DATA_RANKS
 from vllm_ansible.plan.ports import Ports, cluster_ports, indices_of, ports_for
+from vllm_ansible.plan.roles import SERVE
 
 OF_THE_KERNEL = "the kernel's own range: gloo, NCCL"
 API = "the API"
