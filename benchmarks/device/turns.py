@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 HITS, QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
-WORDS = "river stone light paper green house winter table letter music garden silver".split()
+WORDS = ("river", "stone", "light", "paper", "green", "house", "winter", "table", "letter")
 ATTEMPT_SECONDS = 300
 
 
@@ -30,7 +30,7 @@ def counted(ports: Sequence[str], key: str) -> list[tuple[float, float]]:
     """Return of each rank the tokens that were cached and all that were looked for."""
     found = []
     for port in ports:
-        request = urllib.request.Request(  # noqa: S310 - ours
+        request = urllib.request.Request(
             f"http://127.0.0.1:{port}/metrics", headers={"Authorization": f"Bearer {key}"}
         )
         with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - ours
@@ -79,7 +79,9 @@ def converse(given: argparse.Namespace) -> dict[str, Any]:
         place = random.Random(seed + user)  # noqa: S311 - texts, no secrets
         said: list[dict[str, str]] = []
         for turn in range(given.turns):
-            said.append({"role": "user", "content": words(place, given.more if turn else given.first)})
+            said.append(
+                {"role": "user", "content": words(place, given.more if turn else given.first)}
+            )
             body = {"model": given.model, "messages": said, "max_tokens": given.tokens}
             try:
                 seconds, text = ask(given.url, key, {**body, "temperature": 0, "ignore_eos": True})

@@ -123,7 +123,9 @@ def test_what_engines_compile_with_is_found_as_in_an_environment_that_was_built(
     environment.build(asked, silent)
     path = f"{asked['directory']}/bin"
     found = kernels.look(asked["directory"], {"chat": {"PATH": path}})["tools"]["chat"]["ninja"]
-    said = subprocess.run([found or "ninja is not found"], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [found or "ninja is not found"], capture_output=True, text=True, check=True
+    )
     assert said.stdout == "1.13.2\n"
 
 
