@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Hold conversations of many turns with an engine of data ranks; print what its caches held of them.
+"""Hold conversations of many turns with data ranks; print what their caches held of them.
 
-turns.py URL MODEL KEY_FILE RANK_PORT,RANK_PORT [--users 64] [--turns 6] [--first 1500] [--more 200]
+turns.py URL MODEL KEY_FILE RANK_PORT,RANK_PORT [--users 64] [--turns 6] [--first 600] [--more 100]
 
 Each user sends all that was said before with each turn. Texts are new in each call. Cached tokens
 are by the ranks' own counters.

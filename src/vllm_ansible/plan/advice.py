@@ -140,7 +140,8 @@ def compiled_experts(engine: Engine, layout: Layout | None, judge: Judge) -> tup
     return (
         f"engine {engine.name}: its experts in FP8 by blocks are shared out among ranks, for "
         f"which vLLM 0.32 compiles FlashInfer's kernels on {', '.join(sorted(hoppers))} at the "
-        "first start: about 20 minutes with 32 cores, more with fewer; vllm_args: {moe_backend: triton} does without",
+        "first start: about 20 minutes with 32 cores, more with fewer; "
+        "vllm_args: {moe_backend: triton} does without",
     )
 
 
