@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Make models for measurements where no hub can be reached.
 
-models.py shape CONFIG TOKENIZER OUT [NAME=VALUE ...]   a published Qwen3 or DeepSeek-V3, or R1
+models.py shape CONFIG TOKENIZER OUT [NAME=VALUE ...]   a published Qwen3, DeepSeek-V3 or gpt-oss
 models.py even MODEL OUT                                a Llama with an even number of heads
+models.py adapter CONFIG OUT                            a LoRA adapter of rank 16 for a Qwen3
 
 A shape has the headers of its weights and no bytes behind them: `load_format: dummy` fills them in.
 What is made even computes what it did: the added heads read nothing and write zeros. It needs
@@ -27,7 +28,7 @@ TOKENIZER = (
     "generation_config.json",
 )
 SHARD_BYTES = 5 * 10**9
-WIDTHS = {"BF16": 2, "F32": 4, "F8_E4M3": 1}
+WIDTHS = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "I32": 4, "U8": 1}
 Tensor = tuple[str, list[int], str]
 
 
@@ -56,8 +57,12 @@ def shape(config: dict[str, Any], out: Path) -> int:
 
 def held(config: dict[str, Any]) -> Iterator[Tensor]:
     """Yield names, sizes and types: of FP8 in blocks, each matrix of a layer with its scales."""
+    if config["model_type"] == "gpt_oss":
+        yield from gpt_oss_tensors(config)
+        return
     deepseek = config["model_type"] == "deepseek_v3"
     quantized = config.get("quantization_config", {})
+    packed = quantized.get("group_size") if quantized.get("quant_method") == "awq" else None
     block = quantized.get("weight_block_size") if quantized.get("quant_method") == "fp8" else None
     for name, sizes in deepseek_tensors(config) if deepseek else qwen_tensors(config):
         inside = ".layers." in name and not name.endswith(".mlp.gate.weight")
@@ -65,8 +70,45 @@ def held(config: dict[str, Any]) -> Iterator[Tensor]:
             blocks = [-(-size // each) for size, each in zip(sizes, block, strict=True)]
             yield name, sizes, "F8_E4M3"
             yield f"{name}_scale_inv", blocks, "F32" if deepseek else "BF16"
+        elif packed and inside and len(sizes) == 2:
+            rows, columns = sizes
+            at = name.removesuffix("weight")
+            # Eight numbers of 4 bits each in one of 32, of outputs that lie side by side.
+            yield f"{at}qweight", [columns, rows // 8], "I32"
+            yield f"{at}qzeros", [columns // packed, rows // 8], "I32"
+            yield f"{at}scales", [columns // packed, rows], "F16"
         else:
             yield name, sizes, "F32" if name.endswith("_correction_bias") else "BF16"
+
+
+def gpt_oss_tensors(config: dict[str, Any]) -> Iterator[Tensor]:
+    """Yield what the hub's checkpoints of gpt-oss have: experts in MXFP4, 32 numbers a scale."""
+    hidden, width, size = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    heads, groups = config["num_attention_heads"] * size, config["num_key_value_heads"] * size
+    experts = config["num_local_experts"]
+    yield "model.embed_tokens.weight", [config["vocab_size"], hidden], "BF16"
+    for layer in range(config["num_hidden_layers"]):
+        at = f"model.layers.{layer}."
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            yield f"{at}{norm}.weight", [hidden], "BF16"
+        for part, rows in (("q", heads), ("k", groups), ("v", groups)):
+            yield f"{at}self_attn.{part}_proj.weight", [rows, hidden], "BF16"
+            yield f"{at}self_attn.{part}_proj.bias", [rows], "BF16"
+        yield f"{at}self_attn.o_proj.weight", [hidden, heads], "BF16"
+        yield f"{at}self_attn.o_proj.bias", [hidden], "BF16"
+        yield f"{at}self_attn.sinks", [config["num_attention_heads"]], "BF16"
+        yield f"{at}mlp.router.weight", [experts, hidden], "BF16"
+        yield f"{at}mlp.router.bias", [experts], "BF16"
+        for part, rows, columns in (
+            ("gate_up_proj", 2 * width, hidden),
+            ("down_proj", hidden, width),
+        ):
+            inside = f"{at}mlp.experts.{part}"
+            yield f"{inside}_blocks", [experts, rows, columns // 32, 16], "U8"
+            yield f"{inside}_scales", [experts, rows, columns // 32], "U8"
+            yield f"{inside}_bias", [experts, rows], "BF16"
+    yield "model.norm.weight", [hidden], "BF16"
+    yield "lm_head.weight", [config["vocab_size"], hidden], "BF16"
 
 
 def deepseek_tensors(config: dict[str, Any]) -> Iterator[tuple[str, list[int]]]:
@@ -149,6 +191,24 @@ def _sparse(path: Path, shard: list[Tensor]) -> None:
         file.truncate(8 + len(text) + end)
 
 
+def adapter(config: dict[str, Any], out: Path, rank: int = 16) -> int:
+    """Write an adapter for every linear layer of a dense Qwen3, all zeros; return its bytes."""
+    out.mkdir(parents=True, exist_ok=True)
+    found: list[Tensor] = []
+    modules = set()
+    for name, sizes in qwen_tensors(config):
+        if "_proj." in name:
+            at = f"base_model.model.{name.removesuffix('.weight')}"
+            modules.add(name.split(".")[-2])
+            found += [(f"{at}.lora_A.weight", [rank, sizes[1]], "BF16")]
+            found += [(f"{at}.lora_B.weight", [sizes[0], rank], "BF16")]
+    settings = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "bias": "none"}
+    settings |= {"target_modules": sorted(modules), "task_type": "CAUSAL_LM"}
+    (out / "adapter_config.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
+    _sparse(out / "adapter_model.safetensors", found)
+    return sum(_bytes(tensor) for tensor in found)
+
+
 def even(model: Path, out: Path) -> str:
     """Copy a Llama with heads added until tensor ranks can share them; return how many it has."""
     import torch
@@ -195,6 +255,9 @@ def main(words: list[str]) -> None:
                 wanted[name] = json.loads(value)
             print(f"{out}: {shape(wanted, Path(out)) / 2**30:.1f} GiB")
             _take_tokenizer(Path(tokenizer), Path(out))
+        case ["adapter", config, out]:
+            wanted = json.loads(Path(config).read_text(encoding="utf-8"))
+            print(f"{out}: {adapter(wanted, Path(out)) >> 20} MiB")
         case ["even", model, out]:
             print(f"{out}: {even(Path(model), Path(out))}")
             _take_tokenizer(Path(model), Path(out))

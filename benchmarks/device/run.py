@@ -130,7 +130,12 @@ def _engine(engine: Mapping[str, Any], shared: Mapping[str, Any], models: str) -
         key: re.sub("^HERE/", f"{Path(__file__).resolve().parent}/", str(value))
         for key, value in both["environment"].items()
     }
-    return {**both, "model": name.replace("MODELS/", f"{models}/", 1)}
+    arguments = json.dumps(both["vllm_args"]).replace("MODELS/", f"{models}/")
+    return {
+        **both,
+        "vllm_args": json.loads(arguments),
+        "model": name.replace("MODELS/", f"{models}/", 1),
+    }
 
 
 def invoke(inventory: str, wanted: Run, playbook: str, **options: Any) -> Seen:

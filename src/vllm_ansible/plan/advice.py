@@ -19,6 +19,7 @@ from vllm_ansible.plan.estimate.layouts.evaluate import Judge
 from vllm_ansible.plan.estimate.layouts.request import Request, check
 from vllm_ansible.plan.estimate.layouts.single import best_of, data_ranks, devices_of, more
 from vllm_ansible.plan.estimate.layouts.verdict import GIB, Verdict
+from vllm_ansible.plan.estimate.memory.kernels import HOPPER
 from vllm_ansible.plan.layout import Capacity, allowed
 from vllm_ansible.plan.model_arguments import (
     EXPERTS,
@@ -115,7 +116,40 @@ def advise(
         most = _allowance(engine, capacities, waiting, terms.models)
         advice = _chosen(engine, judge, most, alone)
         advice = replace(advice, reasons=(*advice.reasons, *_beside(engine, capacities, there)))
-    return replace(advice, warnings=(*advice.warnings, *drafts_beside(engine, model)))
+    told = (*drafts_beside(engine, model), *compiled_experts(engine, advice.layout, judge))
+    return replace(advice, warnings=(*advice.warnings, *told))
+
+
+def compiled_experts(engine: Engine, layout: Layout | None, judge: Judge) -> tuple[str, ...]:
+    """Return a sentence where the first start compiles for longer than anybody expects.
+
+    `fused_moe/oracle/fp8.py` of vLLM 0.32: on Hopper FlashInfer's CUTLASS kernels for experts in
+    FP8 by blocks that ranks share out, Triton's where each rank has a part of every expert.
+    """
+    given, request = given_arguments(engine), judge.request
+    if layout is None or layout.tensor * layout.data < 2 or _kernels_given(given):
+        return ()
+    one = candidate_of(layout, judge.facts.experts > 0, bool(given.get(EXPERTS)))
+    hoppers = {
+        node.accelerator.name
+        for node in request.machines.nodes
+        if node.accelerator.capability == HOPPER
+    }
+    if not (one.expert and hoppers and request.model.quantization == "fp8 per block"):
+        return ()
+    return (
+        f"engine {engine.name}: its experts in FP8 by blocks are shared out among ranks, for "
+        f"which vLLM 0.32 compiles FlashInfer's kernels on {', '.join(sorted(hoppers))} at the "
+        "first start: about 20 minutes with 32 cores, more with fewer; "
+        "vllm_args: {moe_backend: triton} does without",
+    )
+
+
+def _kernels_given(given: Mapping[str, Any]) -> bool:
+    """Tell whether the user says which kernels multiply experts."""
+    kernels = given.get("kernel_config")
+    inside = kernels.get("moe_backend") if isinstance(kernels, Mapping) else kernels
+    return bool(given.get("moe_backend") or inside)
 
 
 def drafts_beside(engine: Engine, model: Model) -> tuple[str, ...]:

@@ -7,7 +7,16 @@ from dataclasses import replace
 
 from vllm_ansible.accelerators.machines import Machines, Node, usual_fabric
 from vllm_ansible.frozen import frozen
-from vllm_ansible.plan.advice import MADE, TOLD, Advice, Terms, advice_of, asked_of, drafts_beside
+from vllm_ansible.plan.advice import (
+    MADE,
+    TOLD,
+    Advice,
+    Terms,
+    advice_of,
+    asked_of,
+    compiled_experts,
+    drafts_beside,
+)
 from vllm_ansible.plan.dynamo import FRONTS
 from vllm_ansible.plan.engines import NAME_LENGTH, Engine
 from vllm_ansible.plan.estimate.layouts.answer import NoLayout
@@ -133,4 +142,7 @@ def _advice(engine: Engine, one: Built, count: int, found: EngineSet | None) -> 
         for piece, why in (found.idle if found else ())
     ]
     advice = advice_of(engine, judge.verdict(one.candidate), judge, one.length, reasons)
-    return replace(advice, warnings=drafts_beside(engine, asked.model)) if found else advice
+    if not found:
+        return advice
+    told = (*drafts_beside(engine, asked.model), *compiled_experts(engine, advice.layout, judge))
+    return replace(advice, warnings=told)

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +20,8 @@ import yaml
 from vllm_ansible.node import launcher
 from vllm_ansible.node.weights import safetensors
 from vllm_ansible.plan.engines import parse_engines
+from vllm_ansible.plan.estimate.architectures.config import Settings
+from vllm_ansible.plan.estimate.architectures.understand import understand
 from vllm_ansible.runner import Evidence, RunFailure, StageEnded, Warned
 
 ROOT = Path(__file__).parents[3]
@@ -48,13 +52,18 @@ def test_each_list_of_runs_that_is_shipped_is_read(instrument: ModuleType) -> No
 
 
 # Titles of rank processes as vLLM 0.32 sets them, seen on an H200.
-RANKS = {"ray": "ray::RayWorkerProc.run", "mp": "VLLM::Worker_TP0"}
+RANKS = {"ray": "ray::RayWorkerProc.run", "mp": "VLLM::Worker_TP0", "data": "VLLM::EngineCore"}
+
+
+def executor(engine: dict[str, Any]) -> str:
+    """Return by what its ranks run: data ranks are servers of their own."""
+    return "data" if engine["layout"].get("data", 1) > 1 else str(engine.get("executor", "ray"))
 
 
 def test_what_a_shipped_list_kills_is_a_rank(instrument: ModuleType) -> None:
     """RayWorkerWrapper is what vLLM called it before: nothing was killed, and the run failed."""
     killed = [
-        (run.kill, RANKS[run.engines[0].get("executor", "ray")])
+        (run.kill, RANKS[executor(run.engines[0])])
         for path in PLACE.glob("*.yml")
         for run in instrument.read(path, "/models")
         if run.kill
@@ -279,6 +288,8 @@ def test_one_process_of_the_engine_is_ended_and_no_other(instrument: ModuleType)
         ("Qwen--Qwen3-30B-A3B-FP8", 29.0),
         # 641.3 on the hub, where the layer for multi-token prediction has 14.4.
         ("deepseek-ai--DeepSeek-R1", 626.9),
+        # 13,761,264,768 bytes there.
+        ("openai--gpt-oss-20b", 12.8),
     ],
 )
 def test_a_shape_has_the_headers_of_the_published_model(
@@ -293,3 +304,75 @@ def test_a_shape_has_the_headers_of_the_published_model(
     assert {file.name for file in files} == set(index["weight_map"].values())
     safetensors.check(str(tmp_path / "m"))
     assert all(file.stat().st_blocks * 512 < 4 << 20 for file in files)
+
+
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
+
+
+def test_a_shape_in_awq_has_what_the_planner_counts(instrument: ModuleType, tmp_path: Path) -> None:
+    wanted = json.loads((CONFIGS / "Qwen--Qwen3-8B_config.json").read_text())
+    wanted["quantization_config"] = AWQ
+    total = import_module("models").shape(wanted, tmp_path / "m")
+    model = understand(Settings(wanted, "awq"), "awq")
+    planned = sum(tensor.bytes for tensor in model.tensors())
+    assert total == pytest.approx(planned, rel=0.001)
+
+
+def test_an_adapter_has_every_linear_layer(instrument: ModuleType, tmp_path: Path) -> None:
+    wanted = json.loads((CONFIGS / "Qwen--Qwen3-8B_config.json").read_text())
+    total = import_module("models").adapter(wanted, tmp_path / "a")
+    # Sizes in and out of query and output, key and value, gate, up and down.
+    sizes = 2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 12288)
+    assert total == 36 * 16 * 2 * sizes
+    assert (tmp_path / "a/adapter_model.safetensors").stat().st_size > total
+    modules = json.loads((tmp_path / "a/adapter_config.json").read_text())["target_modules"]
+    assert len(modules) == 7
+
+
+def test_models_are_found_in_arguments_too(instrument: ModuleType, tmp_path: Path) -> None:
+    engine = {"name": "a", "model": "MODELS/a", "vllm_args": {"lora_modules": ["b=MODELS/b"]}}
+    (run,) = instrument.read(runs_file(tmp_path, runs=[{"name": "one", "engines": [engine]}]), "/m")
+    assert run.engines[0]["vllm_args"] == {"lora_modules": ["b=/m/b"]}
+
+
+class Rank(BaseHTTPRequestHandler):
+    """A server with counters that finds half of each prompt in its cache."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        lines = ("hits", self.asked * 50), ("queries", self.asked * 100)
+        self._say("".join(f'vllm:prefix_cache_{n}_total{{a="b"}} {v}.0\n' for n, v in lines))
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        type(self).asked += 1
+        word = json.dumps({"choices": [{"delta": {"content": "word"}}]})
+        self._say(f"data: {word}\n\ndata: [DONE]\n\n")
+
+    def _say(self, text: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def test_conversations_say_how_much_was_cached(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("k\n")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Rank) as server:
+        threading.Thread(target=server.serve_forever).start()
+        port = server.server_port
+        words = [f"http://127.0.0.1:{port}/v1", "m", tmp_path / "key", f"{port}", "--users", "3"]
+        run = subprocess.run(
+            [sys.executable, PLACE / "turns.py", *words, "--turns", "2"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        server.shutdown()
+    found = json.loads(run.stdout)
+    assert (found["answers"], found["failures"], found["cached_share"]) == (6, 0, 0.5)
+    assert found["ranks"] == [{"hits": 300.0, "queries": 600.0}]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -221,3 +223,36 @@ def test_hosts_that_differ_are_named_with_the_question_that_lists_engines_for_al
     assert 'vllm-ansible plan org/model "2x8 H200 + 1x8 H100-80"' in said
     alike = only(plan([{"name": "a", "executor": "ray"}], hosts(8, 8, kind="H200"), a=LLAMA))
     assert not any("lists engines" in one for one in alike.reasons)
+
+
+CONFIGS = Path(__file__).parents[2] / "data/public/configs"
+
+
+@pytest.mark.parametrize(
+    ("layout", "arguments", "kind", "said"),
+    (
+        ({"data": 2, "tensor": 1}, {}, "H200", True),
+        ({"tensor": 2, "pipeline": 1}, {"enable_expert_parallel": True}, "H100-80", True),
+        ({"data": 2, "tensor": 1}, {"moe_backend": "triton"}, "H200", False),
+        ({"data": 2, "tensor": 1}, {"kernel_config": {"moe_backend": "triton"}}, "H200", False),
+        ({"tensor": 2, "pipeline": 1}, {}, "H200", False),
+        ({"tensor": 1, "pipeline": 1}, {"enable_expert_parallel": True}, "H200", False),
+        ({"data": 2, "tensor": 1}, {}, "B200", False),
+    ),
+)
+def test_experts_that_compile_for_minutes_are_warned_of(
+    layout: dict[str, int], arguments: dict[str, Any], kind: str, said: bool
+) -> None:
+    """Four layers of DeepSeek-R1 had compiled a quarter of the files after 331 s on two H200."""
+    found = json.loads((CONFIGS / "deepseek-ai--DeepSeek-R1_config.json").read_text("utf-8"))
+    latent = {**found, "num_hidden_layers": 4, "first_k_dense_replace": 1}
+    one = {"name": "a", "layout": layout, "vllm_args": arguments}
+    told = [line for line in plan([one], hosts(2, kind=kind), a=latent).warnings if "FP8" in line]
+    assert [f"kernels on {kind.partition('-')[0]}" in line for line in told] == [True] * said
+    assert all("moe_backend: triton" in line for line in told)
+
+
+def test_experts_in_bfloat16_compile_nothing_of_flashinfers() -> None:
+    found = json.loads((CONFIGS / "Qwen--Qwen3-30B-A3B_config.json").read_text("utf-8"))
+    one = {"name": "a", "layout": {"data": 2, "tensor": 1}}
+    assert not [line for line in plan([one], hosts(2), a=found).warnings if "FP8" in line]

@@ -19,6 +19,8 @@ from ..build_command import BuildError, output_of
 SITES = "given.txt"
 LOOK_SECONDS = 60.0
 COMMANDS = ("vllm", "ray")
+# FlashInfer and PyTorch compile with it, and look for it on PATH alone, where only ours comes.
+PROGRAMS = ("ninja",)
 # Run by its own Python.
 ASK = """
 import json, sys, sysconfig
@@ -110,6 +112,10 @@ def join(place: Path, given: str, environment: Mapping[str, str]) -> None:
         script = place / "bin" / name
         script.write_text(SCRIPT.format(module=module, function=function.split()[0]))
         script.chmod(0o755)
+    for name in PROGRAMS:
+        theirs, ours = Path(given) / "bin" / name, place / "bin" / name
+        if theirs.exists() and not os.path.lexists(ours):
+            ours.symlink_to(theirs)
     # Last: without it nothing of the given one counts as there.
     (place / SITES).write_text("\n".join(told["sites"]) + "\n")
 

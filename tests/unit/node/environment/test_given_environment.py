@@ -16,6 +16,7 @@ from vllm_ansible.environment.request import environment_request, read_package
 from vllm_ansible.node.build_command import BuildError
 from vllm_ansible.node.environment import build as environment
 from vllm_ansible.node.environment import given_environment
+from vllm_ansible.node.preflight import kernels
 
 from ...fake_uv import silent
 
@@ -110,6 +111,22 @@ def test_it_is_used_as_it_is_with_our_packages_over_it(tmp_path: Path, theirs: P
     )
     assert prefix.stdout == f"{place}\n"
     assert written(theirs) == before
+
+
+def test_what_engines_compile_with_is_found_as_in_an_environment_that_was_built(
+    tmp_path: Path, theirs: Path
+) -> None:
+    """FlashInfer 0.7 turned its kernels off on H200 where ninja was in the given one alone."""
+    (theirs / "bin/ninja").write_text("#!/bin/sh\necho 1.13.2\n")
+    (theirs / "bin/ninja").chmod(0o755)
+    asked = wanted(tmp_path, theirs)
+    environment.build(asked, silent)
+    path = f"{asked['directory']}/bin"
+    found = kernels.look(asked["directory"], {"chat": {"PATH": path}})["tools"]["chat"]["ninja"]
+    said = subprocess.run(
+        [found or "ninja is not found"], capture_output=True, text=True, check=True
+    )
+    assert said.stdout == "1.13.2\n"
 
 
 def test_what_its_owner_changes_is_noticed_and_taken_over(tmp_path: Path, theirs: Path) -> None:
