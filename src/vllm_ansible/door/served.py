@@ -111,16 +111,29 @@ def measurements(asked: Iterable[Mapping[str, Any]], host: str, log: str) -> lis
     """Return one measurement for each question that was asked; check mode asks none."""
     return [
         {
-            "what": f"status {one['item']['status']} for {one['url']} without a key",
-            "ok": one["status"] == one["item"]["status"],
+            "what": f"status {one['item']['status']} for {_asked(one)} without a key",
+            "ok": _status(one) == one["item"]["status"],
             "expected": f"status {one['item']['status']}",
-            "found": one["msg"] if one["status"] < 0 else f"status {one['status']}",
+            "found": _found(one),
             "where": host,
             "fix": f"read {log}; does an engine answer? (playbooks/status.yml)",
         }
         for one in asked
-        if "status" in one
+        if not one.get("skipped")
     ]
+
+
+def _status(one: Mapping[str, Any]) -> int:
+    """Return the status of an answer; below 0 where there is none."""
+    return int(one.get("status", -1))
+
+
+def _asked(one: Mapping[str, Any]) -> str:
+    return str(one.get("url") or f"/{one['item']['path']}")
+
+
+def _found(one: Mapping[str, Any]) -> str:
+    return f"status {_status(one)}" if _status(one) >= 0 else str(one.get("msg") or "no status")
 
 
 def peer_measurements(
@@ -130,14 +143,14 @@ def peer_measurements(
     return [
         {
             "what": f"the counts of the door on {one['item']['name']} read by the one on {host}",
-            "ok": one["status"] == 200,
+            "ok": _status(one) == 200,
             "expected": "status 200",
-            "found": one["msg"] if one["status"] < 0 else f"status {one['status']}",
+            "found": _found(one),
             "where": host,
             "fix": f"open door_port between the hosts of door_hosts, and read {log}",
         }
         for one in asked
-        if "status" in one
+        if not one.get("skipped")
     ]
 
 

@@ -6,11 +6,14 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
+import yaml
 
 from vllm_ansible.door import served
 from vllm_ansible.problem import PlanError
 
+ROOT = Path(__file__).parents[3]
 HOSTS = [{"name": "h1", "address": "10.0.0.1"}, {"name": "h2", "address": "10.0.0.2"}]
 
 
@@ -56,7 +59,7 @@ def test_a_host_that_is_left_out_and_a_plan_without_engines_are_refused() -> Non
 
 
 def unasked(*hosts: dict[str, Any]) -> bool:
-    path = Path(__file__).parents[3] / "filter_plugins/door_filters.py"
+    path = ROOT / "filter_plugins/door_filters.py"
     spec = importlib.util.spec_from_file_location("door_filters", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -114,3 +117,29 @@ def test_a_door_that_may_not_read_the_other_fails_the_gate() -> None:
     rows = served.peer_measurements(asked, "h1", "/log")
     assert [row["ok"] for row in rows] == [True, False, False]
     assert [row["found"] for row in rows] == ["status 200", "status 401", "timed out"]
+
+
+NO_STATUS: list[dict[str, Any]] = [
+    {"item": {"name": "h2", "status": 401, "path": "v1"}, "failed": False, "msg": "MODULE FAILURE"},
+    {"item": {"name": "h3", "status": 401, "path": "v1"}, "failed": False},
+]
+
+
+def test_a_question_without_a_status_fails_the_gate_and_one_of_check_mode_is_none() -> None:
+    skipped = {"item": {"name": "h4", "status": 401, "path": "v1"}, "skipped": True}
+    for judge in (served.peer_measurements, served.measurements):
+        rows = judge([*NO_STATUS, skipped], "h1", "/log")
+        assert [row["ok"] for row in rows] == [False, False]
+        assert [row["found"] for row in rows] == ["MODULE FAILURE", "no status"]
+
+
+def test_a_question_without_a_status_is_asked_again() -> None:
+    tasks = yaml.safe_load((ROOT / "roles/door/tasks/prove.yml").read_text())
+    untils = {one["register"]: one["until"] for one in tasks if "until" in one}
+    assert len(untils) == 2
+    for name, until in untils.items():
+        holds = jinja2.Environment(autoescape=True).compile_expression(until)
+        for result in NO_STATUS:
+            assert holds(**{"item": result["item"], name: result}) is False
+        item = {"name": "h2", "status": 200}
+        assert holds(**{"item": item, name: {"status": 200}}) is True

@@ -134,6 +134,36 @@ def test_what_the_kernel_killed_is_named_of_its_engine(
     assert len(host.look({}, 172.0, 0.0)) == 1
 
 
+def test_what_the_kernel_killed_in_a_shared_group_is_named_only_of_who_has_gone(
+    host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in a container without systemd."""
+    events = tmp_path / "memory.events"
+    events.write_text("oom_kill 0\n")
+    monkeypatch.setattr(module, "counters", lambda _: [str(events)])
+    pids = {"r1-ray": 10, "r1-serve": 11, "r2-serve": 12}
+    every = {name: {pid: replace(RANK, pid=pid)} for name, pid in pids.items()}
+    assert host.look(every, 100.0, 0.0) == []
+    # The one that is killed takes longer to end, or was none of these.
+    events.write_text("oom_kill 1\n")
+    found = host.look(every, 102.0, 0.0)
+    assert [(one.engine, one.process) for one in found] == [("r1", ""), ("r2", "")]
+    assert {one.found for one in found} == {
+        "the kernel has killed 1 of the processes of r1-ray, r1-serve, r2-serve "
+        "(one memory cgroup) on h1 for want of memory"
+    }
+    events.write_text("oom_kill 2\n")
+    left = {name: group for name, group in every.items() if name != "r2-serve"}
+    (found,) = [one for one in host.look(left, 170.0, 0.0) if one.kind == "memory"]
+    assert (found.engine, found.process) == ("r2", "r2-serve")
+    expected = "the kernel has killed 1 of the processes of r2-serve on h1 for want of memory"
+    assert found.found == expected
+    # What was killed once none of them runs is not theirs.
+    assert host.look({}, 240.0, 0.0) == []
+    events.write_text("oom_kill 3\n")
+    assert host.look({}, 242.0, 0.0) == []
+
+
 def test_a_group_that_ends_without_a_kill_is_none(
     host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

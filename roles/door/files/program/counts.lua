@@ -2,9 +2,13 @@
 -- The journal is a file a day to which every worker appends, so that counts outlive each of them.
 -- Beside it lies a copy of the journal of each other door, byte by byte (peers.lua).
 
-local counts = { requests = {}, day = "", directory = "", keep_days = 35 }
--- Journals to read, this door's own first: of each the tokens of this day, and how far it is read.
-counts.sources = { { ending = "", tokens = {}, offset = 0 } }
+local counts = { day = "", directory = "", keep_days = 35 }
+
+-- Returns a journal to read: its tokens of this day, its requests of the last minute, how far it is read.
+function counts.source(ending) return { ending = ending, tokens = {}, requests = {}, offset = 0 } end
+
+-- This door's own first.
+counts.sources = { counts.source("") }
 
 -- What this worker has seen since its start, for Prometheus: by client, and by client and refusal.
 counts.totals, counts.refusals = {}, {}
@@ -34,32 +38,52 @@ function counts.clock()
   return now.sec + now.usec / 1000000
 end
 
-local function note_request(client, when)
-  local times = counts.requests[client] or { first = 1, last = 0 }
-  counts.requests[client] = times
+local function note_request(source, client, when)
+  local times = source.requests[client] or { first = 1, last = 0 }
+  source.requests[client] = times
   times.last = times.last + 1
   times[times.last] = when
 end
 
 -- Drops what is older than the window; returns the requests in it, and when the oldest came.
 local function window(client, now)
-  local times = counts.requests[client]
-  if not times then return 0, now end
-  while times.first <= times.last and times[times.first] <= now - WINDOW do
-    times[times.first] = nil
-    times.first = times.first + 1
+  local seen, oldest = 0, now
+  for _, source in ipairs(counts.sources) do
+    local times = source.requests[client] or { first = 1, last = 0 }
+    while times.first <= times.last and times[times.first] <= now - WINDOW do
+      times[times.first] = nil
+      times.first = times.first + 1
+    end
+    seen = seen + times.last - times.first + 1
+    oldest = math.min(oldest, times[times.first] or now)
   end
-  return times.last - times.first + 1, times[times.first] or now
+  return seen, oldest
+end
+
+-- Returns a step of a task that reports an error and goes on: HAProxy ends a task that raises one.
+function counts.step(work)
+  local last
+  return function()
+    local fine, found = pcall(work)
+    local raised = not fine and tostring(found)
+    if raised and raised ~= last then core.Alert("the counting goes on after an error: " .. raised) end
+    last = raised
+    return fine and found
+  end
 end
 
 -- Counts the whole lines of a text that others have written; returns how many bytes they take.
+-- A full disk and a loss of power leave lines that are none: they are passed over.
 function counts.take(source, text)
   local whole = text:match("^.*\n") or ""
-  for when, writer, client, requests, read, made in
-    whole:gmatch("(%S+) (%S+) (%S+) (%d+) (%d+) (%d+)\n") do
-    if writer ~= tag then
-      when = tonumber(when)
-      if tonumber(requests) > 0 and when > counts.clock() - WINDOW then note_request(client, when) end
+  for line in whole:gmatch("[^\n]+") do
+    local when, writer, client, requests, read, made =
+      line:match("^(%S+) (%S+) (%S+) (%d+) (%d+) (%d+)$")
+    when = tonumber(when)
+    if when and writer ~= tag then
+      if tonumber(requests) > 0 and when > counts.clock() - WINDOW then
+        note_request(source, client, when)
+      end
       source.tokens[client] = (source.tokens[client] or 0) + tonumber(read) + tonumber(made)
     end
   end
@@ -97,12 +121,15 @@ local function turn_page()
 end
 
 local function append(line)
-  local file, why = io.open(counts.journal(counts.day, ""), "a")
+  local file, why = io.open(counts.journal(counts.day, ""), "a+")
   if not file then
     core.Alert("the journal of the door cannot be written: " .. tostring(why))
     return
   end
-  file:write(line)
+  -- Behind part of a line it would not be read.
+  local torn = file:seek("end", -1) and file:read(1) ~= "\n"
+  file:seek("end")
+  file:write(torn and "\n" or "", line)
   file:close()
 end
 
@@ -120,7 +147,7 @@ function counts.request(client, limit)
   local now = counts.clock()
   local seen, oldest = window(client, now)
   if limit and seen >= limit then return math.max(1, math.ceil(oldest + WINDOW - now)) end
-  note_request(client, now)
+  note_request(counts.sources[1], client, now)
   add(client, 1, 1)
   local used = pending[client] or { 0, 0, 0 }
   pending[client] = used
@@ -155,15 +182,17 @@ end
 -- Begins with what is written already, and goes on reading what other workers write.
 function counts.start(directory, keep_days)
   counts.directory, counts.keep_days = directory, keep_days
-  core.register_task(function()
+  local look = counts.step(function()
+    local clients = {}
+    for client in pairs(pending) do clients[#clients + 1] = client end
+    for _, client in ipairs(clients) do counts.flush(client) end
     turn_page()
+    catch_up(counts.sources[1])
+  end)
+  core.register_task(function()
     while true do
+      look()
       core.msleep(500)
-      local clients = {}
-      for client in pairs(pending) do clients[#clients + 1] = client end
-      for _, client in ipairs(clients) do counts.flush(client) end
-      turn_page()
-      catch_up(counts.sources[1])
     end
   end)
 end

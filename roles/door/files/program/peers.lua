@@ -70,7 +70,7 @@ local function follow(peer, source, key)
   if not text or day ~= counts.day or at ~= source.offset then return false end
   if at > 0 and text:sub(1, 1) ~= "\n" then
     -- Its host has lost the end of the file, or all of it.
-    source.tokens, source.offset = {}, 0
+    source.tokens, source.requests, source.offset = {}, {}, 0
     os.remove(counts.journal(day, source.ending))
     return true
   end
@@ -86,7 +86,7 @@ local function known(list, others)
   local found, file = {}, io.open(list, "r")
   local function add(name)
     if found[name] then return false end
-    found[name] = { ending = "." .. name, tokens = {}, offset = 0 }
+    found[name] = counts.source("." .. name)
     counts.sources[#counts.sources + 1] = found[name]
     return true
   end
@@ -111,9 +111,10 @@ function peers.start(others, key_file, directory)
   local key = io.open(key_file, "r"):read("a"):match("^%s*(.-)%s*$")
   for _, peer in ipairs(others) do
     local source = sources[peer.name]
+    local look = counts.step(function() return counts.day ~= "" and follow(peer, source, key) end)
     core.register_task(function()
       while true do
-        if counts.day == "" or not follow(peer, source, key) then core.msleep(500) end
+        if not look() then core.msleep(500) end
       end
     end)
   end

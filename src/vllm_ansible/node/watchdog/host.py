@@ -30,6 +30,9 @@ KILLED_FIX = (
 )
 CLOCK_FIX = "see `chronyc tracking` or `timedatectl`; the stage verify compares the hosts' clocks"
 
+# Processes of one group, by the recorded process they belong to.
+Members = dict[str, set[tuple[int, int]]]
+
 
 class Host:
     """Looks at one host again and again. Every finding is of each engine with ranks here."""
@@ -46,8 +49,8 @@ class Host:
         self._since: dict[str, float] = {}
         self._scarce = 0
         self._offset: Optional[float] = None
-        # By counter: the recorded process, its count, and that of the group above it.
-        self._killed: dict[str, tuple[str, int, int]] = {}
+        # By counter: who was in its group, its count, and that of the group above it.
+        self._killed: dict[str, tuple[Members, int, int]] = {}
         self._events: dict[str, Finding] = {}
 
     def stepped(self) -> float:
@@ -136,29 +139,40 @@ class Host:
 
     def _note_killed(self, groups: Groups, now: float) -> None:
         """Notice what the kernel has killed of an engine for want of memory."""
+        members: dict[str, Members] = {}
+        present = set()
         for name, group in groups.items():
             if self.settings.engine_of(name) is None:
                 continue
-            for pid in group:
+            for pid, one in group.items():
+                present.add(one.identity)
                 for path in counters(pid):
-                    if path not in self._killed:
-                        self._killed[path] = name, kills(path) or 0, kills(above(path)) or 0
-        for path, (name, before, before_above) in list(self._killed.items()):
+                    members.setdefault(path, {}).setdefault(name, set()).add(one.identity)
+        before, self._killed = self._killed, {}
+        for path in {**before, **members}:
             count, count_above = kills(path), kills(above(path)) or 0
-            # systemd ends a unit, and its group, together with what was killed in it.
-            risen = count - before if count is not None else count_above - before_above
-            engine = self.settings.engine_of(name)
-            if risen > 0 and engine is not None:
-                words = (
-                    f"the kernel has killed {risen} of the processes of {name} on "
-                    f"{self.settings.host} for want of memory"
-                )
-                key = f"killed {engine.name}"
-                self._event(key, "memory", engine.name, now, words, KILLED_FIX, name)
-            if count is None:
-                del self._killed[path]
-            else:
-                self._killed[path] = name, count, count_above
+            if path in before:
+                were, count_before, above_before = before[path]
+                # systemd ends a unit, and its group, together with what was killed in it.
+                risen = count_above - above_before if count is None else count - count_before
+                names = sorted({*were, *members.get(path, {})})
+                if len(names) > 1:
+                    # Any of them may be meant; most likely one of which something has ended.
+                    names = [one for one in names if were.get(one, set()) - present] or names
+                if risen > 0:
+                    self._name_killed(names, risen, now)
+            if path in members:
+                self._killed[path] = members[path], count or 0, count_above
+
+    def _name_killed(self, names: list[str], number: int, now: float) -> None:
+        shared = " (one memory cgroup)" if len(names) > 1 else ""
+        words = (
+            f"the kernel has killed {number} of the processes of {', '.join(names)}{shared} on "
+            f"{self.settings.host} for want of memory"
+        )
+        process = "" if shared else names[0]
+        for engine in {one.name: one for one in map(self.settings.engine_of, names) if one}:
+            self._event(f"killed {engine}", "memory", engine, now, words, KILLED_FIX, process)
 
 
 def counters(pid: int, root: str = CGROUPS) -> list[str]:
