@@ -254,7 +254,9 @@ def test_a_client_on_its_own_host_is_judged_on_the_engine_s(
     # What it needs of the model, and no weights.
     brought = [one.name for one in (there / "load/tokenizer-chat").iterdir()]
     assert brought == ["tokenizer.json"]
-    unpacked = [one["status"] for one in events if one.get("task") == "Put it on the host of the client"]
+    unpacked = [
+        one["status"] for one in events if one.get("task") == "Put it on the host of the client"
+    ]
     assert unpacked == ["changed"]
     # Nothing is left but what the next measurement needs, and the key in one file of its own.
     assert not (there / "load/written/benchmark.json").exists()
