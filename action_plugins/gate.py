@@ -32,7 +32,7 @@ options:
         C(fix).
     type: list
     elements: dict
-  warnings: {description: What is warned of beside the measurements., type: list, elements: str, default: []}
+  warnings: {description: What is warned of., type: list, elements: str, default: []}
 """
 
 EXAMPLES = r"""
