@@ -32,6 +32,7 @@ options:
         C(fix).
     type: list
     elements: dict
+  warnings: {description: What is warned of., type: list, elements: str, default: []}
 """
 
 EXAMPLES = r"""
@@ -102,6 +103,7 @@ class ActionModule(ActionBase):
                 "gate": {"type": "str"},
                 "summary": {"type": "str"},
                 "values": {"type": "dict", "default": {}},
+                "warnings": {"type": "list", "elements": "str", "default": []},
                 "measurements": {
                     "type": "list",
                     "elements": "dict",
@@ -120,6 +122,8 @@ class ActionModule(ActionBase):
             required_together=[["gate", "summary", "measurements"]],
             mutually_exclusive=[["judge", "measurements"]],
         )
+        for words in wanted["warnings"]:
+            self._display.warning(words)
         if not wanted["judge"]:
             return {**result, **judged(wanted)}
         try:

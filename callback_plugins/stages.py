@@ -41,8 +41,8 @@ from vllm_ansible.record.redact import (
 )
 
 STATE = Path(__file__).resolve().parents[1] / "state"
-# Lets go of the cluster, and costs nothing worth a word.
-RELEASE = "release"
+# Not named as what comes next: the cluster is released, and many inventories have no group load.
+UNNAMED = ("release", "load")
 _COLOURS = {"cause": "COLOR_WARN", "fix": "COLOR_CHANGED", "command": "COLOR_HIGHLIGHT"}
 
 
@@ -82,7 +82,7 @@ class CallbackModule(DefaultCallback):
     def v2_playbook_on_start(self, playbook: Any) -> None:
         """Keep which stage follows which, whatever tags leave out."""
         written = (plays.stage(play) for play in playbook.get_plays())
-        self._stages = [name for name in dict.fromkeys(written) if name != RELEASE]
+        self._stages = [name for name in dict.fromkeys(written) if name not in UNNAMED]
         if self._verbose:
             super().v2_playbook_on_start(playbook)
 

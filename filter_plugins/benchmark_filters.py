@@ -10,7 +10,7 @@ from typing import Any
 # Filters run inside ansible-playbook, where the module_utils setting does not reach.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from vllm_ansible.benchmark import served
+from vllm_ansible.benchmark import served, tokenizer
 
 
 class FilterModule:
@@ -23,6 +23,7 @@ class FilterModule:
             "engines_served_on": served.served_on,
             "load_client": served.client,
             "load_measurements": served.load_measurements,
+            "load_tokenizer_refused": tokenizer.refused,
             "plan_measured": served.measured,
             "plan_of": served.plan_of,
         }

@@ -198,6 +198,29 @@ DOORS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
+def played(tmp_path: Path, tasks: list[dict[str, Any]], **variables: Any) -> None:
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars_files": [str(ROOT / "roles/benchmark/vars/main.yml")],
+        "vars": {
+            "ansible_python_interpreter": warm.python(),
+            "site_head": "n1",
+            "site_hosts": HOSTS,
+            **variables,
+        },
+        "tasks": tasks,
+    }
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    environment = {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "VLLM_ANSIBLE_RUNS_DIR": str(tmp_path / "runs"),
+    }
+    done = warm.play(["-i", "localhost,", "-c", "local", tmp_path / "play.yml"], ROOT, environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_door_is_asked_at_its_address_or_by_the_name_of_a_given_certificate(
     tmp_path: Path,
 ) -> None:
@@ -212,25 +235,37 @@ def test_the_door_is_asked_at_its_address_or_by_the_name_of_a_given_certificate(
         }
         for name, (variables, _, _) in DOORS.items()
     ]
-    play = {
-        "hosts": "localhost",
-        "gather_facts": False,
-        "vars_files": [str(ROOT / "roles/benchmark/vars/main.yml")],
-        "vars": {
-            "ansible_python_interpreter": warm.python(),
-            "site_head": "n1",
-            "site_hosts": HOSTS,
-        },
-        "tasks": tasks,
-    }
-    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
-    environment = {
-        **os.environ,
-        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-        "VLLM_ANSIBLE_RUNS_DIR": str(tmp_path / "runs"),
-    }
-    done = warm.play(["-i", "localhost,", "-c", "local", tmp_path / "play.yml"], ROOT, environment)
-    assert done.returncode == 0, done.stdout + done.stderr
+    played(tmp_path, tasks)
     for name, (_, url, certificate) in DOORS.items():
         found = json.loads((tmp_path / name).read_text())
         assert (found["url"], found["certificate"]) == (url, certificate), name
+
+
+def test_the_client_trusts_the_certificate_that_the_door_shows(tmp_path: Path) -> None:
+    """Also where the door was offered with another list of doors, and with this one again."""
+    door = tmp_path / "door"
+    for name in ("tls", "settings"):
+        (door / name).mkdir(parents=True)
+    for name, at in (("shown", 1000), ("of-other-doors", 2000)):
+        (door / f"tls/{name}.crt").write_text(name)
+        os.utime(door / f"tls/{name}.crt", (at, at))
+    template = (ROOT / "roles/door/templates/haproxy.cfg.j2").read_text()
+    (bind,) = [line for line in template.splitlines() if line.startswith("    bind ")]
+    bind = bind.replace("{{ door_listen }}", "*:9443").replace(
+        "{{ door_tls }}", f"{door}/tls/shown"
+    )
+    (door / "settings/haproxy.cfg").write_text(f"global\nfrontend door\n{bind}\n    acl health\n")
+    trusted = tmp_path / "trusted.crt"
+    played(
+        tmp_path,
+        [
+            {
+                "import_tasks": str(ROOT / "roles/benchmark/tasks/load_door.yml"),
+                "vars": {"benchmark_load": {"name": "l1", "certificate": str(trusted)}},
+            }
+        ],
+        site_host={"cluster_dir": str(tmp_path)},
+        site_hosts=[{"name": "localhost", "cluster_dir": str(tmp_path)}],
+        site_head="localhost",
+    )
+    assert trusted.read_text() == "shown"

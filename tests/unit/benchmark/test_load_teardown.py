@@ -12,8 +12,10 @@ import yaml
 from tests.flows.clone import Clone
 
 
-@pytest.mark.parametrize("check", [False, pytest.param(True, marks=pytest.mark.soak)])
-def test_teardown_removes_the_key_from_the_host_of_the_load(tmp_path: Path, check: bool) -> None:
+@pytest.mark.parametrize(
+    "asked", ["whole", *(pytest.param(one, marks=pytest.mark.soak) for one in ("check", "alone"))]
+)
+def test_teardown_removes_the_key_from_the_host_of_the_load(tmp_path: Path, asked: str) -> None:
     clone, loader = Clone(tmp_path / "clone"), tmp_path / "loader"
     kept = ("environments/e1/bin/vllm", "tools/bin/python")
     gone = ("secrets/benchmark_key", "load/door.crt", "load/written/ramp.json", "evidence/x.json")
@@ -35,14 +37,23 @@ def test_teardown_removes_the_key_from_the_host_of_the_load(tmp_path: Path, chec
     content["all"]["children"]["load"] = {"hosts": {"loader": {**here, "cluster_dir": str(loader)}}}
     hosts.write_text(yaml.safe_dump(content))
 
-    if check:
-        ran = clone.run(inventory, "--check", playbook="playbooks/teardown.yml")
+    playbook = "playbooks/teardown.yml"
+    if asked == "check":
+        ran = clone.run(inventory, "--check", playbook=playbook)
         assert ran.status == 0, ran.output
         assert all((loader / name).exists() for name in (*kept, *gone))
         return
-    ran = clone.run(inventory, playbook="playbooks/teardown.yml")
+    if asked == "whole":
+        ran = clone.run(inventory, "--limit", "here", playbook=playbook)
+        assert ran.status == 0, ran.output
+        assert all((loader / name).exists() for name in gone)
+        said = " ".join(ran.output.split())
+        assert "--limit leaves out loader of the group load, which keeps the key" in said
+    alone = ["--limit", "loader"] if asked == "alone" else []
+    ran = clone.run(inventory, *alone, playbook=playbook)
     assert ran.status == 0, ran.output
     assert [name for name in gone if (loader / name).exists()] == []
     assert all((loader / name).exists() for name in kept)
+    assert "--limit leaves out" not in ran.output
     summaries = [one["summary"] for one in ran.evidence("teardown")]
     assert any(summary.startswith("loader: 0 processes ended") for summary in summaries)

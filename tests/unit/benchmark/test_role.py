@@ -254,6 +254,10 @@ def test_a_client_on_its_own_host_is_judged_on_the_engine_s(
     # What it needs of the model, and no weights.
     brought = [one.name for one in (there / "load/tokenizer-chat").iterdir()]
     assert brought == ["tokenizer.json"]
+    unpacked = [
+        one["status"] for one in events if one.get("task") == "Put it on the host of the client"
+    ]
+    assert unpacked == ["changed"]
     # Nothing is left but what the next measurement needs, and the key in one file of its own.
     assert not (there / "load/written/benchmark.json").exists()
     assert not (site.cluster_dir / "evidence/benchmark-chat.result").exists()
@@ -275,12 +279,16 @@ def test_a_tokenizer_is_read_with_the_rights_of_the_engine_s_user() -> None:
         secret.chmod(0o600)
         blob.write_text("{}")
         model.mkdir()
-        (place / "packed.tar").touch(0o600)
-        shutil.chown(place / "packed.tar", "nobody")
         (model / "tokenizer.json").symlink_to(blob)
 
-        def packed() -> tuple[bool, str]:
-            done = subprocess.run(packing(place), capture_output=True, check=False)
+        def packed(most: int = 1 << 20) -> tuple[bool, str]:
+            done = subprocess.run(packing(place, most), capture_output=True, check=False)
+            # The engine's user can put nothing into it, before root brings it on and after.
+            seen = (place / "packed.tar").stat()
+            assert (seen.st_uid, seen.st_mode & 0o777) == (0, 0o600)
+            assert seen.st_size <= most + 1
+            if most < tarfile.BLOCKSIZE:
+                return done.returncode == 0, done.stderr.decode().strip()
             with tarfile.open(place / "packed.tar") as archive:
                 return done.returncode == 0, "".join(
                     archive.extractfile(one).read().decode()  # type: ignore[union-attr]
@@ -289,6 +297,7 @@ def test_a_tokenizer_is_read_with_the_rights_of_the_engine_s_user() -> None:
                 )
 
         assert packed() == (True, "{}")
+        assert packed(9) == (False, "the tokenizer has more than 9 bytes")
         (model / "tokenizer.json").unlink()
         (model / "tokenizer.json").symlink_to(secret)
         assert packed() == (False, "")
@@ -296,7 +305,7 @@ def test_a_tokenizer_is_read_with_the_rights_of_the_engine_s_user() -> None:
         shutil.rmtree(place)
 
 
-def packing(place: Path) -> list[str]:
+def packing(place: Path, most: int) -> list[str]:
     """Return what packs the tokenizer of an engine on a host with root, as the role has it."""
     fixed = yaml.safe_load((ROOT / "roles/benchmark/vars/main.yml").read_text())
     argv = (
@@ -305,6 +314,8 @@ def packing(place: Path) -> list[str]:
         .render(
             site_host={"privileges": "root", "service_user": "nobody"},
             benchmark_tokenizer=str(place / "packed.tar"),
+            benchmark_tokenizer_bytes=most,
+            benchmark_pack_script=fixed["benchmark_pack_script"],
             __benchmark_seen={"tokenizer": str(place / "model")},
         )
     )

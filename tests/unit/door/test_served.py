@@ -9,8 +9,10 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
+from jinja2.nativetypes import NativeEnvironment
 
 from vllm_ansible.door import served
+from vllm_ansible.load_page.offer import subject_names
 from vllm_ansible.problem import PlanError
 
 ROOT = Path(__file__).parents[3]
@@ -90,6 +92,21 @@ def test_doors_know_each_other_and_share_the_names_of_their_certificate() -> Non
     reached = {"h1": "192.0.2.1", "h 2": ""}
     names = ["h1", "10.0.0.1", "192.0.2.1", "h 2", "10.0.0.2", "h 2"]
     assert served.subjects(["h1", "h 2"], hosts, reached) == names
+
+
+@pytest.mark.parametrize(("doors", "listed"), [(["h2", "h1"], ["h1", "h2"]), (["h2"], ["h2"])])
+def test_the_order_of_doors_makes_no_other_certificate(doors: list[str], listed: list[str]) -> None:
+    fixed = yaml.safe_load((Path(__file__).parents[3] / "roles/door/vars/main.yml").read_text())
+    environment = NativeEnvironment()
+    environment.filters |= {
+        "door_subjects": served.subjects,
+        "load_page_subject_names": subject_names,
+    }
+    found = environment.from_string(fixed["door_subjects"]).render(
+        door_on=doors, site_hosts=HOSTS, door_reached={}, door_names=[]
+    )
+    names = ["localhost", "127.0.0.1", *served.subjects(listed, HOSTS, {})]
+    assert found.strip() == subject_names(names)
 
 
 @pytest.mark.parametrize(
