@@ -349,6 +349,25 @@ def test_what_cannot_help_is_said_and_not_done(
     assert head.pid == 0 and words in head.kept()["held"]
 
 
+def test_a_watchdog_whose_state_gets_old_is_named_as_why_nothing_is_restarted(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restart_allowed, "SILENT_SECONDS", 15.0)
+    head.kill()
+    # As it was before the file system was full.
+    head.findings.write_text(json.dumps({"at": time.time() - 20, "findings": []}))
+    restarts = head.restarts()
+    restarts.look()
+    assert head.pid == 0
+    held = head.kept()["held"]
+    assert held.startswith("it is not started again: the watchdog's state is more than 15 s old")
+    # By hand it is, and what is stopped on purpose needs no watchdog.
+    assert restarts.by_hand(restarts.settings.engines[0]) == 0 and head.pid
+    head.manage("stopped")
+    restarts.look()
+    assert head.kept()["held"] == ""
+
+
 def test_no_link_or_fifo_of_the_service_is_followed_or_waited_for(tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.mkdir()

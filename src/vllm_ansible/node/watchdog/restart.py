@@ -176,7 +176,8 @@ class Restarts:
             try:
                 found = self._cause(engine)
                 if found is None:
-                    self._hold(engine, "")
+                    silent = self._silent(engine)
+                    self._hold(engine, f"it is not started again: {silent}" if silent else "")
                     continue
                 self._allowed(engine)
                 if self.settings.mode == AUTO:
@@ -219,6 +220,19 @@ class Restarts:
         if found is None and last.get("unanswered"):
             return self._unanswered(engine, last)
         return found
+
+    def _silent(self, engine: Engine) -> str:
+        """Return that the watchdog has ceased to look, of an engine that was not stopped."""
+        state = untrusted(self.settings.run_dir, "watchdog")
+        try:
+            words = restart_allowed.silent(state, time.time())
+        except (TypeError, ValueError, OverflowError) as error:
+            raise Held(f"the state of the watchdog cannot be read: {error!r}") from error
+        if not words:
+            return ""
+        records = [self._look(name)[0] for name in engine.processes]
+        stopped = any(record is None or record.get("stopped") for record in records)
+        return "" if stopped else words
 
     def _unanswered(self, engine: Engine, last: Mapping[str, Any]) -> Optional[dict[str, Any]]:
         """Return that a restart has left it without an answer, which the watchdog never names."""
@@ -277,7 +291,8 @@ class Restarts:
             self._note(engine, entry, "it is being started again")
             try:
                 climb = (rung, why or str(kept.get("why") or found["kind"]), kept)
-                self._cycle(engine, run_name, found["kind"] not in FINISHING, climb)
+                kinds = {found["kind"], found.get("first", found["kind"])}
+                self._cycle(engine, run_name, not kinds <= set(FINISHING), climb)
                 outcome, code = self._wait(engine, run_name)
             except (Failure, OSError) as error:
                 outcome, code = f"could not be started: {error}", FAILED
