@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from vllm_ansible.lab import wire
-from vllm_ansible.node.watchdog import kept
+from vllm_ansible.node.watchdog import state_file
 
 from .running import Running
 
@@ -168,14 +168,14 @@ def test_a_full_file_system_of_the_watchdogs_own_state_is_kept(
     there.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "test", there], check=True)
     try:
-        kept.write(str(there), {"findings": []})
+        state_file.write(str(there), {"findings": []})
         filled: list[Path] = []
         with contextlib.suppress(OSError):
             while True:
                 filled.append(there / str(len(filled)))
                 filled[-1].write_bytes(bytes(0 if "inodes" in options else 1 << 12))
         for look in range(4):
-            kept.write(str(there), {"findings": ["full"] * 100, "look": look})
+            state_file.write(str(there), {"findings": ["full"] * 100, "look": look})
             found = json.loads((there / "state.json").read_text())
             assert (len(found["findings"]), found["look"]) == (100, look)
     finally:

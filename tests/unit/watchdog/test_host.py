@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from vllm_ansible.node.watchdog import host as module
-from vllm_ansible.node.watchdog import kept, main
+from vllm_ansible.node.watchdog import main, state_file
 from vllm_ansible.node.watchdog.finding import Finding
 from vllm_ansible.node.watchdog.host import LOOKS, Host, counters, kills
 from vllm_ansible.node.watchdog.main import Watchdog, say
@@ -206,8 +206,8 @@ def test_a_full_file_system_of_the_state_itself_is_named_look_after_look(
     def no_space(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(kept.launcher, "write_json", no_space)
-    monkeypatch.setattr(kept.os, "posix_fallocate", no_space)
+    monkeypatch.setattr(state_file.launcher, "write_json", no_space)
+    monkeypatch.setattr(state_file.os, "posix_fallocate", no_space)
     blocks = {}
     for kinds in (["full"], ["full", "hung"], ["hung"], []):
         with state.open() as opened:
@@ -217,7 +217,7 @@ def test_a_full_file_system_of_the_state_itself_is_named_look_after_look(
         found = json.loads(state.read_text())
         assert [one["kind"] for one in found["findings"]] == kinds
         blocks[state.stat().st_ino] = state.stat().st_size
-    assert set(blocks.values()) == {kept.RESERVED_BYTES} and len(blocks) == 2
+    assert set(blocks.values()) == {state_file.RESERVED_BYTES} and len(blocks) == 2
     monkeypatch.undo()
     watchdog._keep([finding("full")], {}, 3.0)
     assert json.loads(state.read_text())["findings"][0]["kind"] == "full"

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any, Optional
 
-from . import kept
+from . import state_file
 from .finding import ENDED, OF_PROCESSES, Finding
 from .host import Host
 from .peers import Reached, follow
@@ -113,7 +113,7 @@ class Watchdog:
         engines = {one.name: self._stage(one.name) for one in self.settings.engines}
         state = {"at": time.time(), "host": self.settings.host, "engines": engines}
         state |= {"findings": list(current.values()), "past": self.past}
-        kept.write(self.settings.state_dir, state)
+        state_file.write(self.settings.state_dir, state)
 
     def _take(self, one: Finding, document: dict[str, Any], groups: Groups, now: float) -> None:
         """Take stacks beside the loop: reading a process that hangs may hang, too."""

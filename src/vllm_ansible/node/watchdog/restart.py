@@ -35,7 +35,7 @@ from ..process.manage import manage
 from ..process.process import Files, Look, Spec, Supervisor
 from ..process.supervisord import Supervisord
 from ..process.systemd import Systemd
-from . import ladder, restart_allowed
+from . import ladder, restart_allowed, state_file
 from .finding import ENDED, REFUSES
 from .ladder import Rung
 from .main import say
@@ -165,6 +165,7 @@ class Restarts:
             else Supervisord(settings.cluster_dir, settings.supervisor_dir, settings.python)
         )
         self.said: dict[str, str] = {}
+        state_file.reserve(settings.state_dir)
 
     def look(self) -> None:
         """Look once at all engines, and act where that is wanted and allowed."""
@@ -552,8 +553,7 @@ class Restarts:
             if json.dumps(engines) != before:
                 limits = {"most": limit.most, "within_seconds": limit.within_seconds}
                 state = {"at": time.time(), "mode": limit.mode, **limits, "engines": engines}
-                path = os.path.join(directory, "state.json")
-                launcher.write_json(path, state, mode=0o644, lasting=True)
+                state_file.write(directory, state, lasting=True)
 
     def _hold(self, engine: Engine, words: str, command: str = "") -> None:
         """Keep why an engine that should be started again is not, and say it once."""

@@ -1,4 +1,4 @@
-"""The watchdog's state file, which is written also while its own file system is full."""
+"""A state file that is written also while its own file system is full."""
 
 from __future__ import annotations
 
@@ -20,14 +20,22 @@ MODE = 0o644
 RENAME_EXCHANGE, AT_FDCWD = 2, -100
 
 
-def write(directory: str, state: Mapping[str, Any]) -> None:
-    """Replace the state in one step, so that a reader never sees half of it."""
-    path = os.path.join(directory, "state.json")
-    reserves = [os.path.join(directory, name) for name in RESERVES]
-    for one in reserves:
-        _reserve(one)
+def reserve(directory: str) -> list[str]:
+    """Make the files in reserve, before there is no space; return their paths."""
+    paths = [os.path.join(directory, name) for name in RESERVES]
+    for path in paths:
+        _reserve(path)
+    return paths
+
+
+def write(directory: str, state: Mapping[str, Any], lasting: bool = False) -> None:
+    """Replace the state in one step, so that a reader never sees half of it.
+
+    lasting: as of `launcher.write_json`; what is written in place need not last.
+    """
+    path, reserves = os.path.join(directory, "state.json"), reserve(directory)
     try:
-        launcher.write_json(path, state, mode=MODE)
+        launcher.write_json(path, state, mode=MODE, lasting=lasting)
     except OSError as error:
         if error.errno not in NO_SPACE or not _in_place(path, reserves, state):
             raise
