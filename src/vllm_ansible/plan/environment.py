@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vllm_ansible.accelerators.platform import device_variables, platform, platforms
+from vllm_ansible.accelerators.platform import device_variables, platform
 from vllm_ansible.node.process import process
 from vllm_ansible.plan.fabric import host_environment
 from vllm_ansible.plan.planned_engine import PlannedEngine
@@ -112,7 +112,6 @@ def node_environment(
     # Of an allocation, what its site_setup has set; of hosts with EFA, what keeps NCCL on it.
     contained = bool(room.image or room.shown)
     site = host_environment(host, contained=contained)
-    programs = () if contained else platform(host["accelerator"]).programs
     environment = {
         **site,
         "DO_NOT_TRACK": "1",
@@ -123,9 +122,7 @@ def node_environment(
         "HF_HUB_OFFLINE": "1",
         "NCCL_SOCKET_IFNAME": str(host["interface"]),
         "NO_COLOR": "1",
-        "PATH": ":".join(
-            [f"{room.environment_dir}/bin", site.get("PATH", process.PATH), *programs]
-        ),
+        "PATH": _path(room, _programs(room)),
         "PYTHONNOUSERSITE": "1",
         "PYTHONUNBUFFERED": "1",
         # vLLM leaves rendezvous files in the temporary directory; here they go with the cluster.
@@ -175,29 +172,28 @@ def ray_environment(room: Room) -> dict[str, str]:
     }
 
 
-def earlier(environment: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return an environment as earlier releases made it, where an engine goes on with that.
+def added_since(room: Room) -> dict[str, str | None]:
+    """Return what earlier releases set otherwise, None for what they did not set.
 
-    What was added since comes with the next restart: it is no reason for one.
+    What was added since comes with the next restart: it is no reason for one. What the engine's own
+    variables say was never added.
     """
-    found = [dict(environment)]
-    for without in (_without_reports, _without_programs):
-        found += [changed for one in found if (changed := without(one)) != one]
-    return found[1:]
+    found: dict[str, str | None] = {}
+    if room.engine.ray_processes():
+        found["RAY_USAGE_STATS_REPORT_URL"] = None
+    if _programs(room) and "PATH" not in room.engine.environment:
+        found["PATH"] = _path(room, ())
+    return found
 
 
-def _without_reports(environment: Mapping[str, str]) -> dict[str, str]:
-    added = ("RAY_USAGE_STATS_REPORT_URL", RAY_REPORTS_NOWHERE)
-    return {name: value for name, value in environment.items() if (name, value) != added}
+def _programs(room: Room) -> tuple[str, ...]:
+    contained = bool(room.image or room.shown)
+    return () if contained else platform(room.host["accelerator"]).programs
 
 
-def _without_programs(environment: Mapping[str, str]) -> dict[str, str]:
-    changed = dict(environment)
-    for one in platforms().values():
-        ending = "".join(f":{directory}" for directory in one.programs)
-        if ending and changed.get("PATH", "").endswith(ending):
-            changed["PATH"] = changed["PATH"][: -len(ending)]
-    return changed
+def _path(room: Room, programs: Sequence[str]) -> str:
+    site = host_environment(room.host, contained=bool(room.image or room.shown))
+    return ":".join([f"{room.environment_dir}/bin", site.get("PATH", process.PATH), *programs])
 
 
 def _loopback_only(room: Room) -> dict[str, str]:

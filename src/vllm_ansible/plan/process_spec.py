@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from vllm_ansible.node.process import process
-from vllm_ansible.plan.environment import earlier
 
 HEAD, WORKER, SERVE = "head", "worker", "serve"
 ORDER = (HEAD, WORKER, SERVE)
@@ -30,6 +29,8 @@ class ProcessSpec:
     alone: bool = False
     # Removes its container, before each start and after each end.
     cleanup: tuple[str, ...] = ()
+    # Variables as earlier releases set them, None for what they did not set.
+    formerly: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def order(self) -> int:
@@ -44,10 +45,22 @@ class ProcessSpec:
     def runs_as(self, digest: object) -> bool:
         """Tell whether a host's record is of this process, also as earlier releases started it."""
         own = asdict(self)
-        before = ({**own, "environment": one} for one in earlier(self.environment))
-        return any(digest == process.digest(process.spec(one)) for one in (own, *before))
+        return any(
+            digest == process.digest(process.spec({**own, "environment": one}))
+            for one in self._environments()
+        )
+
+    def _environments(self) -> list[dict[str, str]]:
+        """Return the environment as it is, and as each of the earlier releases made it."""
+        found = [dict(self.environment)]
+        for name, value in self.formerly.items():
+            for one in list(found):
+                rest = {key: text for key, text in one.items() if key != name}
+                found.append(rest if value is None else {**rest, name: value})
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return the process as roles loop over it."""
         lists = {"argv": list(self.argv), "cleanup": list(self.cleanup)}
-        return {**asdict(self), **lists, "order": self.order, "digest": self.digest}
+        own = {name: value for name, value in asdict(self).items() if name != "formerly"}
+        return {**own, **lists, "order": self.order, "digest": self.digest}

@@ -9,7 +9,7 @@ from typing import Any
 from vllm_ansible.plan import dynamo
 from vllm_ansible.plan.contained import contained, refuse_ray
 from vllm_ansible.plan.dynamo import BEHIND, DYNAMO, LOOPBACK, rank_words, refuse_rank
-from vllm_ansible.plan.environment import Room, node_environment, ray_environment
+from vllm_ansible.plan.environment import Room, added_since, node_environment, ray_environment
 from vllm_ansible.plan.pairs import refuse_place, server_environment, server_words
 from vllm_ansible.plan.plan import Plan
 from vllm_ansible.plan.planned_engine import PlannedEngine
@@ -174,6 +174,7 @@ def _spec(
         limits=LIMITS,
         user=str(room.host.get("service_user") or "") or None,
         alone=alone,
+        formerly=added_since(room),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,19 +112,8 @@ def golden(site: Site) -> dict[str, Any]:
 
     Of the first host and the last everything is written out, of the others the digests.
     """
-    plan = planned(site)
-    hosts = {one["name"]: one for one in (host(site, n) for n in range(1, site.hosts + 1))}
-    environment = {
-        "directory": "/opt/vllm-ansible/environments/e",
-        "fingerprint": "e",
-        "versions": {"vllm": "0.9.2" if site.kind == "enflame" else "0.32.0"},
-        **({"image": dict(site.image)} if site.image else {}),
-    }
-    models = {engine.name: R1 for engine in plan.engines}
-    wanted = wanted_processes(
-        plan, hosts, dict.fromkeys(hosts, environment), dict.fromkeys(hosts, models)
-    )
-    whole = (min(hosts), max(hosts))
+    plan, wanted = planned(site), wanted_of(site)
+    whole = (min(wanted), max(wanted))
     return {
         "plan": plan.digest,
         "engines": {
@@ -142,19 +131,41 @@ def golden(site: Site) -> dict[str, Any]:
     }
 
 
+def wanted_of(site: Site) -> dict[str, tuple[ProcessSpec, ...]]:
+    plan = planned(site)
+    hosts = {one["name"]: one for one in (host(site, n) for n in range(1, site.hosts + 1))}
+    environment = {
+        "directory": "/opt/vllm-ansible/environments/e",
+        "fingerprint": "e",
+        "versions": {"vllm": "0.9.2" if site.kind == "enflame" else "0.32.0"},
+        **({"image": dict(site.image)} if site.image else {}),
+    }
+    models = {engine.name: R1 for engine in plan.engines}
+    return wanted_processes(
+        plan, hosts, dict.fromkeys(hosts, environment), dict.fromkeys(hosts, models)
+    )
+
+
 def written(site: Site) -> str:
     return json.dumps(golden(site), indent=1, sort_keys=True) + "\n"
 
 
 def specs_of(site: Site) -> list[ProcessSpec]:
     """Return the processes of the first host and the last."""
-    names = {one.name for one in fields(ProcessSpec)}
-    return [
-        ProcessSpec(**{name: value for name, value in one.items() if name in names})
-        for host in golden(site)["processes"].values()
-        for one in host
-        if isinstance(one, dict)
-    ]
+    wanted = wanted_of(site)
+    return [spec for host in sorted({min(wanted), max(wanted)}) for spec in wanted[host]]
+
+
+def test_a_path_of_the_users_own_is_no_addition_of_a_release() -> None:
+    """It ends with what a release adds, and without it something else is found."""
+    own = {"PATH": "/opt/mine/bin:/usr/local/cuda/bin", "RAY_USAGE_STATS_REPORT_URL": "none:"}
+    asked = {**TWO, "nodes": 1, "executor": "mp", "environment": own}
+    (spec,) = specs_of(Site(1, 8, "nvidia", "H200", engines=(asked,)))
+    assert spec.environment["PATH"] == own["PATH"]
+    for name, value in (("PATH", "/opt/mine/bin"), ("RAY_USAGE_STATS_REPORT_URL", None)):
+        changed = {one: text for one, text in spec.environment.items() if one != name}
+        changed |= {name: value} if value else {}
+        assert not spec.runs_as(replace(spec, environment=changed).digest), name
 
 
 @pytest.mark.parametrize("name", SITES)

@@ -5,6 +5,8 @@ The engine is a stand-in; the kernel cuts, fills and kills. It needs root and ne
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import signal
@@ -18,6 +20,7 @@ from typing import Any
 import pytest
 
 from vllm_ansible.lab import wire
+from vllm_ansible.node.watchdog import state_file
 
 from .running import Running
 
@@ -154,6 +157,29 @@ def test_a_full_file_system_is_named_until_it_has_space(running: Running) -> Non
         over(running)
     finally:
         subprocess.run(["umount", logs], check=True)
+
+
+@pytest.mark.parametrize("options", ["size=1m", "size=1m,nr_inodes=12"])
+def test_a_full_file_system_of_the_watchdogs_own_state_is_kept(
+    tmp_path: Path, options: str
+) -> None:
+    needs_root()
+    there = tmp_path / "state"
+    there.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "test", there], check=True)
+    try:
+        state_file.write(str(there), {"findings": []})
+        filled: list[Path] = []
+        with contextlib.suppress(OSError):
+            while True:
+                filled.append(there / str(len(filled)))
+                filled[-1].write_bytes(bytes(0 if "inodes" in options else 1 << 12))
+        for look in range(4):
+            state_file.write(str(there), {"findings": ["full"] * 100, "look": look})
+            found = json.loads((there / "state.json").read_text())
+            assert (len(found["findings"]), found["look"]) == (100, look)
+    finally:
+        subprocess.run(["umount", there], check=True)
 
 
 def test_a_rank_that_the_kernel_kills_for_want_of_memory_is_named_by_that(running: Running) -> None:

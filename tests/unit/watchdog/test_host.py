@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import json
 import os
 import time
 from dataclasses import replace
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from vllm_ansible.node.watchdog import host as module
+from vllm_ansible.node.watchdog import main, state_file
 from vllm_ansible.node.watchdog.finding import Finding
 from vllm_ansible.node.watchdog.host import LOOKS, Host, counters, kills
 from vllm_ansible.node.watchdog.main import Watchdog, say
@@ -202,3 +205,49 @@ def test_a_log_on_a_full_disk_ends_nothing(
         watchdog.look()
         monkeypatch.undo()
     assert "/x is full" in (Path(settings.state_dir) / "state.json").read_text()
+
+
+def finding(kind: str) -> Finding:
+    return Finding(f"{kind} r1", kind, "r1", "", 0.0, f"it is {kind}", "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "taken"),
+    [("hung", True), ("stopped", True), ("lost", True), ("full", False), ("slow", False)],
+)
+def test_stacks_are_taken_of_what_befalls_a_process_alone(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, kind: str, taken: bool
+) -> None:
+    monkeypatch.setattr(main, "take", lambda *_: None)
+    os.makedirs(settings.state_dir)
+    watchdog = Watchdog(settings)
+    watchdog._keep([finding(kind)], GROUPS, time.time())
+    assert bool(watchdog.known[f"{kind} r1"].get("stacks")) == taken
+
+
+def test_a_full_file_system_of_the_state_itself_is_named_look_after_look(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.makedirs(settings.state_dir)
+    watchdog = Watchdog(settings)
+    state = Path(settings.state_dir, "state.json")
+    watchdog._keep([], {}, 1.0)
+
+    def no_space(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(state_file.launcher, "write_json", no_space)
+    monkeypatch.setattr(state_file.os, "posix_fallocate", no_space)
+    blocks = {}
+    for kinds in (["full"], ["full", "hung"], ["hung"], []):
+        with state.open() as opened:
+            watchdog._keep([finding(kind) for kind in kinds], {}, 2.0)
+            # Who has opened it before reads what it was.
+            json.load(opened)
+        found = json.loads(state.read_text())
+        assert [one["kind"] for one in found["findings"]] == kinds
+        blocks[state.stat().st_ino] = state.stat().st_size
+    assert set(blocks.values()) == {state_file.RESERVED_BYTES} and len(blocks) == 2
+    monkeypatch.undo()
+    watchdog._keep([finding("full")], {}, 3.0)
+    assert json.loads(state.read_text())["findings"][0]["kind"] == "full"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -72,6 +74,26 @@ def test_the_third_start_of_an_engine_that_hangs_until_it_is_eager_serves(
     restarts.look()
     assert head.kept()["restarts"][-1]["rung"] == "eager"
     assert command(head).count("--enforce-eager") == 1
+
+
+def test_what_the_host_had_first_keeps_no_engine_that_hangs_from_its_next_rung(
+    head: Head,
+) -> None:
+    rung = Rung("eager", "--enforce-eager", "half the speed", ("--enforce-eager",), kinds=("hung",))
+    restarts = head.restarts(engine={"rungs": [ladder.asdict(rung)]}, mode="ask")
+    engine = restarts.settings.engines[0]
+    specs = restarts._planned(engine, {})
+    again = ladder.entry(ladder.AGAIN, "hung", specs, engine.hardware, ["again"], 0.0)
+    ladder.write(str(head.cluster_dir), "r1", again)
+    ended = time.time() - 60
+    restarts._note(engine, {"at": ended - 1, "kind": "hung", "ended_at": ended, "helped": True})
+    head.find("hung")
+    state = json.loads(head.findings.read_text())
+    memory = {**state["findings"][0], "kind": "memory", "found": "the memory of h1 is used up"}
+    head.findings.write_text(json.dumps({**state, "findings": [memory, *state["findings"]]}))
+    restarts.look()
+    said = "it would be started again with --enforce-eager (cost: half the speed)"
+    assert head.kept()["held"] == f"{said}: the memory of h1 is used up"
 
 
 def test_ask_says_what_the_next_start_changes_and_costs(head: Head) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from tests.emulators.ranks import KEY
 from tests.ports import free_ports
 from tests.unit.router.client import listens
 from tests.unit.router.running import wait_until
+from vllm_ansible.node import launcher
 from vllm_ansible.node.cluster import lock
 from vllm_ansible.node.process import process
 from vllm_ansible.node.process.manage import manage
@@ -347,6 +349,47 @@ def test_what_cannot_help_is_said_and_not_done(
     head.kill()
     head.restarts(**changes).look()
     assert head.pid == 0 and words in head.kept()["held"]
+
+
+def test_a_watchdog_whose_state_gets_old_is_named_as_why_nothing_is_restarted(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restart_allowed, "SILENT_SECONDS", 15.0)
+    head.kill()
+    # As it was before the file system was full.
+    head.findings.write_text(json.dumps({"at": time.time() - 20, "findings": []}))
+    restarts = head.restarts()
+    restarts.look()
+    assert head.pid == 0
+    held = head.kept()["held"]
+    assert held.startswith("it is not started again: the watchdog's state is more than 15 s old")
+    # By hand it is, and what is stopped on purpose needs no watchdog.
+    assert restarts.by_hand(restarts.settings.engines[0]) == 0 and head.pid
+    head.manage("stopped")
+    restarts.look()
+    assert head.kept()["held"] == ""
+
+
+def test_why_nothing_is_restarted_is_kept_where_no_space_is_left(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head.kill()
+    restarts = head.restarts()
+    found = "the file system of /opt/c on h1 is full"
+    head.find("full", found=found)
+    full = json.loads(head.findings.read_text())
+    head.find()
+    ended = json.loads(head.findings.read_text())
+    head.findings.write_text(
+        json.dumps({**full, "findings": [*full["findings"], *ended["findings"]]})
+    )
+
+    def no_space(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(launcher, "write_json", no_space)
+    restarts.look()
+    assert head.kept()["held"] == f"it is not started again: {found}"
 
 
 def test_no_link_or_fifo_of_the_service_is_followed_or_waited_for(tmp_path: Path) -> None:

@@ -23,9 +23,24 @@ def cause(
     return restart_allowed.cause({"at": at, "findings": list(findings)}, "r1", down, since, NOW)
 
 
-def test_what_came_first_is_the_cause_of_an_engine_that_hangs() -> None:
-    assert cause(STOPPED, HUNG)["kind"] == "stopped"
+@pytest.mark.parametrize("first", ["memory", "clock", "full", "slow", "stopped"])
+def test_what_came_first_is_the_cause_and_what_the_engine_does_not_come_back_from_the_kind(
+    first: str,
+) -> None:
+    """By its kind the ladder is climbed: an engine that hangs hangs, whatever came before."""
+    found = cause({**STOPPED, "kind": first}, HUNG)
+    assert (found["found"], found["first"], found["kind"]) == ("rank 1 is stopped", first, "hung")
+    # What acts is what happened since the last restart.
+    before = {**HUNG, "kind": "refuses", "named_at": 980.0}
+    assert cause(before, {**HUNG, "named_at": 990.0}, since=985.0)["kind"] == "hung"
     assert cause(HUNG)["kind"] == "hung"
+
+
+@pytest.mark.parametrize("kind", ["slow", "unreachable", "full", "memory", "clock"])
+def test_what_comes_and_goes_on_a_host_postpones_no_restart(kind: str) -> None:
+    just = {**STOPPED, "kind": kind, "named_at": 999.0, "taken_at": None}
+    assert cause(just, HUNG)["kind"] == "hung"
+    assert cause({**just, "kind": "lost"}, HUNG) is None
 
 
 @pytest.mark.parametrize(
@@ -67,6 +82,9 @@ def test_a_watchdog_that_looks_no_more_and_what_was_before_the_last_restart_coun
     None
 ):
     assert cause(HUNG, at=900.0) is None
+    assert restart_allowed.silent({"at": 900.0}, NOW).startswith("the watchdog's state is more tha")
+    assert restart_allowed.silent({"at": 990.0}, NOW) == ""
+    assert restart_allowed.silent({}, NOW) == ""
     assert cause(HUNG, since=985.0) is None
     assert cause(HUNG, since=970.0)
 
@@ -88,8 +106,13 @@ def test_no_more_restarts_than_are_allowed_within_a_time() -> None:
 def test_no_start_is_tried_on_a_full_file_system() -> None:
     full = {**HUNG, "kind": "full", "found": "the file system of /opt/c on h1 is full"}
     # What is wrong with the host is the cause of what follows from it.
-    assert cause(full, HUNG)["kind"] == "full"
+    assert cause(full, HUNG)["first"] == "full"
     hindered = restart_allowed.hindered
+    # A restart itself frees these: it removes what the engine has left there.
+    for path in ("/dev/shm", "/tmp"):  # noqa: S108
+        scratch = {**full, "key": f"full r1 {path}"}
+        assert hindered({"findings": [scratch]}, "r1") == ""
+        assert hindered({"findings": [scratch, {**full, "key": "full r1 /opt/c"}]}, "r1")
     assert hindered({"findings": [HUNG, full]}, "r1") == "the file system of /opt/c on h1 is full"
     assert hindered({"findings": [HUNG, full]}, "r2") == ""
     assert hindered({}, "r1") == ""

@@ -10,6 +10,10 @@ ENDED, HUNG, REFUSES = "ended", "hung", "refuses"
 FULL = "full"
 # What an engine does not come back from by itself.
 ACTED = (ENDED, HUNG, REFUSES)
+# What befalls an engine's processes; what is wrong with a host may come and go beside it.
+OF_PROCESSES = (*ACTED, "stopped", "waiting", "lost")
+# A start removes what an engine has left there.
+SCRATCH = ("/dev/shm", "/tmp")  # noqa: S108 of vLLM's queues, and of compilers
 
 
 @dataclass(frozen=True)

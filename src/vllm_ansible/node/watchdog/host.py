@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Optional
 
-from .finding import FULL, Finding
+from .finding import FULL, SCRATCH, Finding
 from .settings import Settings
 from .snapshot import Groups
 
@@ -43,8 +43,7 @@ class Host:
             settings.cluster_dir,
             os.path.join(settings.cluster_dir, "logs"),
             settings.state_dir,
-            "/dev/shm",  # noqa: S108 that of vLLM's queues
-            "/tmp",  # noqa: S108 that of compilers
+            *SCRATCH,
         )
         self._since: dict[str, float] = {}
         self._scarce = 0

@@ -12,8 +12,8 @@ import threading
 import time
 from typing import Any, Optional
 
-from .. import launcher
-from .finding import ENDED, Finding
+from . import state_file
+from .finding import ENDED, OF_PROCESSES, Finding
 from .host import Host
 from .peers import Reached, follow
 from .processes import Processes, staged
@@ -102,7 +102,9 @@ class Watchdog:
             document["named_at"] = now
             say(f"{one.engine}: {one.found}, while {document['stage']}")
             current[one.key] = document
-            self._take(one, document, groups, now)
+            # The stacks of healthy processes would push out others, on a disk that may be full.
+            if one.kind in OF_PROCESSES:
+                self._take(one, document, groups, now)
         for key, document in self.known.items():
             if key not in current:
                 say(f"{document['engine']}: over: {document['found']}")
@@ -111,7 +113,7 @@ class Watchdog:
         engines = {one.name: self._stage(one.name) for one in self.settings.engines}
         state = {"at": time.time(), "host": self.settings.host, "engines": engines}
         state |= {"findings": list(current.values()), "past": self.past}
-        launcher.write_json(os.path.join(self.settings.state_dir, "state.json"), state, mode=0o644)
+        state_file.write(self.settings.state_dir, state)
 
     def _take(self, one: Finding, document: dict[str, Any], groups: Groups, now: float) -> None:
         """Take stacks beside the loop: reading a process that hangs may hang, too."""

@@ -35,7 +35,7 @@ from ..process.manage import manage
 from ..process.process import Files, Look, Spec, Supervisor
 from ..process.supervisord import Supervisord
 from ..process.systemd import Systemd
-from . import ladder, restart_allowed
+from . import ladder, restart_allowed, state_file
 from .finding import ENDED, REFUSES
 from .ladder import Rung
 from .main import say
@@ -165,6 +165,7 @@ class Restarts:
             else Supervisord(settings.cluster_dir, settings.supervisor_dir, settings.python)
         )
         self.said: dict[str, str] = {}
+        state_file.reserve(settings.state_dir)
 
     def look(self) -> None:
         """Look once at all engines, and act where that is wanted and allowed."""
@@ -176,7 +177,8 @@ class Restarts:
             try:
                 found = self._cause(engine)
                 if found is None:
-                    self._hold(engine, "")
+                    silent = self._silent(engine)
+                    self._hold(engine, f"it is not started again: {silent}" if silent else "")
                     continue
                 self._allowed(engine)
                 if self.settings.mode == AUTO:
@@ -219,6 +221,19 @@ class Restarts:
         if found is None and last.get("unanswered"):
             return self._unanswered(engine, last)
         return found
+
+    def _silent(self, engine: Engine) -> str:
+        """Return that the watchdog has ceased to look, of an engine that was not stopped."""
+        state = untrusted(self.settings.run_dir, "watchdog")
+        try:
+            words = restart_allowed.silent(state, time.time())
+        except (TypeError, ValueError, OverflowError) as error:
+            raise Held(f"the state of the watchdog cannot be read: {error!r}") from error
+        if not words:
+            return ""
+        records = [self._look(name)[0] for name in engine.processes]
+        stopped = any(record is None or record.get("stopped") for record in records)
+        return "" if stopped else words
 
     def _unanswered(self, engine: Engine, last: Mapping[str, Any]) -> Optional[dict[str, Any]]:
         """Return that a restart has left it without an answer, which the watchdog never names."""
@@ -277,7 +292,8 @@ class Restarts:
             self._note(engine, entry, "it is being started again")
             try:
                 climb = (rung, why or str(kept.get("why") or found["kind"]), kept)
-                self._cycle(engine, run_name, found["kind"] not in FINISHING, climb)
+                kinds = {found["kind"], found.get("first", found["kind"])}
+                self._cycle(engine, run_name, not kinds <= set(FINISHING), climb)
                 outcome, code = self._wait(engine, run_name)
             except (Failure, OSError) as error:
                 outcome, code = f"could not be started: {error}", FAILED
@@ -537,8 +553,7 @@ class Restarts:
             if json.dumps(engines) != before:
                 limits = {"most": limit.most, "within_seconds": limit.within_seconds}
                 state = {"at": time.time(), "mode": limit.mode, **limits, "engines": engines}
-                path = os.path.join(directory, "state.json")
-                launcher.write_json(path, state, mode=0o644, lasting=True)
+                state_file.write(directory, state, lasting=True)
 
     def _hold(self, engine: Engine, words: str, command: str = "") -> None:
         """Keep why an engine that should be started again is not, and say it once."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Optional
 
-from .finding import ACTED, ENDED, FULL
+from .finding import ACTED, ENDED, FULL, OF_PROCESSES, SCRATCH
 from .processes import TRACED
 from .server import DRAINED
 
@@ -22,7 +23,10 @@ Finding = Mapping[str, Any]
 def cause(
     state: Mapping[str, Any], engine: str, down: Collection[str], since: float, now: float
 ) -> Optional[dict[str, Any]]:
-    """Return the first finding of an engine that needs a restart, once the evidence is there.
+    """Return what was found of an engine that needs a restart, once the evidence is there.
+
+    In the words of the first finding, whose kind is `first`; `kind` is that of the first from which
+    the engine does not come back by itself.
 
     state: the state file of the watchdog. down: the engine's processes that do not run now. since:
     when the last restart ended; a hang that was found before it says nothing of what runs now.
@@ -30,14 +34,24 @@ def cause(
     A rank that is stopped or was lost is no reason by itself: an engine that cannot do without it
     hangs, fails or ends. What a debugger holds is left to who debugs.
     """
-    if now - float(state.get("at", 0.0)) > SILENT_SECONDS:
+    if silent(state, now):
         return None
     found = [dict(one) for one in state.get("findings", ()) if one["engine"] == engine]
-    if not any(_acted(one, down, since) for one in found):
+    acted = next((one for one in found if _acted(one, down, since)), None)
+    if acted is None:
         return None
     if any(_waits(one, now) or one["found"].endswith(TRACED) for one in found):
         return None
-    return found[0]
+    return {**found[0], "first": found[0]["kind"], "kind": acted["kind"]}
+
+
+def silent(state: Mapping[str, Any], now: float) -> str:
+    """Return that the watchdog has not written its state for too long; empty if it has."""
+    at = float(state.get("at", now))
+    if now - at <= SILENT_SECONDS:
+        return ""
+    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
+    return f"the watchdog's state is more than {SILENT_SECONDS:g} s old, from {since}"
 
 
 def _acted(finding: Finding, down: Collection[str], since: float) -> bool:
@@ -49,6 +63,8 @@ def _acted(finding: Finding, down: Collection[str], since: float) -> bool:
 
 
 def _waits(finding: Finding, now: float) -> bool:
+    if finding["kind"] not in OF_PROCESSES:
+        return False
     age = now - float(finding["named_at"])
     stacks = bool(finding.get("stacks")) and not finding.get("taken_at")
     # Below 0 the clock was set back: it has been named for long enough.
@@ -67,7 +83,8 @@ def hindered(state: Mapping[str, Any], engine: str) -> str:
     """Return why a start could not succeed, by the state file of the watchdog; empty if it may."""
     found = (dict(one) for one in state.get("findings", ()))
     full = (one for one in found if (one.get("engine"), one.get("kind")) == (engine, FULL))
-    return next((str(one.get("found")) for one in full), "")
+    scratch = [f"{FULL} {engine} {path}" for path in SCRATCH]
+    return next((str(one.get("found")) for one in full if one.get("key") not in scratch), "")
 
 
 def ending(notices: Mapping[str, Any], engine: str, ends_at: float, need: float, now: float) -> str:

@@ -11,7 +11,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "decoder_layers", "encoder_layers"),
     "hidden_size": ("n_embd", "d_model"),
     "num_attention_heads": ("n_head", "n_heads", "num_heads", "decoder_attention_heads"),
-    "num_key_value_heads": ("n_head_kv", "num_kv_heads", "multi_query_group_num"),
+    "num_key_value_heads": ("n_head_kv", "num_kv_heads"),
     "intermediate_size": ("n_inner", "ffn_hidden_size", "ffn_dim", "decoder_ffn_dim"),
     "max_position_embeddings": (
         "n_positions", "n_ctx", "seq_length", "max_seq_len", "max_target_positions",
@@ -34,6 +34,8 @@ def usual(config: Settings) -> Settings:
                 values[key] = found[0]
     if values.get("multi_query") is True:
         values.setdefault("num_key_value_heads", 1)
+    if values.get("multi_query_attention") is True and values.get("multi_query_group_num"):
+        values.setdefault("num_key_value_heads", values["multi_query_group_num"])  # ChatGLM
     if "state_size" in values:  # Mamba has no heads
         values.setdefault("num_attention_heads", 1)
     return Settings(values, config.where)

@@ -151,14 +151,16 @@ class Engine:
         replies = self._replies(most, decode)
         waiting = max(clients - most - replies * self.moved, replies * alone)
         plain = self._at(1).first_token.middle - alone
-        first = waiting / replies + self.moved + plain
+        # Beyond what they run together, requests wait there before their first token.
+        running = min(most, decode * max(1.0, self._most))
+        first = (waiting + most - running) / replies + self.moved + plain
         return Division(
             self.tensor,
             prefill,
             decode,
             replies * request.output_tokens,
             first,
-            most / replies / request.output_tokens,
+            running / replies / request.output_tokens,
         )
 
     def _waits(self, there: float, replies: float, prefill: int) -> float:

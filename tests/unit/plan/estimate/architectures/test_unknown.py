@@ -11,6 +11,7 @@ import pytest
 from vllm_ansible.plan.estimate.architectures.families.kept import caches
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.source import load
+from vllm_ansible.plan.estimate.architectures.usual import usual
 from vllm_ansible.plan.estimate.memory.budget import budget
 from vllm_ansible.plan.estimate.memory.split import Split
 from vllm_ansible.plan.estimate.memory.weights import weights
@@ -142,3 +143,40 @@ def test_glm_4_5v_is_glm_4_5_with_a_tower_and_positions_of_images(make: Any) -> 
     assert seeing.layers == plain.layers
     assert seeing.others and "estimate" in seeing.assumed[0]
     assert seeing.buffers[0].bytes == 4 * plain.buffers[0].bytes
+
+
+def test_chatglm_shares_keys_and_values_only_where_it_says_so(make: Any) -> None:
+    groups = {"num_key_value_heads": None, "multi_query_group_num": 2}
+    for said, heads in (
+        ({"multi_query_attention": False}, 8),
+        ({"multi_query_attention": True}, 2),
+    ):
+        config = usual(make.config(**NEVER, **groups, **said))
+        assert [one.heads for one in caches(config, 2)] == [heads] * 2
+
+
+def test_mamba_2_keeps_a_state_of_its_heads(make: Any) -> None:
+    attends = dict.fromkeys(("num_attention_heads", "num_key_value_heads", "intermediate_size"))
+    sizes = {"state_size": 16, "num_heads": 8, "head_dim": 16, "expand": 2}
+    config = usual(make.config(**NEVER, **{**attends, **sizes}))
+    (found,) = caches(config, 1)
+    assert (found.kind, found.heads, found.state_bytes) == ("linear", 8, 8 * 16 * 16 * 4)
+
+
+def test_the_last_layer_of_ernie_may_be_minus_one(make: Any) -> None:
+    ernie = {
+        **{"architectures": ["Ernie4_5_MoeForCausalLM"], "moe_intermediate_size": 64},
+        **{"moe_num_experts": 8, "moe_k": 2, "moe_layer_start_index": 1},
+    }
+    last = make(**ernie, moe_layer_end_index=-1)
+    assert last.layers == make(**ernie, moe_layer_end_index=3).layers == make(**ernie).layers
+    assert [one.experts for one in last.layers] == [0, 8, 8, 8]
+
+
+def test_windows_of_exaone_4_may_be_letters(make: Any) -> None:
+    exaone = {"architectures": ["Exaone4ForCausalLM"], "sliding_window": 8}
+    letters = make(**exaone, sliding_window_pattern="LLG")
+    kinds = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
+    assert letters.layers == make(**exaone, layer_types=kinds).layers
+    with pytest.raises(PlanError, match="sliding_window_pattern is 'LLX'"):
+        make(**exaone, sliding_window_pattern="LLX")

@@ -50,6 +50,18 @@ def test_all_clients_are_somewhere_and_no_engine_does_more_than_it_can(
         assert replies * prompt <= row.prefill * one.prompts * 1.001
 
 
+def test_who_waits_for_a_full_decode_engine_waits_for_the_first_token(ask: Any) -> None:
+    """A decode engine that runs four at a time makes their tokens no slower for the others."""
+    one, few = (engine(asked(ask, 64, 1024)) for _ in range(2))
+    few._most = 4.0
+    full, plain = few.apart(7, 1), one.apart(7, 1)
+    four = engine(asked(ask, 4, 1024)).apart(7, 1)
+    assert full.token_time == pytest.approx(four.token_time, rel=0.05)
+    # Sixty wait while four are computed.
+    assert full.first_token > 10 * plain.first_token
+    assert not full.holds(apart.Slo(first_token=1)) and full.holds(apart.Slo(token_time=0.01))
+
+
 @FEW
 @given(load=LOADS, prompt=PROMPTS, factor=st.floats(1, 1000))
 def test_a_slower_transfer_never_brings_more(

@@ -18,11 +18,12 @@ WORDS = {
 
 def caches(config: Settings, layers: int) -> tuple[KvCache, ...]:
     """Return the cache of each layer: keys and values, latent entries, a window or a state."""
-    if "state_size" in config and config.count("num_attention_heads") == 1:  # Mamba
+    heads = config.count("num_attention_heads")
+    # Mamba has no heads, and those of Mamba 2 do not attend.
+    if "state_size" in config and heads in (1, config.values.get("num_heads")):
         inner = config.size("intermediate_size") or 2 * config.count("hidden_size")
         kept = inner * config.count("state_size") * STATE_WIDTH
-        return (KvCache("linear", 1, state_bytes=kept),) * layers
-    heads = config.count("num_attention_heads")
+        return (KvCache("linear", heads, state_bytes=kept),) * layers
     kv_heads, size = config.count("num_key_value_heads", default=heads), head_size(config)
     window = config.size("sliding_window") or None
     whole = KvCache("gqa", kv_heads, size, size)

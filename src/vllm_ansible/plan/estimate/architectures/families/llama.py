@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from vllm_ansible.frozen import frozen
-from vllm_ansible.plan.estimate.architectures.config import Settings
+from vllm_ansible.plan.estimate.architectures.config import Settings, brief
 from vllm_ansible.plan.estimate.architectures.families.attention import Grouped, QkNorm
 from vllm_ansible.plan.estimate.architectures.families.decoder import (
     Block,
@@ -58,6 +58,13 @@ def windows(config: Settings, traits: Traits) -> tuple[int | None, ...]:
     if traits.sliding == "flagged":
         first = config.size("max_window_layers") if config.flag("use_sliding_window") else layers
         return tuple(window if index >= first else None for index in range(layers))
+    letters = config.text("sliding_window_pattern")
+    if letters:  # EXAONE 4: local or global
+        if set(letters) - set("LG"):
+            raise config.problem(f"sliding_window_pattern is {brief(letters)}", "letters L and G")
+        return tuple(
+            window if letters[index % len(letters)] == "L" else None for index in range(layers)
+        )
     every = config.count("sliding_window_pattern", default=2)
     return tuple(None if (index + 1) % every == 0 else window for index in range(layers))
 

@@ -109,7 +109,9 @@ def ernie_moe(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
         score_bias=True,
     )
     first = config.size("moe_layer_start_index")
-    last = config.size("moe_layer_end_index", layer_count(config) - 1)
+    last = layer_count(config) - 1
+    if config.values.get("moe_layer_end_index") != -1:
+        last = config.size("moe_layer_end_index", last)
     every = config.count("moe_layer_interval", default=1)
     bias = config.flag("use_bias")
     return _built(
