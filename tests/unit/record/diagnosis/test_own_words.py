@@ -182,3 +182,8 @@ def test_a_last_line_whose_clause_says_what_failed_gets_its_cause() -> None:
     answer = of("loading", "acme: the ring is open; it could not load NVML, with no words of why")
     assert answer["cause"].startswith(f"{USUAL}NVIDIA's management library (NVML)")
     assert "cause" not in of("loading", "acme: the ring could not load; NVML is of release 12")
+
+
+def test_a_last_line_that_names_what_the_compiler_lacks_gets_its_cause() -> None:
+    answer = of("loading", "x86_64-linux-gnu-ld: cannot find -lacme")
+    assert answer["cause"].endswith("does not find libacme.so where it looks")
