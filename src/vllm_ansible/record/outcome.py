@@ -10,6 +10,7 @@ from typing import Any
 from ..provision.fleet import NOWHERE
 from .diagnosis.explained import usual_cause
 from .diagnosis.match import Signature, match
+from .redact import redact_text
 
 # The fields of a failing result that are for people, in the order in which they are shown.
 FIELDS = (
@@ -74,7 +75,7 @@ def failure(
         )
     fields = {name: _words(result.get(name)) for name in FIELDS}
     if reason and not fields["found"] and reason not in str(result.get("msg")):
-        fields["found"] = reason[:_LONGEST_MESSAGE]
+        fields["found"] = _cut(reason)
     output = "\n".join(str(result.get(name) or "") for name in _OUTPUT)
     signature = recognise(output)
     if signature:
@@ -151,7 +152,12 @@ def _message(result: Mapping[str, Any]) -> str:
     message = _PREFIX.sub("", str(result.get("msg") or "").strip())
     if not message or _EXIT_STATUS_ALONE.fullmatch(message):
         message = _last_line(result) or message or "The task failed and said nothing"
-    return message[:_LONGEST_MESSAGE]
+    return _cut(message)
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a text; secrets are hidden first, for half of one is not known."""
+    return redact_text(text)[:_LONGEST_MESSAGE]
 
 
 def _last_line(result: Mapping[str, Any]) -> str | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..redact import redact_text
 from . import cuda_errors, lines, log_facts, own_words, raised
 from .facts import Facts, merged
 from .first import Finding
@@ -44,6 +45,8 @@ def explained(finding: Finding, logs: Mapping[str, str], facts: Facts) -> Explai
 
     facts: what is known of hosts beside what their logs say.
     """
+    # What is cut out of a line later must hold no half of a secret, which nobody would know again.
+    finding = replace(finding, line=redact_text(finding.line))
     signature = finding.signature
     line = finding.line
     follows = lines.read(line).is_follow_up and not cuda_errors.in_plain_words(line)

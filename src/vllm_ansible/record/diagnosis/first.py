@@ -34,6 +34,9 @@ _SERVES = re.compile(
     r"|^Server is ready$|^# Out of bounds values *: 0 OK|^# Avg bus bandwidth"
 )
 
+# The same without its anchors: whole logs are searched for it before their lines are taken apart.
+_MAY_SERVE = re.compile(re.sub(r"[\^$]", "", _SERVES.pattern))
+
 # Where an engine ends in such words, the libraries wrote why at their level WARN before it.
 _OF_LIBRARY = re.compile(r"NCCL|nccl|NIXL|nixl|UCX|nvshmem|Gloo|DistBackendError")
 # Lines without a level that tell of a failure, and what a program writes that goes on.
@@ -46,7 +49,9 @@ _TELLS = re.compile(
 )
 _HEDGED = re.compile(
     r"\binstead\b|skipping|without it|won't|will not|ignor|corrected|at some point|metrics|retry"
-    r"|fall\w* back|optional|\bdefault\b|health check for peer",
+    r"|fall\w* back|optional|\bdefault\b|health check for peer"
+    # The kernel's audit says what was denied to any program of the host.
+    r"|^audit: |apparmor=|\bavc: ",
     re.IGNORECASE,
 )
 _GOES_ON = re.compile(
@@ -54,6 +59,10 @@ _GOES_ON = re.compile(
     r"|\bloss\b|\bOK\b|\bpassed\b|\bserving\b|100%|joined|\bUP\b|registered|selected|using",
     re.IGNORECASE,
 )
+
+
+# A word that tells of a failure says nothing of what another clause names.
+_CLAUSES = re.compile(r"[,;] | - |\. ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +165,8 @@ def last_words(logs: Mapping[str, str]) -> Finding | None:
     for rank, text in logs.items():
         if serves(text):
             continue
-        last = [(n, lines.read(raw)) for n, raw in numbered(text.splitlines())][-_LAST_LINES:]
+        tail = list(numbered(text.splitlines()))[-_LAST_LINES:]
+        last = [(n, lines.read(raw)) for n, raw in tail]
         rest = [(n, line) for n, line in last if line.text.strip() and not line.is_noise]
         well = [
             n for n, line in last if _GOES_ON.search(line.text) and not _TELLS.search(line.text)
@@ -167,10 +177,18 @@ def last_words(logs: Mapping[str, str]) -> Finding | None:
                 continue
             if well and number < well[-1]:
                 continue
-            reading = raised.read(said)
-            if reading and not reading.family.plainest:
+            if _tells_in_a_clause(said):
                 return Finding(rank, said, number, None, line.writer, line.address, later=True)
     return None
+
+
+def _tells_in_a_clause(said: str) -> bool:
+    """Tell whether one clause of a line both says that something failed and what."""
+    reading = raised.read(said)
+    if not reading or reading.family.plainest or reading.family.names:
+        return False
+    clauses = (one for one in _CLAUSES.split(said) if _TELLS.search(one))
+    return any((of := raised.read(one)) and of.family is reading.family for one in clauses)
 
 
 def known_failures(candidates: Sequence[Candidate]) -> list[Finding]:
@@ -214,7 +232,10 @@ def last_known(logs: Mapping[str, str]) -> Finding | None:
 
 def serves(text: str) -> bool:
     """Tell whether a log says that what wrote it has begun to work."""
-    return any(_SERVES.search(lines.read(raw).text) for raw in text.splitlines())
+    if not _MAY_SERVE.search(text):
+        return False
+    may = (raw for raw in text.splitlines() if _MAY_SERVE.search(raw))
+    return any(_SERVES.search(lines.read(raw).text) for raw in may)
 
 
 def candidates_of(
@@ -265,7 +286,7 @@ def _candidates(
             after = [one for _, one in read[place : place + _REASON_LINES]]
             if line.is_bare:
                 after = list(takewhile(lambda one: one.is_indented, after))
-            said = " ".join((said, *lines.reason(after, line.writer)))
+            said = lines.clipped(" ".join((said, *lines.reason(after, line.writer))))
         if line.is_head_of_traceback:
             frames[line.writer] = []
             continue

@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..redact import redact_text
+
 # month, day, hour, minute, second, millisecond: vLLM writes no year.
 Moment = tuple[int, int, int, int, int, int]
 
@@ -113,6 +115,10 @@ _NAMED_LEVEL = re.compile(
     r"^(?: - [\w.]+ - (?P<level>[A-Z]+) - | \d+ [\w.]+ (?P<name>[A-Z]{4,8}):? +"
     r"| \| (?P<bar>[A-Z]{4,8}) +\| (?:[\w.:-]+ [|-] )?)"
 )
+# ` - LEVEL - ` behind a time, and `name - LEVEL - ` without one.
+_DASHED = re.compile(
+    r"^(?: - |[\w.]+ - )(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL) - "
+)
 # What a launcher passes on of its engine, behind its own name and level.
 _PASSED_ON = re.compile(
     r"(?:^|(?<=[ \]]))(?=\([A-Za-z_][\w.:\- ]*? pid=\d+\) "
@@ -205,8 +211,8 @@ _WRAPPER = re.compile(r"\braised:$")
 _NOISE = re.compile(
     "|".join(
         (
-            r"^Exception ignored in|, (?:skipping|ignoring) \w+\.?$|\bignored$",
-            r"\w*Warning: (?!CUDA initialization: )",
+            r"^Exception ignored in",
+            r"Warning: (?!CUDA initialization: )",
             r"failed to automatically increase",
             r"destroy_process_group\(\) was not called",
             # What an engine was doing when it died, thousands of characters of it.
@@ -222,6 +228,11 @@ _NOISE = re.compile(
         )
     )
 )
+# What a program says of what it goes on without; an exception may end so as well.
+_PASSED_OVER = re.compile(r", (?:skipping|ignoring) \w+\.?$|\bignored$")
+_FAILING = ("ERROR", "CRITICAL", "FATAL")
+# Of longer words of a line only the ends are read, for patterns take long on them.
+_LONGEST_HEAD, _LONGEST_TAIL = 6 * 1024, 2 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +255,11 @@ class Line:
     @property
     def is_noise(self) -> bool:
         """Harmless lines that look like a failure."""
-        return self.level in ("INFO", "DEBUG") or bool(_NOISE.search(self.text))
+        if self.level in ("INFO", "DEBUG") or _NOISE.search(self.text):
+            return True
+        if self.level in _FAILING or _EXCEPTION.match(self.text):
+            return False
+        return bool(_PASSED_OVER.search(self.text))
 
     @property
     def is_frame(self) -> bool:
@@ -297,7 +312,23 @@ class Line:
 
 
 def read(raw: str) -> Line:
-    """Take a line apart."""
+    """Take a line apart; of very long words the ends are kept."""
+    line = _read(raw)
+    text = clipped(line.text)
+    return line if text is line.text else replace(line, text=text)
+
+
+def clipped(text: str) -> str:
+    """Return a text, or its ends; secrets are hidden first, for half of one is not known again."""
+    if len(text) <= _LONGEST_HEAD + _LONGEST_TAIL:
+        return text
+    text = redact_text(text)
+    if len(text) <= _LONGEST_HEAD + _LONGEST_TAIL:
+        return text
+    return f"{text[:_LONGEST_HEAD]} ... {text[-_LONGEST_TAIL:]}"
+
+
+def _read(raw: str) -> Line:
     text = _ANSI.sub("", raw).rstrip()
     if boxed := _DOCKER.match(text):
         text = _ANSI.sub("", _unescaped(boxed["log"])).rstrip()
@@ -336,7 +367,7 @@ def read(raw: str) -> Line:
             level, text = _after_time(text, found)
             break
     else:
-        if named := _LEVEL.match(text) or _BRACKETED.match(text):
+        if named := _LEVEL.match(text) or _BRACKETED.match(text) or _DASHED.match(text):
             level, text = _level(named), text[named.end() :]
     text = _LOCATION.sub("", text)
     if level and (inner := _PASSED_ON.search(text, 0, _PASSED_ON_WITHIN)):
@@ -372,6 +403,8 @@ def _after_time(text: str, found: re.Match[str]) -> tuple[str | None, str]:
         return _LETTERS[severity["letter"]], after[severity.end() :]
     if severity := _CAPNSLOG.match(after):
         return _LETTERS[severity["letter"].replace("N", "I")], after[severity.end() :]
+    if named := _DASHED.match(after):
+        return _level(named), after[named.end() :]
     if named := _NAMED_LEVEL.match(after):
         level = named["level"] or named["name"] or named["bar"]
         return _level_named(level), after[named.end() :]

@@ -11,6 +11,7 @@ from typing import Protocol
 
 # A line may be a whole document; more of one is no help.
 _LONGEST_LINE = 64 * 1024
+_LONGEST_WORD = 4096
 # Lines that a program writes while it works: by their level, and a server's answers.
 _ROUTINE = re.compile(
     rb"^.{0,120}?\b(?:INFO|DEBUG|TRACE)\b|^.{0,80}?\[(?:INF|DBG|TRC|NOTICE)\]"
@@ -110,7 +111,9 @@ def _lines(content: Content) -> Iterator[bytes]:
     """Return the lines; the rest of a very long one is dropped."""
     while line := content.readline(_LONGEST_LINE):
         if not line.endswith(b"\n") and len(line) == _LONGEST_LINE:
-            line += b"\n"
+            # Half of a word may be half of a secret, which nobody would know again.
+            cut = line.rfind(b" ", _LONGEST_LINE - _LONGEST_WORD)
+            line = (line if cut < 0 else line[:cut]) + b"\n"
             while (rest := content.readline(_LONGEST_LINE)) and not rest.endswith(b"\n"):
                 pass
         yield line

@@ -21,8 +21,8 @@ _WRAPS = re.compile(
 )
 # Where the words end: pydantic's input, a link to more, where it was raised.
 _ENDS = re.compile(
-    r"\s*\[type=\w+, |\s*For (?:further|more) information|\s*\((?:run with|function |most recent)"
-    r"|\s*(?:See|Please see|check the \w+ in:?|Checkout) https?:|\s*https?://\S+\s*$|\n"
+    r"\[type=\w+, |For (?:further|more) information|\((?:run with|function |most recent)"
+    r"|(?:See|Please see|check the \w+ in:?|Checkout) https?:|https?://\S+\s*$|\n"
 )
 _ADVICE = re.compile(
     r"(?:(?<=[.!?:;,] )|^)(?P<advice>(?:[Pp]lease |[Tt]ry |[Cc]onsider |[Tt]o (?:fix|avoid|resolve|"

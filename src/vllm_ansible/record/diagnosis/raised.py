@@ -100,6 +100,8 @@ class Family:
     states: bool = False
     # It only repeats what the line says, where no other family knows more.
     plainest: bool = False
+    # It matches the name of a tool, which lines without a level hold that report no failure.
+    names: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,7 @@ def families() -> tuple[Family, ...]:
             tuple(one.get("over", ())),
             one.get("states", False),
             one.get("plainest", False),
+            one.get("names", False),
         )
         for one in yaml.safe_load(file.read_text(encoding="utf-8"))
     )

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..redact import redact_text
 from .evidence import Evidence
 from .explained import explained
 from .first import Finding, first_failure, last_known, last_words
 
 
 def shorten(line: str, most: int = 400) -> str:
-    """Return a line as a person can read it; the whole of it lies in the run's logs."""
+    """Return a line as a person can read it; the whole of it lies in the run's logs.
+
+    Secrets are hidden first: half of one is not known again.
+    """
+    line = redact_text(line)
     return line if len(line) <= most else f"{line[: most - 4]} ..."
 
 

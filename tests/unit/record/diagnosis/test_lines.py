@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vllm_ansible.record.diagnosis import lines
+from vllm_ansible.record.diagnosis.verdict import diagnose
 
 BOOM = "RuntimeError: boom"
 
@@ -120,3 +121,43 @@ def test_the_number_of_a_rank_is_the_writer_of_its_lines() -> None:
     assert lines.read("[rank3]: RuntimeError: boom").writer == "rank 3"
     assert lines.read("[1,5]<stderr>:RuntimeError: boom").writer == "rank 5"
     assert lines.read("[rank3]: (Worker_TP3 pid=9) RuntimeError: boom").writer == "Worker_TP3"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ValueError: The attention sinks of this checkpoint cannot be ignored",
+        "RuntimeError: Tensor model.layers.0.mlp.w has no scale, skipping quantization",
+        "ERROR 11-20 10:31:02 [loader.py:7] The scale of layer 7 must not be ignored",
+    ],
+)
+def test_a_failure_that_ends_like_a_hint_is_no_noise(text: str) -> None:
+    assert lines.read(text).is_failure
+    assert diagnose("It did not start", {"gpu1 serve": text}, {})["found"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Exception ignored in: <function Ring.__del__ at 0x7f>",
+        "Error: cannot read the tuning table, skipping it",
+        "Could not load the plugin, ignored",
+    ],
+)
+def test_what_a_program_passes_over_is_noise(text: str) -> None:
+    assert lines.read(text).is_noise
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "said"),
+    [
+        ("2026-11-20 10:31:02,123 - INFO - tuner.py:256 - acme: words", "INFO", "tuner.py:256"),
+        ("2026-11-20 10:31:02,123 - acme.jit - WARNING - words", "WARNING", "words"),
+        ("acme.jit - ERROR - words", "ERROR", "words"),
+        ("2026-11-20 10:31:02 - ERROR - words", "ERROR", "words"),
+        ("the sum of A - INFO - words", None, "the sum"),
+    ],
+)
+def test_a_level_between_dashes_is_read(text: str, level: str | None, said: str) -> None:
+    read = lines.read(text)
+    assert (read.level, read.text.startswith(said)) == (level, True), read

@@ -158,3 +158,32 @@ def test_used_up_mappings_of_peers_are_no_missing_peer_access() -> None:
 def test_an_undefined_symbol_is_told_by_its_name(symbol: str, of_what: str) -> None:
     line = f"ImportError: /opt/venv/lib/acme/_C.abi3.so: undefined symbol: {symbol}"
     assert of_what in of(line)["cause"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-11-20 10:31:02,123 - INFO - autotuner.py:256 - flashinfer.jit: ninja: no work to do, "
+        "cannot find cached cubin, downloading",
+        "flashinfer.jit: ninja: no work to do, cannot find cached cubin, downloading",
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module 580.65.06 - error containment not "
+        "supported",
+        'audit: type=1400 audit(1763634662.123:45): AVC apparmor="DENIED" operation="open" '
+        'profile="snap.acme" name="/proc/7/mem" pid=7 comm="acme" permission denied',
+        "building extension with gcc -Werror -DTORCH_FAIL_FAST=1",
+        "loading the kernel module of the page cache; the former one could not be found",
+    ],
+)
+def test_a_healthy_last_line_gets_no_cause_for_a_word_in_it(line: str) -> None:
+    assert "cause" not in of("loading", line)
+
+
+def test_a_last_line_whose_clause_says_what_failed_gets_its_cause() -> None:
+    answer = of("loading", "acme: the ring is open; it could not load NVML, with no words of why")
+    assert answer["cause"].startswith(f"{USUAL}NVIDIA's management library (NVML)")
+    assert "cause" not in of("loading", "acme: the ring could not load; NVML is of release 12")
+
+
+def test_a_last_line_that_names_what_the_compiler_lacks_gets_its_cause() -> None:
+    answer = of("loading", "x86_64-linux-gnu-ld: cannot find -lacme")
+    assert answer["cause"].endswith("does not find libacme.so where it looks")
