@@ -84,21 +84,27 @@ def script(wanted: Settings, run_dir: str, kill_seconds: float) -> str:
         # For the steps to handle; who is asked to end is not put back.
         f"trap 'woken=yes{' drained=no' if wanted.drain_seconds else ''}' TERM",
         # In the background, for a signal is heeded at once only where the shell itself waits.
+        # How it ended is kept in a file: of who ends while a signal is handled bash's wait says -1.
+        "{",
+        "status=0",
         "srun --job-name=vllm-agent --export=ALL --overlap \\",
         '  --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \\',
         "  --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --wait=0 \\",
         f"  {wanted.python} -I -u - \"$SLURM_JOB_ID\" {end:g} '{run_dir}' \\",
-        f"  \"$mark\" {wanted.serving_seconds} <<'{END_OF_PROGRAM}' &",
+        f"  \"$mark\" {wanted.serving_seconds} <<'{END_OF_PROGRAM}' || status=$?",
         program().rstrip("\n"),
         END_OF_PROGRAM,
+        'echo "$status" > "$ended"',
+        "} &",
         "agents=$!",
         "while true; do",
-        "  woken='' status=0",
-        '  wait "$agents" || status=$?',
+        "  woken=''",
+        '  wait "$agents" || true',
         '  test -n "$woken" || break',
         "done",
         *_after(wanted),
-        'exit "$status"',
+        'status="$(cat "$ended")"',
+        'exit "${status:-1}"',
     ]
     return "\n".join(lines) + "\n"
 
@@ -110,7 +116,8 @@ def _signals(wanted: Settings) -> list[str]:
         f"published='{wanted.directory}/{FILE}'",
         # Of this start: a job that is put back keeps its number.
         f"mark='{wanted.directory}/{MARK}-'\"$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}\"",
-        'trap \'rm -rf "$published" "$mark"\' EXIT',
+        'ended="$(mktemp)"',
+        'trap \'rm -rf "$published" "$mark" "$ended"\' EXIT',
         'rm -rf "$published" "$mark"',
     ]
     if wanted.drain_seconds:
