@@ -12,6 +12,7 @@ writes OUT/repository (to be served over HTTP) and prints the fingerprint of OUT
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import shutil
 import subprocess
@@ -169,7 +170,10 @@ def index(repository: Path, home: Path) -> str:
     run(*gpg, "--armor", "--export", "--output", str(repository / "key.asc"), who)
     listed = run(*gpg, "--with-colons", "--list-keys")
     run("gpgconf", "--homedir", str(home), "--kill", "all")
-    shutil.rmtree(home)
+    # The agent removes its sockets as it ends, which may be now.
+    while home.exists():
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(home)
     return next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr"))
 
 
