@@ -14,6 +14,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,8 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from tests import quiet_network
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 # Chromium reads commands from 3 and writes answers to 4.
@@ -73,13 +76,17 @@ class Browser:
         if trusted_key:
             flags.append(f"--ignore-certificate-errors-spki-list={trusted_key}")
         self._process = subprocess.Popen(
-            ["bash", "-c", COMMAND.format(to_read, to_write), "bash", CHROMIUM, *flags],
+            [
+                *("bash", "-c", COMMAND.format(to_read, to_write), "bash"),
+                *(sys.executable, quiet_network.__file__, CHROMIUM, *flags),
+            ],
             pass_fds=(to_read, to_write),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        self.group = self._process.pid
         os.close(to_read)
         os.close(to_write)
         self._rest = b""
@@ -104,7 +111,7 @@ class Browser:
         """End it with everything it started."""
         os.close(self._write)
         os.close(self._read)
-        os.killpg(self._process.pid, signal.SIGKILL)
+        os.killpg(self.group, signal.SIGKILL)
         self._process.wait()
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
