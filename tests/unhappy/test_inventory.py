@@ -119,6 +119,16 @@ def test_a_good_inventory_passes_with_its_evidence(tmp_path: Path) -> None:
             "n1, n3 (DIR/hosts.yml:7): set cluster_name in group_vars/all.yml only.",
             id="one host differs from its group",
         ),
+        pytest.param(
+            {"n1": None, "n2": None},
+            (),
+            {"door_hosts": ["n1", "gpu-2"], "observe_host": "n22"},
+            "1. door_hosts names gpu-2, which the group gpu does not have "
+            "(DIR/group_vars/all.yml:1): name a host of the group gpu in door_hosts: n1, n2.\n"
+            "2. observe_host names n22, which the group gpu does not have "
+            "(DIR/group_vars/all.yml:4): did you mean n2?",
+            id="hosts that are not there",
+        ),
     ],
 )
 def test_a_bad_inventory_is_refused_in_one_sentence(

@@ -94,6 +94,7 @@ def check(
     problems += cluster.disagreements(gpu, defaults, where)
     first = {**defaults, **next(iter(gpu.values()), next(iter(everyone.values()), {}))}
     problems += missing_secrets(first, where)
+    problems += cluster.absent_hosts(inventory.gpu, first, mistyped, where)
     problems += cluster.doubled_addresses(inventory.addresses, where)
     problems += cluster.unsaid_engines(gpu, defaults.get("engines"), "group_vars/all.yml")
     name, wanted = str(first.get("cluster_name")), first.get("engines")

@@ -49,6 +49,8 @@ EQUAL = (
     "port_base",
     "vllm_api_key_file",
 )
+# What runs on hosts of the cluster that it names.
+NAMING = ("door_host", "door_hosts", "observe_host", "weights_outside_hosts")
 # No host has as many: stands in where an inventory does not say how many it has.
 UNDECLARED = 1024
 
@@ -130,6 +132,37 @@ def wrong_load(gpu: Sequence[str], groups: Mapping[str, Sequence[str]]) -> list[
         expected, found = "one host in the group load", ", ".join(load)
         fix = f"leave one host in the group load, such as {load[0]}"
     return [Problem(message, expected=expected, found=found, where="the group load", fix=fix)]
+
+
+def absent_hosts(
+    gpu: Sequence[str], wanted: Mapping[str, Any], mistyped: Sequence[Problem], where: Where
+) -> list[Problem]:
+    """Return one problem for each variable that names a host which the cluster lacks.
+
+    wanted: the variables of a host. Hosts that a provider is still to give have no names yet.
+    """
+    if not gpu or wanted.get("provision_provider"):
+        return []
+    problems = []
+    for name in NAMING:
+        value = wanted.get(name)
+        refused = any(problem.message.startswith(f"{name} ") for problem in mistyped)
+        if refused or not isinstance(value, str | list):
+            continue
+        named = [str(one) for one in ([value] if isinstance(value, str) else value) if one]
+        absent = [one for one in named if one not in gpu]
+        if absent:
+            guess = close_match(absent[0], gpu)
+            problems.append(
+                Problem(
+                    f"{name} names {', '.join(absent)}, which the group gpu does not have",
+                    expected=f"of {', '.join(gpu)}",
+                    found=", ".join(absent),
+                    where=where(name, list(gpu)),
+                    fix=guess or f"name a host of the group gpu in {name}: {', '.join(gpu)}",
+                )
+            )
+    return problems
 
 
 def doubled_addresses(addresses: Mapping[str, str], where: Where) -> list[Problem]:
