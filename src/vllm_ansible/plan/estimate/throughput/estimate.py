@@ -16,7 +16,7 @@ V1_SINCE = (0, 8)
 FUSED_ROTARY_SINCE = (0, 10)
 MARLIN_SINCE = (0, 9)
 # Scheduling beside the device is the default from 0.14.0 on (vllm#33352 says so).
-ASYNC_SINCE = (0, 14)
+ASYNC_SINCE, STAGED_ASYNC_SINCE = (0, 14), (0, 32)
 # FlashMLA's sparse kernel went over all places of its choice until it was given how many are filled
 # (FlashMLA#150, January 2026): not by vLLM 0.13.0 to 0.17.1, by 0.24.0.
 CHOICE_COUNTED_SINCE = (0, 18)
@@ -71,11 +71,11 @@ class Placed:
     def overlaps(self) -> bool:
         """Tell whether the host prepares a step while the device works on the one before.
 
-        With stages vLLM's V1 model runner does not (0.32, config/vllm.py). The V2 runner does, but
-        the one rate of two stages that was measured lies below the plan without it.
+        With stages vLLM's V2 model runner alone does so, which 0.32 takes for each model and 0.25
+        for some (config/vllm.py).
         """
-        since = self.engine_version is None or self.engine_version >= ASYNC_SINCE
-        return since and len(self.stages) == 1
+        since = STAGED_ASYNC_SINCE if len(self.stages) > 1 else ASYNC_SINCE
+        return self.engine_version is None or self.engine_version >= since
 
     @property
     def first_engine(self) -> bool:

@@ -187,6 +187,8 @@ def cache_time(kind: LayerWork, load: Pass, rank: Rank) -> float:
         share, item = c.GROUPED_CACHE_SHARE, c.GROUPED_CACHE_ITEM
         if _ampere(device):
             share, item = c.AMPERE_GROUPED_CACHE_SHARE, c.AMPERE_GROUPED_CACHE_ITEM
+        elif blackwell(device):
+            share, item = c.BLACKWELL_GROUPED_CACHE_SHARE, c.BLACKWELL_GROUPED_CACHE_ITEM
     return load.sequences * (each / (device.bandwidth * share) + kind.items * item)
 
 

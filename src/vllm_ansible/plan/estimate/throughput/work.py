@@ -277,8 +277,10 @@ def _launched(model: Model, layer: Layer, old_rope: bool) -> tuple[Launched, int
     five projections, five copies, two absorbed products, cache write, two of attention, rotary
     (18 elementwise operations on queries and key in engines before 0.10, then 2). Dense mlp: norm,
     gate and up, activation, down. Experts: norm, router, the choice, and the operation over experts
-    of eight kernels; where scores are corrected, a cast, three more of the choice, scale and add
-    (vLLM 0.32 chooses by softmax in one, `topk_softmax`); a shared expert adds three.
+    of eight kernels; where scores are corrected, a cast, three more of the choice, and a scale
+    (vLLM 0.32 chooses by softmax in one, `topk_softmax`); a shared expert adds three and a sum, its
+    gate two.
+    Recurrent layers: two projections and one out, norms, convolution, gates, recurrence, copies.
     Quantized activations add one for each product. An indexer: two projections, norm, rotary, two
     quantizing, scaling, cache write, scores, choice.
     """
@@ -287,16 +289,17 @@ def _launched(model: Model, layer: Layer, old_rope: bool) -> tuple[Launched, int
     # Products, small kernels and calls of attention, and the kernels of such a call.
     products, small, calls, each = {
         "mla": (7, 10 + (18 if old_rope else 2) - 1, 1, 2),
-        "linear": (2, 10, 0, 0),
+        "linear": (3, 9, 0, 0),
         "none": (1, 3, 0, 0),
     }.get(layer.kv.kind, (2, 3, 1, 1))
-    quantized = {"mla": 5}.get(layer.kv.kind, products)
+    quantized = {"mla": 5, "linear": 2}.get(layer.kv.kind, products)
     experts = 0
     if layer.experts:
         corrected = any(one.name.endswith("e_score_correction_bias") for one in layer.tensors)
         shared = any(one.role == "shared_expert" for one in layer.tensors)
-        products += 1 + (2 if shared else 0)
-        small += 2 + (6 if corrected else 0) + (1 if shared else 0)
+        gated = any(one.name.endswith("shared_expert_gate.weight") for one in layer.tensors)
+        products += 1 + (2 if shared else 0) + (1 if gated else 0)
+        small += 2 + (5 if corrected else 0) + (2 if shared else 0) + (1 if gated else 0)
         quantized += 2 + (2 if shared else 0)
         experts = EXPERTS_KERNELS
     else:
