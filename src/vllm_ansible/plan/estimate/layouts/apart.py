@@ -46,7 +46,10 @@ class Slo:
 
 @frozen
 class Division:
-    """So many engines of each role, and what clients see; without prefill they are replicas."""
+    """So many engines of each role, and what clients see; without prefill they are replicas.
+
+    `at_once` are the seconds until all have their first token where all clients ask together.
+    """
 
     tensor: int
     prefill: int
@@ -54,6 +57,7 @@ class Division:
     output_rate: float
     first_token: float
     token_time: float
+    at_once: float
 
     @property
     def name(self) -> str:
@@ -132,6 +136,7 @@ class Engine:
             rate,
             found.first_token.middle + waited,
             found.token_time.middle,
+            found.wave.last,
         )
 
     def apart(self, prefill: int, decode: int) -> Division:
@@ -161,6 +166,7 @@ class Engine:
             replies * request.output_tokens,
             first,
             running / replies / request.output_tokens,
+            max(alone, ceil(clients / prefill) * self.taken) + self.moved + plain,
         )
 
     def _waits(self, there: float, replies: float, prefill: int) -> float:
@@ -310,8 +316,8 @@ def seconds(value: float) -> str:
 def _words(one: Division, slo: Slo) -> str:
     missed = "" if one.holds(slo) else ", misses the SLO"
     return (
-        f"{one.output_rate:,.0f} tokens/s, first after {seconds(one.first_token)}, "
-        f"{seconds(one.token_time)} a token{missed}"
+        f"{one.output_rate:,.0f} tokens/s, first after {seconds(one.first_token)} "
+        f"(all at once: {seconds(one.at_once)}), {seconds(one.token_time)} a token{missed}"
     )
 
 

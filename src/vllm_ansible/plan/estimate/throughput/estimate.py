@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.machines import Fabric
@@ -101,11 +102,20 @@ class Band:
 
 
 @frozen
+class Wave:
+    """Seconds to the first token of prompts that come at once: of half of them, and of the last."""
+
+    half: float
+    last: float
+
+
+@frozen
 class Estimate:
     """What one engine delivers: rates in tokens per second, times in seconds.
 
     `running` is how many sequences run at once, `decode` the time of one decode step of a
-    pipeline stage chain, by cause.
+    pipeline stage chain, by cause. `first_token` is of clients that ask one by one, `wave` of those
+    that run if they ask all at once.
     """
 
     concurrency: float
@@ -115,6 +125,7 @@ class Estimate:
     first_token: Band
     prefill_rate: float
     decode: Terms
+    wave: Wave
 
     def last_first_token(self, input_tokens: float) -> float:
         """Return the seconds to the first token of the last one, where all clients ask at once."""
@@ -176,7 +187,24 @@ class Speed:
             first_token=_band(queue + self.placed.chat + self.prefill(input_tokens) + round_.plain),
             prefill_rate=self.prefill_rate(),
             decode=round_.terms,
+            wave=self.wave(running, input_tokens),
         )
+
+    def wave(self, prompts: float, length: float) -> Wave:
+        """Return when prompts that come at once are taken in: a step's tokens of them at a time.
+
+        A first token is there when the step that takes in the end of its prompt is over.
+        """
+        placed, alone = self.placed, self.prefill(length)
+        step = placed.step_tokens * placed.data * len(placed.stages)
+        rate = self.prefill_rate()
+
+        def after(number: float) -> float:
+            steps = ceil(number * length / step - 1e-9)
+            taken = min(steps * step, prompts * length) / rate
+            return number * placed.chat + max(alone, taken)
+
+        return Wave(after(max(1.0, prompts / 2)), after(prompts))
 
     def prefill_rate(self) -> float:
         """Return the tokens per second of an engine that does nothing but take in prompts."""
