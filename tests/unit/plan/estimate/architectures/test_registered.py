@@ -93,6 +93,7 @@ def test_a_family_has_the_parameters_of_its_reference(name: str) -> None:
         ("laguna", {"gating": "per-element"}, 40 * 2 * 8 * 128 * 2, {"gqa"}),
         ("afmoe", {}, 32 * 2 * 16 * 128 * 2, {"gqa", "sliding"}),
         ("lfm2_moe", {}, 6 * 2 * 8 * 64 * 2, {"gqa", "linear"}),
+        ("muse_glimmer", {}, 52 * 2 * 2 * 128 * 2, {"gqa", "sliding"}),
     ],
 )
 def test_what_a_token_leaves_behind(

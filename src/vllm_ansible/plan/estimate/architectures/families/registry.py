@@ -78,6 +78,7 @@ DECODERS: Mapping[str, str] = {
     "Exaone4ForCausalLM": "llama.exaone4",
     "Olmo2ForCausalLM": "llama.olmo",
     "Olmo3ForCausalLM": "llama.olmo",
+    "MuseGlimmerForCausalLM": "llama.muse",
     "HYV3ForCausalLM": "routed.hy3",
     "LagunaForCausalLM": "routed.laguna",
     "AfmoeForCausalLM": "routed.afmoe",
@@ -118,6 +119,7 @@ TOWERS: Mapping[str, tuple[str, str]] = {
     "KimiK3ForConditionalGeneration": ("KimiLinearForCausalLM", "OUTLINE"),
     "MiniMaxM3SparseForConditionalGeneration": ("MiniMaxM3SparseForCausalLM", "OUTLINE"),
     "Step3p7ForConditionalGeneration": ("Step3p5ForCausalLM", "OUTLINE"),
+    "MuseGlimmerForConditionalGeneration": ("MuseGlimmerForCausalLM", "MUSE"),
 }
 
 # What `transformers` fills in where a family's published configurations leave it out.
@@ -131,6 +133,7 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {
         "sliding_window": 4096,
         "sliding_window_pattern": 6,
     },
+    "muse_glimmer_text": {"sliding_window": 2048, "sliding_window_pattern": 4},
 }
 
 # What `model_type` says of a decoder whose class is not named.
@@ -185,6 +188,7 @@ TYPES: Mapping[str, str] = {
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
     "exaone4": "Exaone4ForCausalLM",
     "olmo3": "Olmo3ForCausalLM",
+    "muse_glimmer_text": "MuseGlimmerForCausalLM",
     "hy_v3": "HYV3ForCausalLM",
     "laguna": "LagunaForCausalLM",
     "afmoe": "AfmoeForCausalLM",
