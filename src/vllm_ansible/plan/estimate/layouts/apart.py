@@ -22,7 +22,7 @@ from vllm_ansible.plan.estimate.memory.split import Split
 from vllm_ansible.plan.estimate.throughput.collectives import links
 from vllm_ansible.plan.estimate.throughput.estimate import Estimate, Speed
 
-UNPROVEN = "measured on two H200 alone: tokens/s within 14 % of the plan, replicas within 8 %"
+UNPROVEN = "measured on two H200 alone: tokens/s within 11 % of the plan, replicas within 6 %"
 # Seconds in which a decode engine posts the transfer of one block of one layer, and until it has
 # come, between two devices of one host: its own counters of 6 prompts, one at a time, each of 9,216
 # blocks of 64 KiB (tests/data/h200-stages.json). UCX's test of cuda_ipc gives 2.3 us for a small

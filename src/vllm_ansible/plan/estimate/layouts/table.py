@@ -186,7 +186,8 @@ def _at_once(load: Estimate | None) -> list[str]:
     if load is None or load.concurrency <= 1 or load.running < load.concurrency:
         return []
     half, last = (apart.seconds(one) for one in (load.wave.half, load.wave.last))
-    return [f"    all asked at once       half have their first token after {half}, all after {last}"]
+    words = f"half have their first token after {half}, all after {last}"
+    return [f"    all asked at once       {words}"]
 
 
 def _starts(answer: Answer) -> list[str]:

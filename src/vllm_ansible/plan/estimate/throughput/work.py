@@ -42,8 +42,8 @@ class LayerWork:
     heads of grouped attention on this rank. `widened` tells of weights that meet activations of 16
     bits where the device has no products for them. `mxfp4` tells of 4-bit experts that meet
     activations of 16 bits, `triton` that Triton's kernels multiply them, `cutlass` of FP8 ones
-    without blocks of scales that CUTLASS's kernels multiply. `kernels` are all that a layer launches,
-    `launched` the same by what they do.
+    without blocks of scales that CUTLASS's kernels multiply. `kernels` are all that a layer
+    launches, `launched` the same by what they do.
     """
 
     dense_bytes: float
