@@ -77,7 +77,7 @@ class LayerWork:
 
 # Elements of a head in prompts of a model with latent attention.
 LATENT_HEAD = 128
-# Rotated elements of a latent key, in every model of the kind.
+# Rotated elements of a latent key, in models of the kind that rotate any.
 ROTARY = 64
 # A recurrent state is loaded and stored for each token (vLLM 0.17.1's and 0.32's
 # `fused_recurrent.py`, `mamba_ssm.py`); of a cache of tokens only one entry is written.
@@ -245,7 +245,7 @@ def _attention(model: Model, layer: Layer, tensor: int, chosen: int = 0) -> floa
     heads = max(SPARSE_HEADS if chosen else 1.0, model.heads / tensor)
     if layer.kv.kind in ("linear", "none"):
         return 0.0
-    values = layer.kv.value_size or (layer.kv.head_size - ROTARY * bool(chosen))
+    values = layer.kv.value_size or (layer.kv.head_size - _rotary(layer) * bool(chosen))
     return heads * (layer.kv.head_size + values)
 
 
@@ -256,8 +256,14 @@ def _prefill_attention(model: Model, layer: Layer, tensor: int) -> float:
     spread = [one for one in layer.tensors if one.name.endswith("kv_b_proj.weight")]
     if not spread:
         return _attention(model, layer, tensor)
-    latent = layer.kv.head_size - ROTARY
-    return max(1.0, model.heads / tensor) * (spread[0].elements / model.heads / latent + ROTARY)
+    rotary = _rotary(layer)
+    latent = layer.kv.head_size - rotary
+    return max(1.0, model.heads / tensor) * (spread[0].elements / model.heads / latent + rotary)
+
+
+def _rotary(layer: Layer) -> int:
+    """Return the rotated elements of a latent key; GLM-5-Next rotates none."""
+    return 0 if layer.kv.head_size % LATENT_HEAD == 0 else ROTARY
 
 
 def _bits(tensors: Iterable[Tensor]) -> int:

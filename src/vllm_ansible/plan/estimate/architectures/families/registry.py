@@ -79,6 +79,7 @@ DECODERS: Mapping[str, str] = {
     "Olmo2ForCausalLM": "llama.olmo",
     "Olmo3ForCausalLM": "llama.olmo",
     "MuseGlimmerForCausalLM": "llama.muse",
+    "Glm5NextForCausalLM": "glm_next.glm5_next",
     "HYV3ForCausalLM": "routed.hy3",
     "LagunaForCausalLM": "routed.laguna",
     "AfmoeForCausalLM": "routed.afmoe",
@@ -120,6 +121,7 @@ TOWERS: Mapping[str, tuple[str, str]] = {
     "MiniMaxM3SparseForConditionalGeneration": ("MiniMaxM3SparseForCausalLM", "OUTLINE"),
     "Step3p7ForConditionalGeneration": ("Step3p5ForCausalLM", "OUTLINE"),
     "MuseGlimmerForConditionalGeneration": ("MuseGlimmerForCausalLM", "MUSE"),
+    "Glm5NextForConditionalGeneration": ("Glm5NextForCausalLM", "OUTLINE"),
 }
 
 # What `transformers` fills in where a family's published configurations leave it out.
@@ -189,6 +191,7 @@ TYPES: Mapping[str, str] = {
     "exaone4": "Exaone4ForCausalLM",
     "olmo3": "Olmo3ForCausalLM",
     "muse_glimmer_text": "MuseGlimmerForCausalLM",
+    "glm5_next_text": "Glm5NextForCausalLM",
     "hy_v3": "HYV3ForCausalLM",
     "laguna": "LagunaForCausalLM",
     "afmoe": "AfmoeForCausalLM",
