@@ -30,7 +30,7 @@ OK, NO_LAYOUT, REFUSED = 0, 1, 2
 EXAMPLES = """
 examples:
   how to run a model here   vllm-ansible plan org/name "2x8 H200 @ 8x400Gb"
-  for another load          vllm-ansible plan org/name "1x8 H200" --concurrency 8 --input-tokens 4096
+  for another load          vllm-ansible plan org/name "1x8 H200" --concurrency 8 --input-tokens 512
   for the shortest answers  vllm-ansible plan org/name "1x8 H200" --latency --concurrency 1
   for the longest requests  vllm-ansible plan org/name "1x8 H200" --context
   does this one layout run  vllm-ansible plan org/name "1x8 H200" --tensor 4 --data 2 --expert

@@ -107,8 +107,9 @@ def _delta(config: Settings) -> KeyedDelta:
     """Return delta attention; older configurations have its sizes in a section of their own."""
     linear = config.section("linear_attn_config")
     if linear is not None:
-        sizes = [linear.count(one) for one in ("num_heads", "head_dim", "short_conv_kernel_size")]
+        heads, size = linear.count("num_heads"), linear.count("head_dim")
+        kernel = linear.count("short_conv_kernel_size")
     else:
-        sizes = [config.count(f"linear_{one}") for one in ("num_heads", "head_dim")]
-        sizes.append(config.count("linear_conv_kernel_dim", default=4))
-    return KeyedDelta(config.count("hidden_size"), *sizes, whole_gate=False)
+        heads, size = config.count("linear_num_heads"), config.count("linear_head_dim")
+        kernel = config.count("linear_conv_kernel_dim", default=4)
+    return KeyedDelta(config.count("hidden_size"), heads, size, kernel, whole_gate=False)
