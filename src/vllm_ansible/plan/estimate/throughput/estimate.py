@@ -179,25 +179,25 @@ class Speed:
         round_ = self._round(running, context, prompt, output_tokens)
         reply = running * round_.seconds / round_.replies
         queue = reply * max(0.0, concurrency - running) / running
+        alone, prefill_rate = self.prefill(input_tokens), self.prefill_rate()
         return Estimate(
             concurrency=concurrency,
             running=running,
             output_rate=_band(round_.replies * output_tokens / round_.seconds),
             token_time=_band(reply / output_tokens),
-            first_token=_band(queue + self.placed.chat + self.prefill(input_tokens) + round_.plain),
-            prefill_rate=self.prefill_rate(),
+            first_token=_band(queue + self.placed.chat + alone + round_.plain),
+            prefill_rate=prefill_rate,
             decode=round_.terms,
-            wave=self.wave(running, input_tokens),
+            wave=self._wave(running, input_tokens, alone, prefill_rate),
         )
 
-    def wave(self, prompts: float, length: float) -> Wave:
+    def _wave(self, prompts: float, length: float, alone: float, rate: float) -> Wave:
         """Return when prompts that come at once are taken in: a step's tokens of them at a time.
 
         A first token is there when the step that takes in the end of its prompt is over.
         """
-        placed, alone = self.placed, self.prefill(length)
+        placed = self.placed
         step = placed.step_tokens * placed.data * len(placed.stages)
-        rate = self.prefill_rate()
 
         def after(number: float) -> float:
             steps = ceil(number * length / step - 1e-9)

@@ -263,7 +263,8 @@ def _prefill_attention(model: Model, layer: Layer, tensor: int) -> float:
 
 def _rotary(layer: Layer) -> int:
     """Return the rotated elements of a latent key; GLM-5-Next rotates none."""
-    return 0 if layer.kv.head_size % LATENT_HEAD == 0 else ROTARY
+    ranks = [one for one in layer.tensors if one.name.endswith("kv_a_layernorm")]
+    return layer.kv.head_size - int(ranks[0].elements) if ranks else ROTARY
 
 
 def _bits(tensors: Iterable[Tensor]) -> int:
