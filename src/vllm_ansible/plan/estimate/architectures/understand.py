@@ -172,7 +172,8 @@ def _tower(
         assumed = ("the vision tower's size is an estimate from its layers",)
     parts = Parts(outline.quantization, "vision.")
     hidden = text.count("hidden_size")
-    tensors = tuple(vision.tower(section, style, hidden, parts))
+    joint = section.size("adapter_dim", config.size("projector_hidden_size"))
+    tensors = tuple(vision.tower(section, style, hidden, parts, joint))
     hears = config.section("audio_config")
     if outline.architecture.startswith("Qwen3Omni") and hears is not None:
         from vllm_ansible.plan.estimate.architectures.families import audio

@@ -27,6 +27,25 @@ from vllm_ansible.plan.estimate.memory.lora import Slots
 from vllm_ansible.problem import PlanError, Problem
 
 OK, NO_LAYOUT, REFUSED = 0, 1, 2
+EXAMPLES = """
+examples:
+  how to run a model here   vllm-ansible plan org/name "2x8 H200 @ 8x400Gb"
+  for another load          vllm-ansible plan org/name "1x8 H200" --concurrency 8 --input-tokens 512
+  for the shortest answers  vllm-ansible plan org/name "1x8 H200" --latency --concurrency 1
+  for the longest requests  vllm-ansible plan org/name "1x8 H200" --context
+  does this one layout run  vllm-ansible plan org/name "1x8 H200" --tensor 4 --data 2 --expert
+  why not another layout    vllm-ansible plan org/name "1x8 H200" --all
+  prefill and decode apart  vllm-ansible plan org/name "2x8 H200 @ 8x400Gb" --slo-ttft-ms 500
+  two models on one cluster vllm-ansible plan org/name "2x8 H200 @ 8x400Gb" --also org/other
+  machines of two kinds     vllm-ansible plan org/name "2x8 H200 + 1x8 H100-80"
+  a type of instance of AWS vllm-ansible plan org/name "2x p5.48xlarge"
+  which offer is cheapest   vllm-ansible plan org/name --offers prices.yml --svg frontier.svg
+  with LoRA adapters        vllm-ansible plan org/name "1x8 H200" --lora-slots 4 --lora-rank 32
+  with speculative decoding vllm-ansible plan org/name "1x8 H200" --mtp 1
+  for a program             vllm-ansible plan config.json "1x8 H200" --json
+
+exit status: 0 a plan, 1 nothing can run, 2 the question is wrong
+"""
 # Tokens that a draft model proposes in a step, where nobody says.
 PROPOSED = 3
 
@@ -149,8 +168,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="vllm-ansible plan",
         description="Say how to run a model on machines, how fast that is, and why not otherwise.",
+        epilog=EXAMPLES,
         # Without a width each option asks for the terminal's, which imports a lot.
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, width=WIDTH),
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=WIDTH),
     )
     made.add_argument("model", help="config.json, a directory with one, or a hub name (org/name)")
     made.add_argument("machines", nargs="?", help=EXAMPLE)
@@ -167,19 +187,27 @@ def parser() -> argparse.ArgumentParser:
         help="another model on the same machines; each gets nodes of its own",
     )
     made.add_argument("--concurrency", type=int, default=64, help="requests at once (64)")
-    made.add_argument("--input-tokens", type=int, default=1024, help="of one request (1024)")
-    made.add_argument("--output-tokens", type=int, default=512, help="of one reply (512)")
+    made.add_argument("--input-tokens", type=int, default=1024, help="tokens of one prompt (1024)")
+    made.add_argument("--output-tokens", type=int, default=512, help="tokens of one reply (512)")
     made.add_argument(
-        "--latency", action="store_true", help="shortest time a token, not most tokens"
+        "--latency", action="store_true", help="choose the shortest time a token, not most tokens/s"
     )
     made.add_argument(
-        "--apart", action="store_true", help="how many engines for prefill and for decode"
+        "--apart",
+        action="store_true",
+        help="engines for prefill and for decode beside as many replicas",
     )
     made.add_argument(
-        "--slo-ttft-ms", type=float, metavar="MS", help="with --apart: to the first token at most"
+        "--slo-ttft-ms",
+        type=float,
+        metavar="MS",
+        help="longest time to the first token, as --apart",
     )
     made.add_argument(
-        "--slo-tpot-ms", type=float, metavar="MS", help="with --apart: for each further token"
+        "--slo-tpot-ms",
+        type=float,
+        metavar="MS",
+        help="longest time of each further token, as --apart",
     )
     made.add_argument(
         "--context",
@@ -189,14 +217,22 @@ def parser() -> argparse.ArgumentParser:
         metavar="TOKENS",
         help="longest request that must fit; without a number, the longest that can",
     )
-    made.add_argument("--tensor", type=int, metavar="N", help="ask for one layout: its TP")
-    made.add_argument("--pipeline", type=int, default=1, metavar="N", help="and its PP")
-    made.add_argument("--data", type=int, default=1, metavar="N", help="and its DP")
-    made.add_argument("--expert", action="store_true", help="and whole experts on each rank")
-    made.add_argument("--vllm", default=ENGINE_VERSION, metavar="VERSION", help=ENGINE_VERSION)
-    made.add_argument("--eager", action="store_true", help="without CUDA graphs")
-    made.add_argument("--utilization", type=float, metavar="SHARE", help="of a device's memory")
-    made.add_argument("--kv-cache-dtype", default="auto", metavar="TYPE")
+    made.add_argument(
+        "--tensor", type=int, metavar="N", help="this layout alone: its tensor parallel size"
+    )
+    made.add_argument(
+        "--pipeline", type=int, default=1, metavar="N", help="its pipeline parallel size (1)"
+    )
+    made.add_argument("--data", type=int, default=1, metavar="N", help="its data parallel size (1)")
+    made.add_argument("--expert", action="store_true", help="its experts whole on each rank")
+    made.add_argument(
+        "--vllm", default=ENGINE_VERSION, metavar="VERSION", help=f"release ({ENGINE_VERSION})"
+    )
+    made.add_argument("--eager", action="store_true", help="an engine without CUDA graphs")
+    made.add_argument(
+        "--utilization", type=float, metavar="SHARE", help="of each device's memory (0.92)"
+    )
+    made.add_argument("--kv-cache-dtype", default="auto", metavar="TYPE", help="such as fp8 (auto)")
     made.add_argument("--batched-tokens", type=int, metavar="N", help="most tokens of a step")
     made.add_argument("--text-only", action="store_true", help="without the vision tower")
     made.add_argument(
@@ -210,7 +246,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--draft", metavar="MODEL", help=f"EAGLE model that proposes --mtp tokens ({PROPOSED})"
     )
-    made.add_argument("--offload-gib", type=float, default=0.0, metavar="GIB", help="to the host")
+    made.add_argument(
+        "--offload-gib",
+        type=float,
+        default=0.0,
+        metavar="GIB",
+        help="of weights kept in host memory (0)",
+    )
     made.add_argument(
         "--measured", type=float, metavar="GB/S", help="bus bandwidth that a check saw across nodes"
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vllm_ansible.plan.estimate.architectures.model import Model
+from vllm_ansible.plan.estimate.layouts import apart
 from vllm_ansible.plan.estimate.layouts.answer import Answer
 from vllm_ansible.plan.estimate.layouts.verdict import GIB, Verdict
 from vllm_ansible.plan.estimate.throughput.estimate import Band, Estimate
@@ -117,6 +118,10 @@ def estimate_document(estimate: Estimate) -> dict[str, Any]:
         "output_tokens_per_second": _band(estimate.output_rate),
         "seconds_per_token": _band(estimate.token_time),
         "seconds_to_first_token": _band(estimate.first_token),
+        "seconds_to_first_token_at_once": {
+            "half": _short(estimate.wave.half),
+            "all": _short(estimate.wave.last),
+        },
         "prefill_tokens_per_second": round(estimate.prefill_rate, 1),
     }
 
@@ -163,12 +168,26 @@ def _speed(answer: Answer) -> list[str]:
             full.output_rate.times(replicas),
         ),
     ]
-    return [
+    told = [
         f"  {name:<26}{rate(together):<36}"
         f"{one.token_time.middle * 1e3:.1f} ms a token, first after {_seconds(one.first_token)}"
         for name, one, together in rows
         if one is not None
     ]
+    return [*told[:2], *_at_once(answer.chosen.load), *told[2:]]
+
+
+def _at_once(load: Estimate | None) -> list[str]:
+    """Return when first tokens come if all clients of an engine ask together.
+
+    Prompts are then taken in one after the other; the rows beside it are of clients that come one
+    by one.
+    """
+    if load is None or load.concurrency <= 1 or load.running < load.concurrency:
+        return []
+    half, last = (apart.seconds(one) for one in (load.wave.half, load.wave.last))
+    words = f"half have their first token after {half}, all after {last}"
+    return [f"    all asked at once       {words}"]
 
 
 def _starts(answer: Answer) -> list[str]:

@@ -111,9 +111,10 @@ def links(accelerator: Accelerator, fabric: Fabric, ranks: int, nodes: int) -> L
         across_rate=rate,
         across_latency=2 * ceil(log2(nodes)) * hop + c.LINK_LATENCY if nodes > 1 else 0.0,
         link=accelerator.link if own else 0.0,
-        slower=c.OWN_ON_BLACKWELL if _blackwell(accelerator) else 1.0,
+        slower=c.OWN_ON_BLACKWELL if blackwell(accelerator) else 1.0,
     )
 
 
-def _blackwell(accelerator: Accelerator) -> bool:
+def blackwell(accelerator: Accelerator) -> bool:
+    """Tell whether a device is of NVIDIA's generation after Hopper."""
     return platform(accelerator.kind).own_fp4_kernels and "fp4" in accelerator.flops

@@ -19,9 +19,10 @@ HIDING = 3
 CACHE_MEMORY_SHARE = 0.70
 # The grouped cache of decoding sequences, by OPERATIONS (generation_attention, heads of 64, 128 and
 # 256 in bf16): the bytes at a share of the bandwidth, and so long for each sequence and KV head on
-# a rank, however short it is. What the tables have beyond that for one call, 13 to 25 us, does not
-# fit into a whole layer of an engine (H200, Qwen3-8B: 22 us beside its weights) and is left out.
-GROUPED_CACHE_SHARE, GROUPED_CACHE_ITEM = 0.93, 18e-9
+# a rank, however short it is. Fitted together with ATTENTION_CALL below, what a call takes beside
+# that: of 13,000 rows of H100 and H200 94 % lie within 1.3, of B200's 15,551 89 %.
+GROUPED_CACHE_SHARE, GROUPED_CACHE_ITEM = 0.89, 23.5e-9
+BLACKWELL_GROUPED_CACHE_SHARE, BLACKWELL_GROUPED_CACHE_ITEM = 0.93, 9.4e-9
 AMPERE_GROUPED_CACHE_SHARE, AMPERE_GROUPED_CACHE_ITEM = 0.79, 11e-9
 # Large products reach 0.70 of the dense rate (H200, gemm with 4096 rows, bf16 704 TFLOP/s). In FP8
 # the activations are quantized first: 0.49 with it (OPERATIONS, gemm of 8192 rows on H100 and H200,
@@ -89,9 +90,16 @@ PREFILL_SHARE = 0.75
 OLD_WIDENED_EXPERT_ARITHMETIC_SHARE = 0.044
 OLD_WIDENED_MEMORY_SHARE = 0.5
 
-# A kernel of a captured graph keeps the device at least this long: between an addition (1.2 us)
-# and a small product (3.8 us) (H200, launch).
-GRAPH_KERNEL = 3.0 * MICRO
+# What a kernel of a captured graph takes beside its bytes. A product: OPERATIONS, gemm in bf16 of 1
+# to 32 rows, median of 5,508 on H100 and H200 (3.2 to 4.4 by size; of A100 5.3 to 6.0); 3.8 for a
+# small one (H200, launch). A call of attention over the cache: OPERATIONS, generation_attention, by
+# the fit above; it is two kernels, the second adds what several blocks found. Of A100 calls that
+# read little take 18.0, of L40S 10.6 as Hopper's. Any other: a norm (H200, launch).
+PRODUCT_KERNEL, AMPERE_PRODUCT_KERNEL = 4.0 * MICRO, 5.5 * MICRO
+ATTENTION_CALL, AMPERE_ATTENTION_CALL, BLACKWELL_ATTENTION_CALL = 11.4e-6, 18e-6, 9.4e-6
+SMALL_KERNEL = 2.2 * MICRO
+# The operation over experts is eight kernels of this time: so many the fit of EXPERTS has.
+EXPERTS_KERNELS, EXPERTS_KERNEL = 8, 3.0 * MICRO
 # A kernel that Python launches through the engine's modules: GPT-2 takes 4.81 ms a token in vLLM
 # eagerly and 1.30 ms with graphs on an H200, twelve layers of thirteen kernels
 # (deepspeedai/DeepSpeed#8352): 22.5 us more than a captured one. PyTorch alone needs 8 to 17

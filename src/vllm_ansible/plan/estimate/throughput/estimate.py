@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.machines import Fabric
@@ -16,7 +17,7 @@ V1_SINCE = (0, 8)
 FUSED_ROTARY_SINCE = (0, 10)
 MARLIN_SINCE = (0, 9)
 # Scheduling beside the device is the default from 0.14.0 on (vllm#33352 says so).
-ASYNC_SINCE = (0, 14)
+ASYNC_SINCE, STAGED_ASYNC_SINCE = (0, 14), (0, 32)
 # FlashMLA's sparse kernel went over all places of its choice until it was given how many are filled
 # (FlashMLA#150, January 2026): not by vLLM 0.13.0 to 0.17.1, by 0.24.0.
 CHOICE_COUNTED_SINCE = (0, 18)
@@ -71,11 +72,11 @@ class Placed:
     def overlaps(self) -> bool:
         """Tell whether the host prepares a step while the device works on the one before.
 
-        With stages vLLM's V1 model runner does not (0.32, config/vllm.py). The V2 runner does, but
-        the one rate of two stages that was measured lies below the plan without it.
+        With stages vLLM's V2 model runner alone does so, which 0.32 takes for each model and 0.25
+        for some (config/vllm.py).
         """
-        since = self.engine_version is None or self.engine_version >= ASYNC_SINCE
-        return since and len(self.stages) == 1
+        since = STAGED_ASYNC_SINCE if len(self.stages) > 1 else ASYNC_SINCE
+        return self.engine_version is None or self.engine_version >= since
 
     @property
     def first_engine(self) -> bool:
@@ -101,11 +102,20 @@ class Band:
 
 
 @frozen
+class Wave:
+    """Seconds to the first token of prompts that come at once: of half of them, and of the last."""
+
+    half: float
+    last: float
+
+
+@frozen
 class Estimate:
     """What one engine delivers: rates in tokens per second, times in seconds.
 
     `running` is how many sequences run at once, `decode` the time of one decode step of a
-    pipeline stage chain, by cause.
+    pipeline stage chain, by cause. `first_token` is of clients that ask one by one, `wave` of those
+    that run if they ask all at once.
     """
 
     concurrency: float
@@ -115,6 +125,7 @@ class Estimate:
     first_token: Band
     prefill_rate: float
     decode: Terms
+    wave: Wave
 
     def last_first_token(self, input_tokens: float) -> float:
         """Return the seconds to the first token of the last one, where all clients ask at once."""
@@ -168,15 +179,32 @@ class Speed:
         round_ = self._round(running, context, prompt, output_tokens)
         reply = running * round_.seconds / round_.replies
         queue = reply * max(0.0, concurrency - running) / running
+        alone, prefill_rate = self.prefill(input_tokens), self.prefill_rate()
         return Estimate(
             concurrency=concurrency,
             running=running,
             output_rate=_band(round_.replies * output_tokens / round_.seconds),
             token_time=_band(reply / output_tokens),
-            first_token=_band(queue + self.placed.chat + self.prefill(input_tokens) + round_.plain),
-            prefill_rate=self.prefill_rate(),
+            first_token=_band(queue + self.placed.chat + alone + round_.plain),
+            prefill_rate=prefill_rate,
             decode=round_.terms,
+            wave=self._wave(running, input_tokens, alone, prefill_rate),
         )
+
+    def _wave(self, prompts: float, length: float, alone: float, rate: float) -> Wave:
+        """Return when prompts that come at once are taken in: a step's tokens of them at a time.
+
+        A first token is there when the step that takes in the end of its prompt is over.
+        """
+        placed = self.placed
+        step = placed.step_tokens * placed.data * len(placed.stages)
+
+        def after(number: float) -> float:
+            steps = ceil(number * length / step - 1e-9)
+            taken = min(steps * step, prompts * length) / rate
+            return number * placed.chat + max(alone, taken)
+
+        return Wave(after(max(1.0, prompts / 2)), after(prompts))
 
     def prefill_rate(self) -> float:
         """Return the tokens per second of an engine that does nothing but take in prompts."""

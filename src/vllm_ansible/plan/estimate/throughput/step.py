@@ -8,10 +8,10 @@ from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.platform import platform
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.throughput import constants as c
-from vllm_ansible.plan.estimate.throughput.collectives import Links
+from vllm_ansible.plan.estimate.throughput.collectives import Links, blackwell
 from vllm_ansible.plan.estimate.throughput.work import LayerWork, Parts, Work
 
-HOPPER = 9.0
+HOPPER, ADA = 9.0, 8.9
 LARGE_HEAD = 128
 # An expert's gate, up and down projections.
 EXPERT_MATRICES = 3
@@ -108,7 +108,7 @@ def stage_pass(work: Work, parts: Parts, head: bool, load: Pass, rank: Rank) -> 
         read, computed = weights_time(kind, load, rank)
         cached, attended = cache_time(kind, load, rank), _attended_time(kind, load, rank)
         held, multiplied = experts_time(kind, work.hidden, load, rank)
-        kept = kind.kernels * c.GRAPH_KERNEL
+        kept = kernels_time(kind, rank.accelerator)
         talk = _collectives(kind, work.hidden, load, rank)
         # What takes longer hides the other: products read while they multiply.
         dense = hidden_time(read, computed, rank.accelerator)
@@ -149,6 +149,23 @@ def _memory_share(device: Accelerator) -> float:
     return c.AMPERE_MEMORY_SHARE if _ampere(device) else c.MEMORY_SHARE
 
 
+def kernels_time(kind: LayerWork, device: Accelerator) -> float:
+    """Return the seconds that one layer's captured kernels take beside their bytes."""
+    product, call = c.PRODUCT_KERNEL, c.ATTENTION_CALL
+    if _ampere(device):
+        product = c.AMPERE_PRODUCT_KERNEL
+        call = call if device.capability == ADA else c.AMPERE_ATTENTION_CALL
+    elif blackwell(device):
+        call = c.BLACKWELL_ATTENTION_CALL
+    made = kind.launched
+    return (
+        made.products * product
+        + made.attention * call
+        + made.small * c.SMALL_KERNEL
+        + made.experts * c.EXPERTS_KERNEL
+    )
+
+
 def weights_time(kind: LayerWork, load: Pass, rank: Rank) -> tuple[float, float]:
     """Return the seconds of reading one layer's dense weights, and of their products."""
     device = rank.accelerator
@@ -170,6 +187,8 @@ def cache_time(kind: LayerWork, load: Pass, rank: Rank) -> float:
         share, item = c.GROUPED_CACHE_SHARE, c.GROUPED_CACHE_ITEM
         if _ampere(device):
             share, item = c.AMPERE_GROUPED_CACHE_SHARE, c.AMPERE_GROUPED_CACHE_ITEM
+        elif blackwell(device):
+            share, item = c.BLACKWELL_GROUPED_CACHE_SHARE, c.BLACKWELL_GROUPED_CACHE_ITEM
     return load.sequences * (each / (device.bandwidth * share) + kind.items * item)
 
 
@@ -255,7 +274,7 @@ def _experts_kind(kind: LayerWork, device: Accelerator) -> tuple[str, float]:
     flops, bits = device.flops, kind.expert_bits
     if _ampere(device):
         return "ampere bf16" if bits == 16 else "ampere marlin", flops["bf16"]
-    new = "blackwell " if "fp4" in flops and platform(device.kind).own_fp4_kernels else ""
+    new = "blackwell " if blackwell(device) else ""
     if new and kind.mxfp4:
         return "blackwell mxfp4", flops["bf16"]
     if bits == 4 and "fp4" not in flops:

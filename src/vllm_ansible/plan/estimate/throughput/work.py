@@ -10,7 +10,20 @@ from vllm_ansible.plan.estimate.architectures.model import KvCache, Layer, Model
 from vllm_ansible.plan.estimate.memory.kernels import USUAL, Kernels, stretch
 from vllm_ansible.plan.estimate.memory.kv_cache import layer_bytes_per_token
 from vllm_ansible.plan.estimate.memory.split import Split
-from vllm_ansible.plan.estimate.throughput.constants import SPARSE_HEADS
+from vllm_ansible.plan.estimate.throughput.constants import EXPERTS_KERNELS, SPARSE_HEADS
+
+
+@frozen
+class Launched:
+    """What one layer launches: dense products, small kernels, calls of attention over a cache.
+
+    `experts` are the kernels of the operation over experts.
+    """
+
+    products: int = 0
+    small: int = 0
+    attention: int = 0
+    experts: int = 0
 
 
 @frozen
@@ -29,7 +42,8 @@ class LayerWork:
     heads of grouped attention on this rank. `widened` tells of weights that meet activations of 16
     bits where the device has no products for them. `mxfp4` tells of 4-bit experts that meet
     activations of 16 bits, `triton` that Triton's kernels multiply them, `cutlass` of FP8 ones
-    without blocks of scales that CUTLASS's kernels multiply.
+    without blocks of scales that CUTLASS's kernels multiply. `kernels` are all that a layer
+    launches, `launched` the same by what they do.
     """
 
     dense_bytes: float
@@ -58,11 +72,12 @@ class LayerWork:
     items: float = 0.0
     widened: bool = False
     sinks: bool = False
+    launched: Launched = Launched()
 
 
 # Elements of a head in prompts of a model with latent attention.
 LATENT_HEAD = 128
-# Rotated elements of a latent key, in every model of the kind.
+# Rotated elements of a latent key, in models of the kind that rotate any.
 ROTARY = 64
 # A recurrent state is loaded and stored for each token (vLLM 0.17.1's and 0.32's
 # `fused_recurrent.py`, `mamba_ssm.py`); of a cache of tokens only one entry is written.
@@ -174,6 +189,7 @@ def _layer_work(
     mla = kv.kind == "mla"
     heads = 1 if mla else max(1, kv.heads // tensor) if kv.heads else 0
     chosen = _chosen(model) if mla else 0
+    launched, count = _launched(model, layer, old_rope)
     return LayerWork(
         dense_bytes=sum(one.bytes * _share(one, tensor) for one in dense),
         products=sum(one.elements * _share(one, tensor) for one in dense),
@@ -198,7 +214,8 @@ def _layer_work(
         chosen=chosen,
         chosen_bytes=per_token if chosen else 0.0,
         index_products=_index_products(layer) if chosen else 0.0,
-        kernels=_kernels(model, layer, old_rope),
+        kernels=count,
+        launched=launched,
         collectives=2 if tensor > 1 else 0,
         dense_bits=_bits(dense),
         expert_bits=_bits(routed),
@@ -228,7 +245,7 @@ def _attention(model: Model, layer: Layer, tensor: int, chosen: int = 0) -> floa
     heads = max(SPARSE_HEADS if chosen else 1.0, model.heads / tensor)
     if layer.kv.kind in ("linear", "none"):
         return 0.0
-    values = layer.kv.value_size or (layer.kv.head_size - ROTARY * bool(chosen))
+    values = layer.kv.value_size or (layer.kv.head_size - _rotary(layer) * bool(chosen))
     return heads * (layer.kv.head_size + values)
 
 
@@ -239,8 +256,15 @@ def _prefill_attention(model: Model, layer: Layer, tensor: int) -> float:
     spread = [one for one in layer.tensors if one.name.endswith("kv_b_proj.weight")]
     if not spread:
         return _attention(model, layer, tensor)
-    latent = layer.kv.head_size - ROTARY
-    return max(1.0, model.heads / tensor) * (spread[0].elements / model.heads / latent + ROTARY)
+    rotary = _rotary(layer)
+    latent = layer.kv.head_size - rotary
+    return max(1.0, model.heads / tensor) * (spread[0].elements / model.heads / latent + rotary)
+
+
+def _rotary(layer: Layer) -> int:
+    """Return the rotated elements of a latent key; GLM-5-Next rotates none."""
+    ranks = [one for one in layer.tensors if one.name.endswith("kv_a_layernorm")]
+    return layer.kv.head_size - int(ranks[0].elements) if ranks else ROTARY
 
 
 def _bits(tensors: Iterable[Tensor]) -> int:
@@ -253,26 +277,40 @@ def _bits(tensors: Iterable[Tensor]) -> int:
     return max(kinds, key=lambda bits: kinds[bits])
 
 
-def _kernels(model: Model, layer: Layer, old_rope: bool) -> int:
-    """Return how many kernels a decoder layer launches, as vLLM's model code calls them.
+def _launched(model: Model, layer: Layer, old_rope: bool) -> tuple[Launched, int]:
+    """Return what a decoder layer launches, as vLLM's model code calls it, and in how many kernels.
 
     Grouped-query attention: norm, qkv, rotary, cache write, attention, output. MLA: three norms,
     five projections, five copies, two absorbed products, cache write, two of attention, rotary
     (18 elementwise operations on queries and key in engines before 0.10, then 2). Dense mlp: norm,
-    gate and up, activation, down. Experts: norm, two of the router, four of top-k, four of
-    sorting, two grouped products, activation, sum, scale, add; a shared expert adds three.
+    gate and up, activation, down. Experts: norm, router, the choice, and the operation over experts
+    of eight kernels; where scores are corrected, a cast, three more of the choice, and a scale
+    (vLLM 0.32 chooses by softmax in one, `topk_softmax`); a shared expert adds three and a sum, its
+    gate two.
+    Recurrent layers: two projections and one out, norms, convolution, gates, recurrence, copies.
     Quantized activations add one for each product. An indexer: two projections, norm, rotary, two
     quantizing, scaling, cache write, scores, choice.
     """
     scaled = model.quantization.startswith(("fp8", "int8", "mxfp8", "nvfp4"))
     indexed = any(".indexer." in one.name for one in layer.tensors)
-    attention = {"mla": 17 + (18 if old_rope else 2), "linear": 12, "none": 4}.get(layer.kv.kind, 6)
-    products = {"mla": 5, "linear": 2, "none": 1}.get(layer.kv.kind, 2)
+    # Products, small kernels and calls of attention, and the kernels of such a call.
+    products, small, calls, each = {
+        "mla": (7, 10 + (18 if old_rope else 2) - 1, 1, 2),
+        "linear": (3, 9, 0, 0),
+        "none": (1, 3, 0, 0),
+    }.get(layer.kv.kind, (2, 3, 1, 1))
+    quantized = {"mla": 5, "linear": 2}.get(layer.kv.kind, products)
+    experts = 0
     if layer.experts:
+        corrected = any(one.name.endswith("e_score_correction_bias") for one in layer.tensors)
         shared = any(one.role == "shared_expert" for one in layer.tensors)
-        attention += 17 + (3 if shared else 0)
-        products += 2 + (2 if shared else 0)
+        gated = any(one.name.endswith("shared_expert_gate.weight") for one in layer.tensors)
+        products += 1 + (2 if shared else 0) + (1 if gated else 0)
+        small += 2 + (5 if corrected else 0) + (2 if shared else 0) + (1 if gated else 0)
+        quantized += 2 + (2 if shared else 0)
+        experts = EXPERTS_KERNELS
     else:
-        attention += 4
-        products += 2
-    return attention + (products if scaled else 0) + (10 if indexed else 0)
+        products, small, quantized = products + 2, small + 2, quantized + 2
+    small += (quantized if scaled else 0) + (8 if indexed else 0)
+    products += 2 if indexed else 0
+    return Launched(products, small, calls, experts), products + small + calls * each + experts

@@ -17,7 +17,9 @@ from vllm_ansible.plan.estimate.architectures.families import registry
 from vllm_ansible.plan.estimate.architectures.source import load
 from vllm_ansible.plan.estimate.architectures.understand import understand
 from vllm_ansible.plan.estimate.memory.budget import budget
+from vllm_ansible.plan.estimate.memory.kv_cache import kv_bytes_per_token
 from vllm_ansible.plan.estimate.memory.split import Split
+from vllm_ansible.plan.estimate.memory.weights import weights
 
 ROOT = Path(__file__).parents[5]
 PUBLIC = ROOT / "tests/data/public"
@@ -73,8 +75,8 @@ def test_each_registered_architecture_is_known_or_estimated_with_a_warning(
 def test_what_is_known_is_registered_by_some_release() -> None:
     """Names that 0.32 has not: those of checkpoints, of their text part, or of older releases."""
     registered = {name for kind in KINDS for name in VLLM[kind]}
-    assert len(KNOWN & registered) >= 90
-    assert len([name for name in VLLM["text"] if name in KNOWN]) >= 59
+    assert len(KNOWN & registered) >= 94
+    assert len([name for name in VLLM["text"] if name in KNOWN]) >= 61
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -93,6 +95,8 @@ def test_a_family_has_the_parameters_of_its_reference(name: str) -> None:
         ("laguna", {"gating": "per-element"}, 40 * 2 * 8 * 128 * 2, {"gqa"}),
         ("afmoe", {}, 32 * 2 * 16 * 128 * 2, {"gqa", "sliding"}),
         ("lfm2_moe", {}, 6 * 2 * 8 * 64 * 2, {"gqa", "linear"}),
+        ("muse_glimmer", {}, 52 * 2 * 2 * 128 * 2, {"gqa", "sliding"}),
+        ("glm5_next", {}, 11 * 512 * 2, {"mla", "linear"}),
     ],
 )
 def test_what_a_token_leaves_behind(
@@ -111,6 +115,30 @@ def test_a_convolution_keeps_the_last_inputs_alone() -> None:
     model = understand(Settings(PARAMETERS["lfm2_moe"]["config"], "lfm2"), "lfm2")
     states = {one.kv.state_bytes for one in model.layers if one.kv.kind == "linear"}
     assert states == {2048 * 2 * 2}
+
+
+def test_an_indexer_of_pools_keeps_a_sixteenth_of_a_key_for_a_token() -> None:
+    """132 bytes for 16 tokens (vLLM 0.32's `Glm5NextIndexerCache`), beside 512 latent elements."""
+    model = understand(Settings(PARAMETERS["glm5_next"]["config"], "glm"), "glm")
+    assert {one.kv.extra_bytes_per_token for one in model.layers if one.kv.kind == "mla"} == {8.25}
+    (each,) = kv_bytes_per_token(model, Split(8))
+    assert each == round(11 * (512 * 2 + 8.25))
+    # Keys of 128 elements for 64 heads in fp32, and three convolutions over the last 3 inputs.
+    states = {one.kv.state_bytes for one in model.layers if one.kv.kind == "linear"}
+    assert states == {64 * 128 * 128 * 4 + 3 * 64 * 128 * 3 * 2}
+
+
+def test_muse_glimmer_sees_a_window_in_three_of_four_layers() -> None:
+    config = PARAMETERS["muse_glimmer"]["config"]
+    text = {key: one for key, one in config["text_config"].items() if key != "layer_types"}
+    told = understand(Settings(config, "m"), "m")
+    usual = understand(Settings({**config, "text_config": text}, "m"), "m")
+    assert [one.kv for one in told.layers] == [one.kv for one in usual.layers]
+    assert [one.kv.window for one in told.layers[:4]] == [2048, 2048, 2048, None]
+    # The tower's blocks are whole on each rank, its attention is divided.
+    whole, halved = (weights(told, Split(tensor))[0] for tensor in (1, 2))
+    plain = 50 * 2 * 1536 * 8960 * 2
+    assert halved > whole / 2 + 0.49 * plain
 
 
 def test_phi_4_multimodal_is_phi_4_mini_and_two_encoders() -> None:

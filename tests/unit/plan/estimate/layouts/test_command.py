@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from vllm_ansible.plan.estimate.layouts.command import NO_LAYOUT, OK, REFUSED, m
 from vllm_ansible.plan.estimate.layouts.hub import PROXIES
 
 ROOT = Path(__file__).parents[5]
+R1 = ROOT / "tests/data/public/configs/deepseek-ai--DeepSeek-R1_config.json"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -30,6 +32,28 @@ def test_a_plan_is_a_table_with_the_command_and_the_reasons(
     assert "vllm serve" in told
     assert "why not" in told
     assert "more with --all" in told
+
+
+def test_every_example_of_the_help_is_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert ended.value.code == 0
+    examples = [line.partition("vllm-ansible plan ")[2] for line in told.splitlines()]
+    examples = [one for one in examples if one and not one.startswith("[")]
+    assert len(examples) >= 12
+    prices = [{"name": "a", "machines": "1x8 H200", "dollars_per_hour": 1, "as_of": "2026-11-26"}]
+    (tmp_path / "prices.yml").write_text(json.dumps(prices), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for example in examples:
+        words = [
+            str(R1) if word in ("org/name", "org/other", "config.json") else word
+            for word in shlex.split(example)
+        ]
+        assert main(words) == OK, example
+        assert capsys.readouterr().out, example
 
 
 def test_all_other_layouts_are_shown_on_request(

@@ -52,7 +52,7 @@ def staged(found: EngineSet) -> Plan:
 def test_each_kind_of_node_has_engines_of_its_own(ask: Any) -> None:
     """One engine over 4x8 H200 + 2x8 H100 left 24 of 48 devices idle."""
     found = engine_set(ask("r1", "4x8 H200 + 2x8 H100-80"))
-    assert layouts(found) == ["4 x TP8", "TP8 DP2 EP16"]
+    assert layouts(found) == ["4 x TP8", "TP8 PP2"]
     assert found.devices == 48 and not found.idle
     assert sum(one.answer.request.concurrency for one in found.members) == 64
     assert found.output_rate.middle > answer(ask("r1", "4x8 H200")).chosen.output_rate
@@ -115,11 +115,11 @@ def test_one_engine_is_taken_in_place_of_several_where_it_is_as_good(ask: Any) -
     request = ask("r1", "2x8 H200")
     several = answer(request).chosen
     (one,) = engine_set(request).members
-    assert several.candidate.name == "2 x TP8"
+    assert several.candidate.name == "2 x TP8 EP8"
     assert one.answer.chosen.candidate.name == "TP8 DP2 EP16"
     assert one.answer.chosen.output_rate >= 0.85 * several.output_rate
     why = {other.candidate.name: words for other, words in one.answer.others}
-    assert "it takes 2 engines behind one door" in why["2 x TP8"]
+    assert "it takes 2 engines behind one door" in why["2 x TP8 EP8"]
     # For one request, two engines are no faster than one, and ranks in step are slower.
     assert layouts(engine_set(ask("r1", "2x8 H200", objective="latency"))) != ["TP8 DP2 EP16"]
 
@@ -163,7 +163,7 @@ def test_the_command_prints_engines_as_an_inventory_lists_them(
     assert "48 of 48 devices" in told
     text = told[told.index("  engines:") : told.index("\non node-1")]
     read = yaml.safe_load(text)["engines"]
-    assert len(read) == 5 and read[-1]["layout"] == {"data": 2, "tensor": 8}
+    assert len(read) == 5 and read[-1]["layout"] == {"tensor": 8, "pipeline": 2}
     parse_engines(read)
     assert main([config, "4x8 H200 + 2x8 H100-80", "--json"]) == OK
     found = json.loads(capsys.readouterr().out)

@@ -77,8 +77,8 @@ def divided(concurrency: int) -> apart.Division:
 def test_a_layout_is_as_fast_as_planned(name: str, concurrency: int, measured: float) -> None:
     verdict = planned(name, concurrency)
     assert verdict.rates.holds(measured)
-    # Four tensor ranks are 18 to 24 % below at every load, which no term explains.
-    assert verdict.output_rate == pytest.approx(measured, rel=0.32 if name == "tensor" else 0.1)
+    # Of four tensor ranks each step takes 0.3 ms longer than planned, and 256 come in waves.
+    assert verdict.output_rate == pytest.approx(measured, rel=0.22 if name == "tensor" else 0.06)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

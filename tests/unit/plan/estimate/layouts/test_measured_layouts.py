@@ -94,11 +94,11 @@ def test_the_choice_between_replicas_and_a_tensor_group_is_the_faster() -> None:
     assert eight.candidate == Candidate(1, replicas=2)
 
 
-def test_dense_rates_of_this_release_are_planned_within_a_seventh() -> None:
-    """All were planned below, by up to 27 %, while the host's time was added to the device's."""
+def test_dense_rates_of_this_release_are_planned_within_a_twelfth() -> None:
+    """While each captured kernel was planned to take 3 us they were 2 to 10 % too fast."""
     dense = [row for row in ROWS if row[0] != "latent-tensor"]
     for name, concurrency, measured in dense:
-        assert planned(name, concurrency).output_rate == pytest.approx(measured, rel=1 / 7)
+        assert planned(name, concurrency).output_rate == pytest.approx(measured, rel=1 / 12)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_prompts_and_steps_in_waves_take_as_long_as_measured(
     prompts = verdict.load.concurrency * MEASURED["input_tokens"] / verdict.load.prefill_rate
     steps = MEASURED["output_tokens"] * verdict.load.decode.total
     assert measured == pytest.approx(
-        verdict.requests * MEASURED["output_tokens"] / (prompts + steps), rel=0.15
+        verdict.requests * MEASURED["output_tokens"] / (prompts + steps), rel=0.13
     )
 
 

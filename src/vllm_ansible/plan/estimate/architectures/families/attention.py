@@ -139,7 +139,7 @@ class Indexer:
         yield parts.plain_linear(f"{name}.wk_weights_proj", hidden, both, WHOLE, "attention")
         yield parts.vector(f"{name}.k_norm", 2 * self.head_size, width=4)
 
-    def bytes_per_token(self) -> int:
+    def bytes_per_token(self) -> float:
         """Return an fp8 key and one fp32 scale for each 128 elements."""
         return self.head_size + self.head_size // 128 * 4
 

@@ -24,7 +24,7 @@ class Traits:
 
     A bias of None is what `attention_bias` says. `sliding` says when `sliding_window` holds:
     "always" for every layer, "flagged" if `use_sliding_window`, "typed" for the layers that
-    `layer_types` names.
+    `layer_types` names. `output_gate` adds one as wide as the queries.
     """
 
     qkv_bias: bool | None = None
@@ -35,6 +35,7 @@ class Traits:
     tied_by_default: bool = False
     everywhere: tuple[Role, ...] = ()
     gated: bool = True
+    output_gate: bool = False
 
 
 def head_size(config: Settings) -> int:
@@ -81,6 +82,7 @@ def grouped(config: Settings, traits: Traits, window: int | None = None) -> Grou
         qkv_bias=bias if traits.qkv_bias is None else traits.qkv_bias,
         output_bias=bias if traits.output_bias is None else traits.output_bias,
         qk_norm=traits.qk_norm,
+        gate=traits.output_gate,
         window=window,
     )
 
@@ -137,4 +139,6 @@ hunyuan = partial(dense, replace(PLAIN, qk_norm="head"))
 arcee = partial(dense, replace(PLAIN, gated=False))
 apertus = partial(dense, replace(PLAIN, gated=False, qk_norm="head"))
 exaone4 = partial(dense, Traits(qkv_bias=False, output_bias=False, qk_norm="head"))
+# Norms of queries and keys have no weights (vLLM 0.32's `muse_glimmer.py`).
+muse = partial(dense, Traits(qkv_bias=False, output_bias=False, norms=4, output_gate=True))
 olmo = partial(dense, Traits(qk_norm="full"))

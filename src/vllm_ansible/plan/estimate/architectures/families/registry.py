@@ -78,6 +78,8 @@ DECODERS: Mapping[str, str] = {
     "Exaone4ForCausalLM": "llama.exaone4",
     "Olmo2ForCausalLM": "llama.olmo",
     "Olmo3ForCausalLM": "llama.olmo",
+    "MuseGlimmerForCausalLM": "llama.muse",
+    "Glm5NextForCausalLM": "glm_next.glm5_next",
     "HYV3ForCausalLM": "routed.hy3",
     "LagunaForCausalLM": "routed.laguna",
     "AfmoeForCausalLM": "routed.afmoe",
@@ -118,6 +120,8 @@ TOWERS: Mapping[str, tuple[str, str]] = {
     "KimiK3ForConditionalGeneration": ("KimiLinearForCausalLM", "OUTLINE"),
     "MiniMaxM3SparseForConditionalGeneration": ("MiniMaxM3SparseForCausalLM", "OUTLINE"),
     "Step3p7ForConditionalGeneration": ("Step3p5ForCausalLM", "OUTLINE"),
+    "MuseGlimmerForConditionalGeneration": ("MuseGlimmerForCausalLM", "MUSE"),
+    "Glm5NextForConditionalGeneration": ("Glm5NextForCausalLM", "OUTLINE"),
 }
 
 # What `transformers` fills in where a family's published configurations leave it out.
@@ -131,6 +135,7 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {
         "sliding_window": 4096,
         "sliding_window_pattern": 6,
     },
+    "muse_glimmer_text": {"sliding_window": 2048, "sliding_window_pattern": 4},
 }
 
 # What `model_type` says of a decoder whose class is not named.
@@ -185,6 +190,8 @@ TYPES: Mapping[str, str] = {
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
     "exaone4": "Exaone4ForCausalLM",
     "olmo3": "Olmo3ForCausalLM",
+    "muse_glimmer_text": "MuseGlimmerForCausalLM",
+    "glm5_next_text": "Glm5NextForCausalLM",
     "hy_v3": "HYV3ForCausalLM",
     "laguna": "LagunaForCausalLM",
     "afmoe": "AfmoeForCausalLM",

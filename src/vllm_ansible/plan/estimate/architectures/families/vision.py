@@ -6,7 +6,7 @@ a tower is known only in outline the estimate is said to be one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.architectures.config import Settings
@@ -30,7 +30,9 @@ class Style:
     """How a tower is built.
 
     `merge` patches become one token; `joints` are the linear layers after it, each by input and
-    output in terms of "tower" (hidden size), "merged" (times `merge`), "text".
+    output in terms of "tower" (hidden size), "merged" (times `merge`), "text", and "joint", a size
+    that the configuration gives. `whole` towers divide their attention alone, `norms` stand before
+    and after their blocks.
     """
 
     gated: bool = False
@@ -41,6 +43,9 @@ class Style:
     frames: int = 1
     joints: tuple[tuple[str, str], ...] = (("merged", "merged"), ("merged", "text"))
     exact: bool = True
+    whole: bool = False
+    norms: int = 1
+    joint_bias: bool = True
 
 
 QWEN2 = Style(frames=2)
@@ -54,10 +59,20 @@ PIXTRAL = Style(
     joints=(("merged", "tower"), ("tower", "text"), ("text", "text")),
 )
 MOON = Style(patch_bias=True)
+# vLLM 0.32's `muse_glimmer.py`: blocks and joints are plain linear layers, whole on each rank.
+MUSE = Style(
+    frames=2,
+    norms=2,
+    whole=True,
+    joints=(("merged", "joint"), ("joint", "joint"), ("joint", "text")),
+    joint_bias=False,
+)
 OUTLINE = Style(joints=(("tower", "text"),), exact=False)
 
 
-def tower(vision: Settings, style: Style, text_hidden: int, parts: Parts) -> Iterator[Tensor]:
+def tower(
+    vision: Settings, style: Style, text_hidden: int, parts: Parts, joint: int = 0
+) -> Iterator[Tensor]:
     """Yield the tensors of a vision tower and of its joint with a decoder of `text_hidden`."""
     hidden = vision.count("hidden_size", "vt_hidden_size", "embed_dim")
     if "embed_dim" in vision and "depth" in vision:  # Qwen2-VL calls its output hidden_size
@@ -68,10 +83,13 @@ def tower(vision: Settings, style: Style, text_hidden: int, parts: Parts) -> Ite
     inner = vision.count("intermediate_size", "vt_intermediate_size", default=ratio)
     column = Cut("column", heads) if style.sharded else WHOLE
     row = Cut("row", heads) if style.sharded else WHOLE
+    column_in, row_in = (WHOLE, WHOLE) if style.whole else (column, row)
 
-    def linear(name: str, inputs: int, outputs: int, cut: Cut) -> Iterator[Tensor]:
+    def linear(
+        name: str, inputs: int, outputs: int, cut: Cut, bias: bool = style.bias
+    ) -> Iterator[Tensor]:
         yield parts.vector(f"vision.{name}", inputs * outputs, "vision", cut)
-        if style.bias:
+        if bias:
             split = cut if cut.shard == "column" else WHOLE
             yield parts.vector(f"vision.{name}.bias", outputs, "vision", split)
 
@@ -88,25 +106,27 @@ def tower(vision: Settings, style: Style, text_hidden: int, parts: Parts) -> Ite
         name = f"blocks.{number}"
         yield from linear(f"{name}.qkv", hidden, 3 * hidden, column)
         yield from linear(f"{name}.proj", hidden, hidden, row)
-        yield from linear(f"{name}.up", hidden, wide, column)
-        yield from linear(f"{name}.down", inner, hidden, row)
+        yield from linear(f"{name}.up", hidden, wide, column_in)
+        yield from linear(f"{name}.down", inner, hidden, row_in)
         yield parts.vector(f"vision.{name}.norms", 2 * style.norm_width * hidden, "vision")
-    yield parts.vector("vision.norm", style.norm_width * hidden, "vision")
+    yield parts.vector("vision.norm", style.norms * style.norm_width * hidden, "vision")
     merge = _merge(vision)
-    sizes = {"tower": hidden, "merged": hidden * merge**2, "text": text_hidden}
+    sizes = {"tower": hidden, "merged": hidden * merge**2, "text": text_hidden, "joint": joint}
     for number in range(1 + len(vision.items("deepstack_visual_indexes"))):
         if number:  # what is joined from within the tower is normalized after merging
             size = style.norm_width * sizes["merged"]
             yield parts.vector(f"vision.joint.{number}.norm", size, "vision")
         for step, (inputs, outputs) in enumerate(style.joints):
-            cut = row if step % 2 else column
-            yield from linear(f"joint.{number}.{step}", sizes[inputs], sizes[outputs], cut)
+            cut = row_in if step % 2 else column_in
+            bias = style.bias and style.joint_bias
+            yield from linear(f"joint.{number}.{step}", sizes[inputs], sizes[outputs], cut, bias)
 
 
 def _positions(vision: Settings) -> int:
     """Return how many learned positions there are."""
-    if "init_pos_emb_height" in vision:
-        return vision.count("init_pos_emb_height") * vision.count("init_pos_emb_width")
+    for name in ("init_pos_emb", "pos_emb"):
+        if f"{name}_height" in vision:
+            return vision.count(f"{name}_height") * vision.count(f"{name}_width")
     if "position_embedding_size" in vision:
         return 2 * vision.count("position_embedding_size")
     return vision.count("num_position_embeddings", default=0) if _learned(vision) else 0
@@ -118,7 +138,7 @@ def _learned(vision: Settings) -> bool:
 
 def _merge(vision: Settings) -> int:
     """Return the side of the square of patches that becomes one token."""
-    kernel = vision.items("merge_kernel_size")
-    if kernel and isinstance(kernel[0], int) and kernel[0] > 0:
+    kernel = vision.values.get("merge_kernel_size")
+    if isinstance(kernel, Sequence) and kernel and isinstance(kernel[0], int) and kernel[0] > 0:
         return kernel[0]
-    return vision.count("spatial_merge_size", default=2)
+    return vision.count("spatial_merge_size", "merge_kernel_size", "merge_size", default=2)

@@ -1,0 +1,115 @@
+"""GLM-5-Next: delta attention, latent attention without rotation in every fourth layer, experts.
+
+Read from vLLM 0.32's `glm5next`: its indexer keeps one key for a pool of tokens, and each layer
+has four streams of residuals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from vllm_ansible.frozen import frozen
+from vllm_ansible.plan.estimate.architectures.config import Settings
+from vllm_ansible.plan.estimate.architectures.families.attention import Indexer, Latent
+from vllm_ansible.plan.estimate.architectures.families.decoder import (
+    INDEX_TOKENS,
+    Block,
+    Outline,
+    decoder,
+    layer_count,
+)
+from vllm_ansible.plan.estimate.architectures.families.feed_forward import Dense
+from vllm_ansible.plan.estimate.architectures.families.latent import deepseek_experts
+from vllm_ansible.plan.estimate.architectures.families.parts import Parts
+from vllm_ansible.plan.estimate.architectures.families.recurrent import KeyedDelta
+from vllm_ansible.plan.estimate.architectures.model import Model, Tensor
+
+# Layers that are dense, and every so many that attend to tokens, where nothing says which.
+DENSE_FIRST, EVERY = 3, 4
+
+
+@frozen
+class PooledIndexer(Indexer):
+    """An indexer that keeps one key for each `pool` tokens, and weighs them by gates."""
+
+    pool: int = 1
+
+    def tensors(self, parts: Parts, hidden: int, module: str) -> Iterator[Tensor]:
+        """Yield the indexer's projections, and what forms a pool."""
+        yield from Indexer.tensors(self, parts, hidden, module)
+        name = f"{module}.indexer.index_kpool_compress"
+        yield parts.vector(f"{name}_ape", self.pool * self.head_size, width=4)
+        yield parts.vector(f"{name}_gate", self.head_size * hidden, "attention")
+
+    def bytes_per_token(self) -> float:
+        """Return a token's part of its pool's key."""
+        return Indexer.bytes_per_token(self) / self.pool
+
+
+def glm5_next(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
+    """Return the decoder."""
+    config = outline.config
+    hidden, layers = config.count("hidden_size"), layer_count(config)
+    whole, delta = _latent(config), _delta(config)
+    kinds = [str(one) for one in config.items("layer_types")] or [
+        "linear_attention" if index % EVERY != EVERY - 1 else "indexed_attention"
+        for index in range(layers)
+    ]
+    feeds = [str(one) for one in config.items("mlp_layer_types")]
+    first = config.size("first_k_dense_replace", DENSE_FIRST)
+    feeds = feeds or ["dense" if index < first else "sparse" for index in range(layers)]
+    for name, listed in (("layer_types", kinds), ("mlp_layer_types", feeds)):
+        if len(listed) < layers:
+            raise config.problem(f"{name} names {len(listed)} layers of {layers}")
+    experts = replace(deepseek_experts(config), score_bias=True)
+    dense = Dense(hidden, config.count("intermediate_size"))
+    streams = config.count("hc_mult", default=4)
+    mixes = (2 + streams) * streams
+    singles = {
+        f"hc_{part}_{name}": size
+        for part in ("attn", "ffn")
+        for name, size in (("fn", mixes * streams * hidden), ("base", mixes), ("scale", 3))
+    }
+    blocks = [
+        Block(
+            delta if kinds[index] == "linear_attention" else whole,
+            (experts if feeds[index] == "sparse" else dense,),
+            singles=singles,
+        )
+        for index in range(layers)
+    ]
+    chosen = INDEX_TOKENS * config.count("index_topk")
+    buffers = [Tensor("topk_indices", chosen, chosen * 4, "replicated", "other")]
+    return decoder(outline, blocks, others=others, buffers=buffers)
+
+
+def _latent(config: Settings) -> Latent:
+    rank = config.count("q_lora_rank")
+    return Latent(
+        hidden=config.count("hidden_size"),
+        heads=config.count("num_attention_heads"),
+        query_rank=rank,
+        kv_rank=config.count("kv_lora_rank"),
+        nope_size=config.count("qk_nope_head_dim"),
+        rope_size=config.size("qk_rope_head_dim"),
+        value_size=config.count("v_head_dim"),
+        indexer=PooledIndexer(
+            config.count("index_n_heads"),
+            config.count("index_head_dim"),
+            rank,
+            pool=config.count("index_kpool", default=16),
+        ),
+    )
+
+
+def _delta(config: Settings) -> KeyedDelta:
+    """Return delta attention; older configurations have its sizes in a section of their own."""
+    linear = config.section("linear_attn_config")
+    if linear is not None:
+        heads, size = linear.count("num_heads"), linear.count("head_dim")
+        kernel = linear.count("short_conv_kernel_size")
+    else:
+        heads, size = config.count("linear_num_heads"), config.count("linear_head_dim")
+        kernel = config.count("linear_conv_kernel_dim", default=4)
+    return KeyedDelta(config.count("hidden_size"), heads, size, kernel, whole_gate=False)
