@@ -237,6 +237,6 @@ class Running:
             for path in self.journals.glob("*.journal")
             for line in path.read_text().splitlines()
         ]
-        mine = [[int(one) for one in row[3:]] for row in rows if row[2] == name]
+        mine = [[int(one) for one in row[3:6]] for row in rows if row[2] == name]
         requests, read, made = (sum(row[place] for row in mine) for place in range(3))
         return requests, read, made
