@@ -73,8 +73,9 @@ function journal.read(day, ending, from, most)
   local other = io.open(journal.path(day, ending), "r")
   if not other then return nil end
   other:seek("set", from)
-  local text = other:read(most or "a")
+  local text, why = other:read(most or "a")
   other:close()
+  if why then error(journal.path(day, ending) .. ": " .. why) end
   return text
 end
 

@@ -47,7 +47,8 @@ function Usage:http_headers(txn, message)
     -- Without one the door itself answers.
     if not self.state then return end
     filter.register_data_filter(self, message.channel)
-    return self:guarded(self.begin, txn)
+    self:guarded(self.begin, txn)
+    return
   end
   local number = txn:get_var("txn.number")
   if not number then return end
