@@ -81,8 +81,10 @@ class Running:
         clients: Mapping[str, Client] | None = None,
         models: tuple[str, ...] = ("m",),
         engines: list[MeteredEngine] | None = None,
+        by_priority: tuple[str, ...] = (),
         **settings: Any,
     ) -> None:
+        self.by_priority = by_priority
         self.directory, self.settings = directory, settings
         self.clients = dict(clients or {"alice": client(ALICE)})
         self.port = free_port()
@@ -126,7 +128,12 @@ class Running:
             one = {"name": f"engine{number}", "address": "127.0.0.1", "port": engine.port}
             servers.setdefault(engine.model, []).append(one)
         return [
-            {"backend": f"model{number}", "model": model, "servers": own}
+            {
+                "backend": f"model{number}",
+                "model": model,
+                "servers": own,
+                "by_priority": model in self.by_priority,
+            }
             for number, (model, own) in enumerate(servers.items())
         ]
 

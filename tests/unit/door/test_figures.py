@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from vllm_ansible.node.engine.metrics import total
 
-from .running import ALICE, Running, client
+from .running import ALICE, Running, client, wait_until
 
 OBSERVER = "observer-key-1234"
 DIGEST = hashlib.sha256(OBSERVER.encode()).hexdigest()
@@ -54,3 +56,29 @@ def test_without_an_observer_nobody_reads_figures(door: Callable[..., Running]) 
             401,
             401,
         ]
+
+
+def test_a_full_disk_is_a_figure_and_an_alert_and_costs_no_count(
+    door: Callable[..., Running], tmp_path: Path
+) -> None:
+    journals = tmp_path / "journals"
+    journals.mkdir()
+    # Of the next day as well, where the test runs over midnight.
+    days = [datetime.now(UTC) + timedelta(days=one) for one in (0, 1)]
+    full = [journals / f"{day:%Y-%m-%d}.journal" for day in days]
+    for one in full:
+        one.symlink_to("/dev/full")
+    running = door(door_observer_sha256=DIGEST)
+
+    def refused() -> float:
+        text = running.ask("GET", "/metrics/clients", key=OBSERVER)[1]
+        return total(text, "vllm_door_journal_refused_total")
+
+    assert refused() == 0
+    assert running.chat(max_tokens=5)[0] == 200
+    wait_until(lambda: refused() > 0)
+    wait_until(lambda: "the journal of the door cannot be written" in running.log.read_text())
+    for one in full:
+        one.unlink()
+    wait_until(lambda: "the journal of the door is written again" in running.log.read_text())
+    assert running.used("alice") == (1, 7, 5)

@@ -28,7 +28,13 @@ local function try(day, line)
   if not one then return false, why end
   local done
   done, why = one:write(torn and "?\n" .. line or line)
-  torn = not done
+  if done then
+    torn = false
+  else
+    -- Opened anew, it is seen whether a part of the line is there.
+    one:close()
+    file = nil
+  end
   return done, why
 end
 
