@@ -3,9 +3,9 @@
 
 .venv/bin/python benchmarks/door.py --rounds 9
 
-Both are the same program with one thread before the same emulated engine, with the same certificate:
-the bare one passes everything on, the door looks up a key, holds four limits, counts tokens and
-writes its log. They are asked in turn, so that other work on the machine falls on both.
+Both are the same program with one thread before the same emulated engine, with the same
+certificate: the bare one passes everything on, the door looks up a key, holds its limits, counts
+tokens and writes its log. They are asked in turn, so that other work falls on both.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.emulators.metered_engine import PROMPT_TOKENS
+from tests.emulators.metered_engine import PROMPT_TOKENS, MeteredEngine
 from tests.ports import free_port
 from tests.unit.door.running import ALICE, HAPROXY, Running, client, wait_until
 from tests.unit.router.client import listens
@@ -88,10 +89,12 @@ class Engine(asyncio.Protocol):
     step = 0.01
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport, self.data = transport, b""
+        """Remember where answers go."""
+        self.transport: Any = transport
+        self.data = b""
 
     def data_received(self, data: bytes) -> None:
+        """Answer a request once it is whole."""
         self.data += data
         head, found, body = self.data.partition(b"\r\n\r\n")
         length = 0
@@ -118,8 +121,9 @@ class Engine(asyncio.Protocol):
         wait = self.step * (0.5 + random.random())  # noqa: S311 - no secret
         asyncio.get_running_loop().call_later(wait, self.send, pieces)
 
-    def whole(self, asked: dict[str, object]) -> Iterator[bytes]:
-        tokens = int(str(asked["max_tokens"]))
+    def whole(self, asked: dict[str, Any]) -> Iterator[bytes]:
+        """Return an answer that is no stream."""
+        tokens = int(asked["max_tokens"])
         text = json.dumps(
             {
                 "id": f"chatcmpl-{'a1b2' * 8}",
@@ -145,14 +149,14 @@ class Engine(asyncio.Protocol):
             + text
         )
 
-    def stream(self, asked: dict[str, object]) -> Iterator[bytes]:
+    def stream(self, asked: dict[str, Any]) -> Iterator[bytes]:
+        """Return a stream piece by piece, with what its request asks for."""
         options = asked.get("stream_options") or {}
-        assert isinstance(options, dict)
         yield (
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n"
         )
-        tokens = int(str(asked["max_tokens"]))
+        tokens = int(asked["max_tokens"])
         for number in range(tokens + 1):
             delta = {"content": " word"} if number else {"role": "assistant", "content": ""}
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
@@ -217,6 +221,7 @@ class Asked:
         ).encode()
 
     async def answer(self, reader: asyncio.StreamReader) -> None:
+        """Read one answer to its end."""
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         if not head.startswith(b"http/1.1 200"):
             raise SystemExit(f"not answered: {head!r} {await reader.read(300)!r}")
@@ -232,6 +237,7 @@ class Asked:
             self.pieces += 1
 
     async def user(self) -> None:
+        """Ask until nothing is left to ask."""
         writer = None
         while self.left > 0:
             self.left -= 1
@@ -247,6 +253,7 @@ class Asked:
             writer.close()
 
     async def all(self) -> None:
+        """Ask everything."""
         await asyncio.gather(*(self.user() for _ in range(self.at_once)))
 
 
@@ -264,7 +271,6 @@ def worker_of(admin: str) -> int:
 @contextmanager
 def bare(door: Running, directory: Path, connections: str) -> Iterator[tuple[int, int]]:
     """Run HAProxy as it is before the same engine; gives its port and its process."""
-    assert HAPROXY is not None
     directory.mkdir()
     port = free_port()
     (directory / "haproxy.cfg").write_text(
@@ -276,7 +282,7 @@ def bare(door: Running, directory: Path, connections: str) -> Iterator[tuple[int
             connections=connections,
         )
     )
-    process = subprocess.Popen([HAPROXY, "-db", "-f", str(directory / "haproxy.cfg")])
+    process = subprocess.Popen([str(HAPROXY), "-db", "-f", str(directory / "haproxy.cfg")])
     try:
         wait_until(lambda: listens(port))
         yield port, process.pid
@@ -285,33 +291,35 @@ def bare(door: Running, directory: Path, connections: str) -> Iterator[tuple[int
         process.wait(30)
 
 
-class BenchEngine:
-    """The engine in a process of its own; use it as a context."""
-
-    def __init__(self) -> None:
-        self.model, self.port = MODEL, free_port()
-
-    def __enter__(self) -> BenchEngine:
-        argv = [sys.executable, __file__, "--serve", str(self.port)]
-        self.process = subprocess.Popen(argv)
-        wait_until(lambda: listens(self.port))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait(30)
+@contextmanager
+def engine_process(port: int) -> Iterator[None]:
+    """Run the engine in a process of its own."""
+    process = subprocess.Popen([sys.executable, __file__, "--serve", str(port)])
+    try:
+        wait_until(lambda: listens(port))
+        yield
+    finally:
+        process.kill()
+        process.wait(30)
 
 
 def measure(loads: list[Load], rounds: int, at_once: int) -> dict[str, dict[str, list[float]]]:
     """Return microseconds of processor time a request by load and way, of each round."""
-    limits = {"requests_per_minute": 10**6, "at_once": 500, "tokens_per_day": 10**9}
+    limits = {"requests_per_minute": 10**6, "at_once": 500}
+    limits |= {"tokens_per_day": 10**9, "tokens_per_month": 10**10}
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="db")))
-        alice = client(ALICE, **limits, models=(MODEL,))
-        how = {"door_threads": 1, "door_most_body_bytes": 4 << 20}
-        door = Running(directory, clients={"alice": alice}, **how)
-        door.engines = [BenchEngine()]  # type: ignore[list-item]
-        stack.enter_context(door)
+        engine = MeteredEngine(MODEL, free_port())
+        stack.enter_context(engine_process(engine.port))
+        door = stack.enter_context(
+            Running(
+                directory,
+                clients={"alice": client(ALICE, **limits, models=(MODEL,))},
+                engines=[engine],
+                door_threads=1,
+                door_most_body_bytes=4 << 20,
+            )
+        )
         ways = {
             "door": (door.port, worker_of(door.admin)),
             "bare": stack.enter_context(bare(door, directory / "b", "option http-server-close")),

@@ -55,6 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from ..door.command import main as key
 
         return key(words[1:])
+    if words[:1] == ["usage"]:
+        from ..door.usage import main as usage
+
+        return usage(words[1:])
     if words[:1] == ["compare"]:
         from ..benchmark.compare_command import main as compare
 

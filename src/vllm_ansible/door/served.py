@@ -90,7 +90,8 @@ def _left_out(engine: str, host: str) -> Problem:
 def models_text(served: Iterable[Mapping[str, Any]]) -> str:
     """Return the lines by which the door's program finds the backend of a model."""
     return "".join(
-        f"{one['backend']}{'+' if one.get('by_priority') else ''} {one['model']}\n" for one in served
+        f"{one['backend']}{'+' if one.get('by_priority') else ''} {one['model']}\n"
+        for one in served
     )
 
 

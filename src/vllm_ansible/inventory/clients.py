@@ -17,9 +17,7 @@ FILE = "door_clients_file"
 MONTH_DAYS = 31
 
 
-def unkept(
-    variables: Mapping[str, Any], engines: Sequence[Engine], where: Where
-) -> list[Problem]:
+def unkept(variables: Mapping[str, Any], engines: Sequence[Engine], where: Where) -> list[Problem]:
     """Return the priorities that no engine heeds, and counts of a month that are not kept so long.
 
     A file that cannot be used is refused elsewhere.

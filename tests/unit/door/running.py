@@ -82,9 +82,10 @@ class Running:
         models: tuple[str, ...] = ("m",),
         engines: list[MeteredEngine] | None = None,
         by_priority: tuple[str, ...] = (),
+        journals_made: bool = True,
         **settings: Any,
     ) -> None:
-        self.by_priority = by_priority
+        self.by_priority, self.journals_made = by_priority, journals_made
         self.directory, self.settings = directory, settings
         self.clients = dict(clients or {"alice": client(ALICE)})
         self.port = free_port()
@@ -105,7 +106,8 @@ class Running:
         try:
             for engine in [] if self.given else self.engines:
                 self._stack.enter_context(engine)
-            self.journals.mkdir(exist_ok=True)
+            if self.journals_made:
+                self.journals.mkdir(exist_ok=True)
             self._certificate()
             self.write()
             self.start()

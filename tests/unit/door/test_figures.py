@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+
+import pytest
 
 from vllm_ansible.node.engine.metrics import total
 
-from .running import ALICE, Running, client, wait_until
+from .running import ALICE, HAPROXY, Running, client, wait_until
 
 OBSERVER = "observer-key-1234"
 DIGEST = hashlib.sha256(OBSERVER.encode()).hexdigest()
@@ -58,27 +62,56 @@ def test_without_an_observer_nobody_reads_figures(door: Callable[..., Running]) 
         ]
 
 
-def test_a_full_disk_is_a_figure_and_an_alert_and_costs_no_count(
-    door: Callable[..., Running], tmp_path: Path
-) -> None:
-    journals = tmp_path / "journals"
+@contextmanager
+def without_a_place(journals: Path) -> Iterator[Callable[[], None]]:
+    """Have journals in a directory that is not there; gives a way to make it."""
+    journals.symlink_to(journals.parent / "missing")
+    yield (journals.parent / "missing").mkdir
+
+
+@contextmanager
+def on_a_full_disk(journals: Path) -> Iterator[Callable[[], None]]:
+    """Have journals in a file system without room; gives a way to make room."""
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts a file system")
     journals.mkdir()
-    # Of the next day as well, where the test runs over midnight.
-    days = [datetime.now(UTC) + timedelta(days=one) for one in (0, 1)]
-    full = [journals / f"{day:%Y-%m-%d}.journal" for day in days]
-    for one in full:
-        one.symlink_to("/dev/full")
-    running = door(door_observer_sha256=DIGEST)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(journals)]
+    subprocess.run(mount, check=True)
+    try:
+        filling = journals / "filling"
+        with suppress(OSError), filling.open("wb", buffering=0) as file:
+            while file.write(b"x" * 4096):
+                pass
+        yield filling.unlink
+    finally:
+        subprocess.run(["umount", "-l", str(journals)], check=True)
 
-    def refused() -> float:
-        text = running.ask("GET", "/metrics/clients", key=OBSERVER)[1]
-        return total(text, "vllm_door_journal_refused_total")
 
-    assert refused() == 0
-    assert running.chat(max_tokens=5)[0] == 200
-    wait_until(lambda: refused() > 0)
-    wait_until(lambda: "the journal of the door cannot be written" in running.log.read_text())
-    for one in full:
-        one.unlink()
-    wait_until(lambda: "the journal of the door is written again" in running.log.read_text())
-    assert running.used("alice") == (1, 7, 5)
+@pytest.mark.parametrize(
+    "harm", [without_a_place, pytest.param(on_a_full_disk, marks=pytest.mark.soak)]
+)
+def test_lines_that_cannot_be_written_are_a_figure_and_cost_no_count(
+    tmp_path: Path, harm: Callable[[Path], AbstractContextManager[Callable[[], None]]]
+) -> None:
+    if HAPROXY is None:
+        pytest.skip("no haproxy on this machine")
+    with (
+        harm(tmp_path / "journals") as repair,
+        Running(tmp_path, door_observer_sha256=DIGEST, journals_made=False) as running,
+    ):
+
+        def refused() -> float:
+            text = running.ask("GET", "/metrics/clients", key=OBSERVER)[1]
+            return total(text, "vllm_door_journal_refused_total")
+
+        assert running.chat(max_tokens=5)[0] == 200
+        wait_until(lambda: refused() > 0)
+        wait_until(lambda: "the journal of the door cannot be written" in running.log.read_text())
+        assert running.used("alice") == (0, 0, 0)
+        repair()
+        wait_until(lambda: "the journal of the door is written again" in running.log.read_text())
+        assert running.used("alice") == (1, 7, 5)
+        before = refused()
+        assert running.chat(max_tokens=5)[0] == 200
+        wait_until(lambda: running.used("alice") == (2, 14, 10))
+        assert refused() == before

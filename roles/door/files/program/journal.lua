@@ -40,14 +40,15 @@ end
 
 -- Returns whether a line is written; what is not is to be tried again.
 function journal.append(day, line)
-  local done, why = try(day, line)
+  local written, why = try(day, line)
+  local done = written and true or false
   if not done then journal.refused = journal.refused + 1 end
   if done == said then
     said = not done
     core.Alert(done and "the journal of the door is written again"
       or "the journal of the door cannot be written: " .. tostring(why))
   end
-  return done and true or false
+  return done
 end
 
 -- Walks over the lines of a text: when, by which worker, client, requests, tokens. Those of earlier
