@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from vllm_ansible.plan.dynamo import has_dynamo
 from vllm_ansible.plan.pairs import answers_clients
 from vllm_ansible.plan.routers import ROUTER, router_of
 from vllm_ansible.plan.servers import servers
@@ -57,7 +58,9 @@ def models(
 
 
 def _by_priority(engine: Mapping[str, Any]) -> bool:
-    """Tell whether vLLM heeds the priority of a request."""
+    """Tell whether vLLM heeds the priority of a request; Dynamo refuses a request with one."""
+    if has_dynamo(engine):
+        return False
     words = " ".join(str(word) for word in engine.get("arguments", ()))
     return "--scheduling-policy priority" in words.replace("=", " ")
 

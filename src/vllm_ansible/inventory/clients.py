@@ -8,6 +8,7 @@ from typing import Any
 
 from vllm_ansible.door.clients import Client, ClientsFault, parse
 from vllm_ansible.inventory.variables import Where
+from vllm_ansible.plan.dynamo import DYNAMO
 from vllm_ansible.plan.engines import Engine
 from vllm_ansible.plan.model_arguments import given_arguments
 from vllm_ansible.problem import Problem
@@ -48,15 +49,16 @@ def _priorities(
         deaf = [
             one.name or one.served_name
             for one in asked
-            if given_arguments(one).get("scheduling_policy") != "priority"
+            if one.front == DYNAMO or given_arguments(one).get("scheduling_policy") != "priority"
         ]
         if client.priority and deaf:
             found.append(
                 Problem(
                     f"client {name} has priority {client.priority}, and {', '.join(deaf)}"
                     " serves requests in the order of arrival",
-                    expected="scheduling_policy: priority in vllm_args of each engine that it uses",
-                    found="none there",
+                    expected="scheduling_policy: priority in vllm_args of each engine that it may"
+                    f" use, and no front: {DYNAMO}, which refuses requests with a priority",
+                    found="another policy, or that front",
                     where=where("engines"),
                     fix="add it, limit the client to other models, or leave out its priority",
                 )

@@ -25,7 +25,7 @@ def ip(*words: str) -> None:
 
 @pytest.fixture
 def networks() -> Iterator[tuple[str, str]]:
-    """Give the host of the door and the outside, each a network of its own, with a cable between."""
+    """Give the host of the door and the outside, each a network, with a cable between."""
     if HAPROXY is None or os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("needs haproxy, root and ip")
     host, outside = (f"door-{name}-{os.getpid()}" for name in ("host", "out"))

@@ -11,15 +11,21 @@ import yaml
 from vllm_ansible.inventory.clients import unkept
 from vllm_ansible.plan.engines import parse_engines
 
-PRIORITY = {"vllm_args": {"scheduling-policy": "priority"}}
+PRIORITY = {
+    "layout": {"data": 2, "tensor": 1, "pipeline": 1},
+    "vllm_args": {"scheduling-policy": "priority"},
+}
 
 
-def problems(tmp_path: Path, client: dict[str, Any], **variables: Any) -> list[str]:
+def problems(
+    tmp_path: Path, client: dict[str, Any], front: str = "router", **variables: Any
+) -> list[str]:
     file = tmp_path / "clients.yml"
     file.write_text(yaml.safe_dump({"clients": {"alice": {"key_sha256": "ab" * 32, **client}}}))
     engines = parse_engines(
         [
-            {"name": "a", "model": "org/a", "served_name": "m", "port": 8001, **PRIORITY},
+            {"name": "a", "model": "org/a", "served_name": "m", "port": 8001, "front": front}
+            | PRIORITY,
             {"name": "b", "model": "org/b", "served_name": "n", "port": 8002},
         ]
     )
@@ -37,9 +43,12 @@ def test_a_priority_that_an_engine_does_not_heed_is_refused(
     tmp_path: Path, models: list[str]
 ) -> None:
     (found,) = problems(tmp_path, {"priority": -1, "models": models})
-    assert found == (
-        "client alice has priority -1, and b serves requests in the order of arrival"
-    )
+    assert found == ("client alice has priority -1, and b serves requests in the order of arrival")
+
+
+def test_a_front_that_refuses_priorities_is_named(tmp_path: Path) -> None:
+    (found,) = problems(tmp_path, {"priority": -1, "models": ["m"]}, front="dynamo")
+    assert "and a serves requests in the order of arrival" in found
 
 
 def test_tokens_of_a_month_need_journals_of_a_month(tmp_path: Path) -> None:
