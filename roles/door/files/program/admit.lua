@@ -118,7 +118,7 @@ local function admit(txn)
   if not BOOLEAN[members.stream or "false"] then
     return refuse(txn, 400, "invalid_request", '"stream" is to be true or false')
   end
-  local state = { began = counts.clock(), client = client.name, model = model, closing = closing, asked = "" }
+  local state = { began = counts.clock(), used = counts.of(client.name, model), closing = closing, asked = "" }
   if members.stream == "true" then
     local why = ask_for_usage(members, state)
     if why then return refuse(txn, 400, "invalid_request", "stream_options: " .. why) end

@@ -21,8 +21,8 @@ counts.totals, counts.refusals = {}, {}
 local DAY, WINDOW = 86400, 60
 -- Of this worker alone: an address differs from one process to the next.
 local tag = ("%x"):format(os.time()) .. tostring({}):match("(%x+)$")
--- By client and model, what is not written yet.
-local pending = {}
+-- What is not written yet, by client and model; and all of it, which grows while it is walked over.
+local pending, all = {}, {}
 local midnight = 0
 
 local function day_of(seconds) return os.date("!%Y-%m-%d", seconds) end
@@ -37,13 +37,19 @@ local function word(text)
   return (text:gsub("[^%w._/-]", function(one) return ("%%%02X"):format(one:byte()) end))
 end
 
--- Returns what is to be written of a client and a model.
+-- Returns what a client has used of a model and is not written yet.
 function counts.of(client, model)
-  local key = client .. " " .. word(model or "-")
-  local used = pending[key]
+  local own = pending[client]
+  if not own then
+    own = {}
+    pending[client] = own
+  end
+  model = model or "-"
+  local used = own[model]
   if not used then
-    used = { key = key, client = client, words = word(model or "-"), requests = 0, read = 0, made = 0, refused = 0 }
-    pending[key] = used
+    used = { client = client, words = word(model), requests = 0, read = 0, made = 0, refused = 0 }
+    own[model] = used
+    all[#all + 1] = used
   end
   return used
 end
@@ -145,13 +151,15 @@ end
 
 -- Writes what a client has used of a model since the last time.
 function counts.flush(used)
-  if pending[used.key] ~= used then return end
-  pending[used.key] = nil
-  if used.requests + used.read + used.made + used.refused == 0 then return end
-  local line = ("%.3f %s %s %d %d %d %d %s\n"):format(counts.clock(), tag, used.client,
-    used.requests, used.read, used.made, used.refused, used.words)
-  -- What could not be written is tried again, with what comes until then.
-  if not journal.append(counts.day, line) then pending[used.key] = used end
+  local requests, read, made, refused = used.requests, used.read, used.made, used.refused
+  if requests + read + made + refused == 0 then return end
+  used.requests, used.read, used.made, used.refused = 0, 0, 0, 0
+  local line = ("%.3f %s %s %d %d %d %d %s\n"):format(
+    counts.clock(), tag, used.client, requests, read, made, refused, used.words)
+  if journal.append(counts.day, line) then return end
+  -- It is tried again, with what comes until then.
+  used.requests, used.read = used.requests + requests, used.read + read
+  used.made, used.refused = used.made + made, used.refused + refused
 end
 
 -- Admits one request, or returns how many seconds the client has to wait.
@@ -170,14 +178,14 @@ function counts.request(client, model, limit)
   return nil
 end
 
-function counts.charge(client, model, read, made)
+-- used: of the client and the model of an answer.
+function counts.charge(used, read, made)
   if read == 0 and made == 0 then return end
   turn_page()
+  local client, tokens = used.client, counts.sources[1].tokens
   local totals = totals_of(client)
   totals[2], totals[3] = totals[2] + read, totals[3] + made
-  local tokens = counts.sources[1].tokens
   tokens[client] = (tokens[client] or 0) + read + made
-  local used = counts.of(client, model)
   used.read, used.made = used.read + read, used.made + made
 end
 
@@ -203,9 +211,7 @@ function counts.start(directory, keep_days)
   journal.directory, counts.keep_days = directory, keep_days
   local look = counts.step(function()
     turn_page()
-    local written = {}
-    for _, used in pairs(pending) do written[#written + 1] = used end
-    for _, used in ipairs(written) do counts.flush(used) end
+    for number = 1, #all do counts.flush(all[number]) end
     catch_up(counts.sources[1])
   end)
   core.register_task(function()

@@ -64,7 +64,7 @@ end
 
 -- Counts from the beginning of the answer.
 function Usage:charge(txn, read, made)
-  counts.charge(self.state.client, self.state.model, math.max(0, read - self.read), math.max(0, made - self.made))
+  counts.charge(self.state.used, math.max(0, read - self.read), math.max(0, made - self.made))
   if read > self.read then
     self.read = read
     txn:set_var("txn.read", read)
@@ -151,7 +151,7 @@ end
 
 function Usage:http_end(txn, message)
   if self.state and message:is_resp() then
-    self:guarded(function() counts.flush(counts.of(self.state.client, self.state.model)) end)
+    self:guarded(function() counts.flush(self.state.used) end)
   end
 end
 
