@@ -27,6 +27,7 @@ class MeteredEngine:
         self.bodies: list[dict[str, Any]] = []
         self.lengths: list[int] = []
         self.keys: list[str] = []
+        self.headers: list[dict[str, str]] = []
         self.given_up = 0
         # Streams that say `waits` end no earlier.
         self.finish = threading.Event()
@@ -75,6 +76,7 @@ class MeteredEngine:
         body = json.loads(raw)
         self.bodies.append(body)
         self.lengths.append(len(raw))
+        self.headers.append(dict(request.headers))
         self.keys.append(request.headers.get("Authorization", ""))
         if self.keys[-1] != f"Bearer {self.key}":
             return web.json_response({"error": "Unauthorized"}, status=401)

@@ -55,6 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from ..door.command import main as key
 
         return key(words[1:])
+    if words[:1] == ["usage"]:
+        from ..door.usage import main as usage
+
+        return usage(words[1:])
     if words[:1] == ["compare"]:
         from ..benchmark.compare_command import main as compare
 
@@ -284,6 +288,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs.add_parser("ask", help="ask a served model one question, see ask --help")
     verbs.add_parser("send", help="send many tagged prompts to a served model, see send --help")
     verbs.add_parser("key", help="make, list and revoke keys of the door, see key --help")
+    verbs.add_parser("usage", help="what clients of the door used, as CSV, see usage --help")
     verbs.add_parser("compare", help="compare two kept ramps of concurrency, see compare --help")
     verbs.add_parser("bundle", help="write one file for hosts without a way out, see bundle --help")
     for verb, purpose in (

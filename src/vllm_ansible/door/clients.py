@@ -11,9 +11,11 @@ import yaml
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-LIMITS = ("requests_per_minute", "at_once", "tokens_per_day")
+LIMITS = ("requests_per_minute", "at_once", "tokens_per_day", "tokens_per_month")
 # HAProxy and Lua count far beyond it; more is a typing error.
 MOST = 10**12
+# Of vLLM: lower is served earlier.
+FIRST, LAST = -1000, 1000
 
 
 class ClientsFault(Exception):
@@ -24,8 +26,9 @@ class ClientsFault(Exception):
 class Client:
     """A client of the door: the digest of its key, and its limits, none where there is no limit.
 
-    requests_per_minute counts over the last 60 s, tokens_per_day over a day of UTC. Without
-    models it may use all of them.
+    requests_per_minute counts over the last 60 s, tokens_per_day over a day of UTC,
+    tokens_per_month over a month of it. Without models it may use all of them. Where engines
+    serve by priority, lower ones come first, and 0 is that of clients without one.
     """
 
     key_sha256: str
@@ -34,6 +37,8 @@ class Client:
     tokens_per_day: int | None = None
     models: tuple[str, ...] = ()
     created: str = ""
+    tokens_per_month: int | None = None
+    priority: int = 0
 
 
 def parse(text: str) -> dict[str, Client]:
@@ -75,7 +80,13 @@ def _client(name: Any, entry: Any) -> Client:
     ):
         raise ClientsFault(f"has no list of names in models of {name}")
     limits = {limit: _limit(name, limit, entry.get(limit)) for limit in LIMITS}
-    return Client(digest, **limits, models=tuple(models), created=str(entry.get("created") or ""))
+    return Client(
+        digest,
+        **limits,
+        models=tuple(models),
+        created=str(entry.get("created") or ""),
+        priority=_priority(name, entry.get("priority")),
+    )
 
 
 def _limit(name: str, limit: str, value: Any) -> int | None:
@@ -83,6 +94,14 @@ def _limit(name: str, limit: str, value: Any) -> int | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
         raise ClientsFault(f"has no whole number from 1 to {MOST} in {limit} of {name}")
+    return value
+
+
+def _priority(name: str, value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or not FIRST <= value <= LAST:
+        raise ClientsFault(f"has no whole number from {FIRST} to {LAST} in priority of {name}")
     return value
 
 
@@ -102,7 +121,8 @@ def written(clients: Mapping[str, Client]) -> str:
 def map_lines(clients: Mapping[str, Client]) -> str:
     """Return the clients as HAProxy's map: digest, then name and limits in one word.
 
-    roles/door/files/program/settings.lua reads that word. Names of models are in hexadecimal,
+    roles/door/files/program/settings.lua reads that word; what is new comes last, since a worker
+    of an earlier release may read it, too. Names of models are in hexadecimal,
     since they may hold anything.
     """
     return "".join(
@@ -112,9 +132,10 @@ def map_lines(clients: Mapping[str, Client]) -> str:
 
 
 def _fields(name: str, client: Client) -> list[str]:
-    limits = [getattr(client, limit) for limit in LIMITS]
     models = ",".join(one.encode().hex() for one in client.models)
-    return [name, *("" if one is None else str(one) for one in limits), models]
+    *limits, month = (getattr(client, limit) for limit in LIMITS)
+    words = [name, *limits, models, month, client.priority or None]
+    return ["" if one is None else str(one) for one in words]
 
 
 def fault(text: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .client_file import FileFault, held, read, write
-from .clients import LIMITS, MOST, NAME, Client
+from .clients import FIRST, LAST, LIMITS, MOST, NAME, Client
 
 OK, REFUSED = 0, 2
 FILE = "clients.yml"
@@ -46,8 +46,16 @@ def parser() -> argparse.ArgumentParser:
         (LIMITS[0], "requests in any 60 seconds"),
         (LIMITS[1], "requests at the same time"),
         (LIMITS[2], "tokens a day of UTC, of prompts and answers together"),
+        (LIMITS[3], "tokens a month of UTC, likewise"),
     ):
         add.add_argument(f"--{limit.replace('_', '-')}", type=_count, metavar="N", help=purpose)
+    add.add_argument(
+        "--priority",
+        type=_priority,
+        default=0,
+        metavar="N",
+        help="lower is served earlier, by engines with scheduling_policy: priority (0)",
+    )
     add.add_argument(
         "--model",
         action="append",
@@ -75,6 +83,16 @@ def _count(text: str) -> int:
     return value
 
 
+def _priority(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = LAST + 1
+    if not FIRST <= value <= LAST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {FIRST} to {LAST}")
+    return value
+
+
 def _add(options: argparse.Namespace) -> None:
     if not NAME.fullmatch(options.name):
         raise _Refusal(f"{options.name!r} is no name: letters, digits, dots, dashes, 63 at most")
@@ -84,6 +102,7 @@ def _add(options: argparse.Namespace) -> None:
         **{limit: getattr(options, limit) for limit in LIMITS},
         models=tuple(options.model),
         created=datetime.now(UTC).strftime("%Y-%m-%d"),
+        priority=options.priority,
     )
     with held(options.file):
         clients = _known(options.file, new=True)
@@ -102,11 +121,12 @@ def _add(options: argparse.Namespace) -> None:
 
 def _list(options: argparse.Namespace) -> None:
     clients = _known(options.file)
-    rows: list[tuple[str, ...]] = [("client", *LIMITS, "models", "created")]
+    rows: list[tuple[str, ...]] = [("client", *LIMITS, "priority", "models", "created")]
     for name, client in clients.items():
         limits = [getattr(client, limit) for limit in LIMITS]
         words = ["-" if one is None else str(one) for one in limits]
-        rows.append((name, *words, ", ".join(client.models) or "all", client.created or "-"))
+        models = ", ".join(client.models) or "all"
+        rows.append((name, *words, str(client.priority), models, client.created or "-"))
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     for row in rows:
         line = "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True))

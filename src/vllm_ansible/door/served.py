@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from vllm_ansible.plan.dynamo import has_dynamo
 from vllm_ansible.plan.pairs import answers_clients
 from vllm_ansible.plan.routers import ROUTER, router_of
 from vllm_ansible.plan.servers import servers
@@ -17,7 +18,8 @@ def models(
     hosts: Iterable[Mapping[str, Any]],
     processes: Mapping[str, Mapping[str, Mapping[str, Any]]],
 ) -> list[dict[str, Any]]:
-    """Return the models of a plan in its order: backend, model, servers (name, address, port).
+    """Return the models of a plan in its order: backend, model, servers (name, address, port), and
+    whether all of them serve by priority.
 
     hosts: site_host of every host of this run. processes: by host, what is recorded there; an
     engine's router counts where it is recorded. Engines of one name share its requests. Raises
@@ -25,7 +27,10 @@ def models(
     """
     addresses = {str(host["name"]): str(host["address"]) for host in hosts}
     found: dict[str, list[dict[str, Any]]] = {}
+    unordered = set()
     for engine in engines:
+        if answers_clients(engine) and not _by_priority(engine):
+            unordered.add(str(engine["served_name"]))
         own = found.setdefault(str(engine["served_name"]), [])
         for name, host, port in _answering(engine, processes):
             if host not in addresses:
@@ -42,9 +47,22 @@ def models(
             )
         )
     return [
-        {"backend": f"model{number}", "model": model, "servers": own}
+        {
+            "backend": f"model{number}",
+            "model": model,
+            "servers": own,
+            "by_priority": model not in unordered,
+        }
         for number, (model, own) in enumerate(found.items())
     ]
+
+
+def _by_priority(engine: Mapping[str, Any]) -> bool:
+    """Tell whether vLLM heeds the priority of a request; Dynamo refuses a request with one."""
+    if has_dynamo(engine):
+        return False
+    words = " ".join(str(word) for word in engine.get("arguments", ()))
+    return "--scheduling-policy priority" in words.replace("=", " ")
 
 
 def _answering(
@@ -74,7 +92,10 @@ def _left_out(engine: str, host: str) -> Problem:
 
 def models_text(served: Iterable[Mapping[str, Any]]) -> str:
     """Return the lines by which the door's program finds the backend of a model."""
-    return "".join(f"{one['backend']} {one['model']}\n" for one in served)
+    return "".join(
+        f"{one['backend']}{'+' if one.get('by_priority') else ''} {one['model']}\n"
+        for one in served
+    )
 
 
 def peers(

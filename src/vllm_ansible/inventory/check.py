@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vllm_ansible.inventory import cluster, image, variables
+from vllm_ansible.inventory import clients, cluster, image, variables
 from vllm_ansible.inventory.secret_files import missing_secrets
 from vllm_ansible.inventory.specs import Option
 from vllm_ansible.plan.engines import Engine
@@ -104,6 +104,7 @@ def check(
     engines, plan, refused = cluster.estimate(name, wanted, gpu, base, read_models)
     place = where("engines", list(inventory.gpu)) if refused else ""
     problems += [_placed(problem, place) for problem in refused]
+    problems += clients.unkept(first, engines, where)
     refused = _wrong_builds(first.get("engine_build"), mistyped)
     place = where("engine_build", list(inventory.gpu)) if refused else ""
     problems += [_placed(problem, place) for problem in refused]

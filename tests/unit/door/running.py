@@ -81,8 +81,11 @@ class Running:
         clients: Mapping[str, Client] | None = None,
         models: tuple[str, ...] = ("m",),
         engines: list[MeteredEngine] | None = None,
+        by_priority: tuple[str, ...] = (),
+        journals_made: bool = True,
         **settings: Any,
     ) -> None:
+        self.by_priority, self.journals_made = by_priority, journals_made
         self.directory, self.settings = directory, settings
         self.clients = dict(clients or {"alice": client(ALICE)})
         self.port = free_port()
@@ -103,7 +106,8 @@ class Running:
         try:
             for engine in [] if self.given else self.engines:
                 self._stack.enter_context(engine)
-            self.journals.mkdir(exist_ok=True)
+            if self.journals_made:
+                self.journals.mkdir(exist_ok=True)
             self._certificate()
             self.write()
             self.start()
@@ -126,7 +130,12 @@ class Running:
             one = {"name": f"engine{number}", "address": "127.0.0.1", "port": engine.port}
             servers.setdefault(engine.model, []).append(one)
         return [
-            {"backend": f"model{number}", "model": model, "servers": own}
+            {
+                "backend": f"model{number}",
+                "model": model,
+                "servers": own,
+                "by_priority": model in self.by_priority,
+            }
             for number, (model, own) in enumerate(servers.items())
         ]
 
@@ -237,6 +246,6 @@ class Running:
             for path in self.journals.glob("*.journal")
             for line in path.read_text().splitlines()
         ]
-        mine = [[int(one) for one in row[3:]] for row in rows if row[2] == name]
+        mine = [[int(one) for one in row[3:6]] for row in rows if row[2] == name]
         requests, read, made = (sum(row[place] for row in mine) for place in range(3))
         return requests, read, made

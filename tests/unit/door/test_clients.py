@@ -55,14 +55,14 @@ def test_a_key_is_printed_once_and_only_its_digest_kept(key: Key, tmp_path: Path
 
 def test_clients_are_listed_and_revoked(key: Key) -> None:
     key("add", "alice", "--at-once", "2")
-    key("add", "bob", "--model", "m")
+    key("add", "bob", "--model", "m", "--tokens-per-month", "900", "--priority", "-5")
     status, said, _ = key("list")
     rows = [line.split() for line in said.splitlines()]
     assert status == 0
     assert rows[0][:2] == ["client", "requests_per_minute"]
-    assert [row[:5] for row in rows[1:]] == [
-        ["alice", "-", "2", "-", "all"],
-        ["bob", "-", "-", "-", "m"],
+    assert [row[:7] for row in rows[1:]] == [
+        ["alice", "-", "2", "-", "-", "0", "all"],
+        ["bob", "-", "-", "-", "900", "-5", "m"],
     ]
     assert key("revoke", "alice")[0] == 0
     assert "alice" not in key("list")[1]
@@ -142,6 +142,7 @@ def test_a_link_to_the_file_stays_a_link(key: Key, tmp_path: Path) -> None:
         ("clients: {a: {key_sha256: AB}}", "64 hexadecimal digits in key_sha256 of a"),
         (f"clients: {{a: {{key_sha256: {DIGEST}, at_once: 0}}}}", "in at_once of a"),
         (f"clients: {{a: {{key_sha256: {DIGEST}, at_once: true}}}}", "in at_once of a"),
+        (f"clients: {{a: {{key_sha256: {DIGEST}, priority: high}}}}", "in priority of a"),
         (f"clients: {{a: {{key_sha256: {DIGEST}, models: m}}}}", "no list of names in models of a"),
         (
             f"clients: {{a: {{key_sha256: {DIGEST}}}, b: {{key_sha256: {DIGEST}}}}}",
@@ -171,9 +172,9 @@ def test_validate_refuses_what_no_door_can_use_before_anything_runs(tmp_path: Pa
 
 
 def test_what_is_written_is_what_is_read_and_nobody_may_be_let_in() -> None:
-    clients = {"alice": Client(DIGEST, 1, None, 3, ("größer;m",), "2026-11-25")}
+    clients = {"alice": Client(DIGEST, 1, None, 3, ("größer;m",), "2026-11-25", 9, -2)}
     assert parse(written(clients)) == clients
     assert yaml.safe_load(written(clients))["clients"]["alice"]["models"] == ["größer;m"]
     model = "größer;m".encode().hex()
-    assert map_lines(clients) == f"{DIGEST.upper()} alice;1;;3;{model}\n"
+    assert map_lines(clients) == f"{DIGEST.upper()} alice;1;;3;{model};9;-2\n"
     assert parse("clients:\n") == {} and map_lines({}) == ""

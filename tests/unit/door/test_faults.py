@@ -27,10 +27,10 @@ def with_fault(place: str, directory: Path) -> Path:
     name, _, start = place.partition(":")
     lines = (copy / name).read_text().splitlines(keepends=True)
     number = next(at for at, line in enumerate(lines) if line.startswith(f"{start}("))
-    # counts.flush is called for a request as well, where its tokens are still 0.
+    # counts.flush is called for a request as well, whose tokens are still 0.
     fault = 'error("broken")'
     if start.endswith("flush"):
-        fault = f"if pending[client] and pending[client][2] > 0 then pending = {{}} {fault} end"
+        fault = f"if used.read > 0 then pending = {{}} {fault} end"
     lines.insert(number + 1, f"  {fault}\n")
     (copy / name).write_text("".join(lines))
     return copy

@@ -45,6 +45,15 @@ def test_engines_of_one_name_share_its_requests() -> None:
     assert served.models_text(found) == "model0 m\nmodel1 n\n"
 
 
+def test_a_model_is_served_by_priority_where_all_its_engines_do_so() -> None:
+    by = {"arguments": ["--scheduling-policy", "priority"]}
+    engines = [engine("a", "m") | by, engine("b", "n") | by, engine("c", "m", "h2")]
+    assert served.models_text(served.models(engines, HOSTS, {})) == "model0 m\nmodel1+ n\n"
+    # Dynamo refuses what it does not know.
+    engines[1]["front"] = "dynamo"
+    assert served.models_text(served.models(engines, HOSTS, {})) == "model0 m\nmodel1 n\n"
+
+
 def test_ranks_answer_by_their_router_where_one_runs_and_each_for_itself_elsewhere() -> None:
     one = engine("a", "m", data=2)
     router = {"h1": {"a-router": {"engine": ""}}}

@@ -34,19 +34,19 @@ CLIENTS = {
 class Doors:
     """Two of them, each of which knows the other."""
 
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
+    def __init__(self, directory: Path, stack: ExitStack, **settings: Any) -> None:
         self.stack, self.both = stack, list[Running]()
         ports = [free_port(), free_port()]
         for number, name in enumerate(("one", "two")):
-            (directory / name).mkdir()
+            (directory / name).mkdir(exist_ok=True)
             other = {"name": f"door{1 - number}", "address": "127.0.0.1"}
             door = Running(
                 directory / name,
-                clients=CLIENTS,
                 engines=self.both[0].engines if self.both else None,
                 # The port of the other one, where the role has the same for all.
                 door_peers=[other],
                 door_port=ports[1 - number],
+                **{"clients": CLIENTS, **settings},
             )
             door.port = ports[number]
             self.both.append(stack.enter_context(door))

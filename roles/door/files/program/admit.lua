@@ -55,21 +55,17 @@ local function options_of(members)
 end
 
 -- A stream says what it has used only when asked; whether its client asked, the filter minds.
-local function ask_for_usage(txn, members, closing)
+local function ask_for_usage(members, state)
   local options, why = options_of(members)
   if not options then return why end
   local function given(name) return (options[name] or "false") ~= "false" end
-  txn:set_var("txn.closing", closing)
-  local length = txn.http:req_get_headers()["content-length"]
-  if length then
-    txn.http:req_set_header("content-length", tostring(tonumber(length[0]) + #usage.ASKED))
-  end
-  if given("include_usage") then txn:set_var("txn.wants_usage", 1) end
-  if given("continuous_usage_stats") then txn:set_var("txn.wants_each", 1) end
+  state.asked = usage.ASKED
+  state.wants_usage = given("include_usage")
+  state.wants_each = given("continuous_usage_stats")
   return nil
 end
 
-local function limited(txn, client)
+local function limited(txn, client, model)
   local once = client.at_once
   if once and txn:get_var("txn.at_once") > once then
     return refuse(txn, 429, "rate_limit_exceeded", "more than " .. once .. " requests at once", 1)
@@ -79,7 +75,12 @@ local function limited(txn, client)
     return refuse(txn, 429, "rate_limit_exceeded",
       "the " .. tokens .. " tokens of this day (UTC) are used up", counts.seconds_to_midnight())
   end
-  local seconds = counts.request(client.name, client.requests_per_minute)
+  tokens = client.tokens_per_month
+  if tokens and counts.tokens_this_month(client.name) >= tokens then
+    return refuse(txn, 429, "rate_limit_exceeded",
+      "the " .. tokens .. " tokens of this month (UTC) are used up", counts.seconds_to_next_month())
+  end
+  local seconds = counts.request(client.name, model, client.requests_per_minute)
   if seconds then
     return refuse(txn, 429, "rate_limit_exceeded",
       "more than " .. client.requests_per_minute .. " requests a minute", seconds)
@@ -87,7 +88,6 @@ local function limited(txn, client)
 end
 
 local function admit(txn)
-  txn:set_var("txn.began", math.floor(counts.clock() * 1000))
   local record = txn:get_var("txn.record")
   if not record then
     return refuse(txn, 401, "invalid_api_key", "the key is missing, wrong or revoked")
@@ -118,11 +118,21 @@ local function admit(txn)
   if not BOOLEAN[members.stream or "false"] then
     return refuse(txn, 400, "invalid_request", '"stream" is to be true or false')
   end
+  local state = { began = counts.clock(), used = counts.of(client.name, model), closing = closing, asked = "" }
   if members.stream == "true" then
-    local why = ask_for_usage(txn, members, closing)
+    local why = ask_for_usage(members, state)
     if why then return refuse(txn, 400, "invalid_request", "stream_options: " .. why) end
   end
-  limited(txn, client)
+  if settings.prioritised[model] then
+    -- Of a name that comes twice the last one counts: a client gives itself no other priority.
+    state.asked = (',"priority":%d'):format(client.priority) .. state.asked
+  end
+  limited(txn, client, model)
+  if state.asked ~= "" then
+    local length = tonumber(txn.sf:req_fhdr("content-length"))
+    if length then txn.http:req_set_header("content-length", tostring(length + #state.asked)) end
+  end
+  txn:set_var("txn.number", usage.hand_over(state))
   txn:set_var("txn.backend", backend)
   txn.http:req_set_header("authorization", "Bearer " .. settings.key)
 end

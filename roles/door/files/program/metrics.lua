@@ -1,6 +1,6 @@
 -- What each client has asked for, used and been refused, in Prometheus' text format.
 
-local counts = require("counts")
+local counts, journal = require("counts"), require("journal")
 
 local NAMES = {
   { "vllm_door_requests_total", "Requests that were sent on to an engine." },
@@ -25,6 +25,8 @@ return function(applet)
   for labels, number in pairs(counts.refusals) do
     lines[#lines + 1] = ("vllm_door_refusals_total{%s} %d"):format(labels, number)
   end
+  head(lines, "vllm_door_journal_refused_total", "Lines of the journal that could not be written; they are tried again.")
+  lines[#lines + 1] = "vllm_door_journal_refused_total " .. journal.refused
   local body = table.concat(lines, "\n") .. "\n"
   applet:set_status(200)
   applet:add_header("content-type", "text/plain; version=0.0.4")

@@ -1,7 +1,7 @@
 -- The other doors of this cluster: each reads the journals of the others, so that a client's limits
 -- hold over all of them, and go on to hold when one of them ends.
 
-local counts = require("counts")
+local counts, journal, month = require("counts"), require("journal"), require("month")
 
 local peers = {}
 -- Of an answer; whoever has more to read asks again at once.
@@ -9,32 +9,29 @@ local MOST_BYTES = 262144
 -- Of another door that does not answer.
 local PATIENCE_SECONDS = 2
 
--- Answers with this door's own journal of a day, from a byte on.
+-- Answers with this door's own journal of a day, from a byte on; or with what it has of this month
+-- before that day.
 function peers.journal(applet)
   local day, from = applet.qs:match("^day=(%d%d%d%d%-%d%d%-%d%d)&from=(%d+)$")
-  local text = ""
-  local file = day and io.open(counts.journal(day, ""), "r")
-  if file then
-    file:seek("set", tonumber(from))
-    text = file:read(MOST_BYTES) or ""
-    file:close()
-  end
-  applet:set_status(day and 200 or 400)
+  local text = day and (journal.read(day, "", tonumber(from), MOST_BYTES) or "")
+  if applet.qs == "before=" .. counts.day then text = month.text(counts.sources[1].before) end
+  applet:set_status(text and 200 or 400)
   applet:add_header("content-type", "text/plain")
+  text = text or ""
   applet:add_header("content-length", tostring(#text))
   applet:start_response()
   applet:send(text)
 end
 
--- Returns the journal of another door from a byte on; nil and why where it does not answer.
-local function fetched(peer, key, day, from)
+-- Returns what another door answers about its journal; nil and why where it does not answer.
+local function fetched(peer, key, query)
   local socket = core.tcp()
   socket:settimeout(PATIENCE_SECONDS)
   local connected, why = socket:connect_ssl(peer.address, peer.port)
   if not connected then return nil, why end
   socket:send(
-    ("GET /journal?day=%s&from=%d HTTP/1.0\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n"):format(
-      day, from, peer.address, key))
+    ("GET /journal?%s HTTP/1.0\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n"):format(
+      query, peer.address, key))
   local text
   text, why = socket:receive("*a")
   socket:close()
@@ -47,7 +44,7 @@ end
 
 -- Writes where the other door has it: a worker that ends and the one after it write the same bytes.
 local function keep(source, day, at, text)
-  local path = counts.journal(day, source.ending)
+  local path = journal.path(day, source.ending)
   local file = io.open(path, "r+") or io.open(path, "w")
   if not file then return core.Alert("the journal of another door cannot be kept in " .. path) end
   file:seek("set", at)
@@ -55,12 +52,21 @@ local function keep(source, day, at, text)
   file:close()
 end
 
+-- What the other door has of this month, once a day: this one may not have been there all the time.
+local function confirm(peer, source, key, day)
+  local text = fetched(peer, key, "before=" .. day)
+  local sums = text and month.parse(text)
+  if not sums or day ~= counts.day then return end
+  source.before, source.confirmed = sums, true
+  month.save(source.ending, day, sums)
+end
+
 -- Reads what is new; returns whether there may be more at once.
 local function follow(peer, source, key)
   local day, at = counts.day, source.offset
   -- With the byte before, the end of a line that is known.
   local from = math.max(0, at - 1)
-  local text, why = fetched(peer, key, day, from)
+  local text, why = fetched(peer, key, ("day=%s&from=%d"):format(day, from))
   if (why or "") ~= (source.why or "") then
     source.why = why
     core.Alert(("the door at %s:%d %s"):format(peer.address, peer.port,
@@ -68,10 +74,11 @@ local function follow(peer, source, key)
   end
   -- The page was turned meanwhile.
   if not text or day ~= counts.day or at ~= source.offset then return false end
+  if not source.confirmed then confirm(peer, source, key, day) end
   if at > 0 and text:sub(1, 1) ~= "\n" then
     -- Its host has lost the end of the file, or all of it.
     source.tokens, source.requests, source.offset = {}, {}, 0
-    os.remove(counts.journal(day, source.ending))
+    os.remove(journal.path(day, source.ending))
     return true
   end
   local new = text:sub(at - from + 1)

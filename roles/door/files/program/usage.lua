@@ -5,6 +5,9 @@ local counts = require("counts")
 -- Of an answer that is not a stream, so much is kept to find a figure that two pieces share.
 local KEPT = 4096
 local MOST_HELD = 65536
+-- The end of an event as vLLM writes it.
+local FIGURES = '^{"prompt_tokens":(%d+),"total_tokens":%d+,"completion_tokens":(%d+)}}\n\n()'
+local USAGE = ',"usage":{'
 
 local Usage = {
   -- Put before the closing brace of a request: of a name that comes twice, the last one counts.
@@ -13,6 +16,17 @@ local Usage = {
   flags = filter.FLT_CFG_FL_HTX,
 }
 Usage.__index = Usage
+
+-- What is known of a request when it is admitted, until its filter has it: by a number, since HAProxy
+-- shares no table between the two. Those whose client went away in between are overwritten.
+local MOST_WAITING = 1 << 16
+local waiting, last = {}, 0
+
+function Usage.hand_over(state)
+  last = last % MOST_WAITING + 1
+  waiting[last] = state
+  return last
+end
 
 function Usage:new()
   return setmetatable({ read = 0, made = 0, tail = "" }, Usage)
@@ -29,35 +43,52 @@ function Usage:guarded(what, ...)
 end
 
 function Usage:http_headers(txn, message)
-  local is_answer = message.channel:is_resp()
-  if not txn:get_var("txn.backend") or not (is_answer or txn:get_var("txn.closing")) then return end
-  filter.register_data_filter(self, message.channel)
-  if is_answer then self:guarded(self.begin, txn) end
+  if message:is_resp() then
+    -- Without one the door itself answers.
+    if not self.state then return end
+    filter.register_data_filter(self, message.channel)
+    self:guarded(self.begin, txn)
+    return
+  end
+  local number = txn:get_var("txn.number")
+  if not number then return end
+  self.state, waiting[number] = waiting[number], nil
+  if self.state.asked ~= "" then filter.register_data_filter(self, message.channel) end
 end
 
 function Usage:begin(txn)
-  self.client = txn:get_var("txn.client")
+  local state = self.state
   self.stream = (txn:get_var("txn.kind") or ""):find("text/event-stream", 1, true) ~= nil
-  self.strip = self.stream and txn:get_var("txn.closing") and not txn:get_var("txn.wants_each")
-  self.keep_last = txn:get_var("txn.wants_usage")
+  self.strip = self.stream and state.asked:find(Usage.ASKED, 1, true) and not state.wants_each
 end
 
--- figures: the text of one usage object, which counts from the beginning of the answer.
+-- Counts from the beginning of the answer.
+function Usage:charge(txn, read, made)
+  counts.charge(self.state.used, math.max(0, read - self.read), math.max(0, made - self.made))
+  if read > self.read then
+    self.read = read
+    txn:set_var("txn.read", read)
+  end
+  if made > self.made then
+    self.made = made
+    txn:set_var("txn.made", made)
+  end
+end
+
+-- figures: the text of one usage object.
 function Usage:note(txn, figures)
   local function figure(name) return tonumber(figures:match('"' .. name .. '"%s*:%s*(%d+)')) end
   local read = figure("prompt_tokens") or 0
   -- An embedding has no more than its prompt, and its total.
-  local made = figure("completion_tokens") or math.max(0, (figure("total_tokens") or read) - read)
-  counts.charge(self.client, math.max(0, read - self.read), math.max(0, made - self.made))
-  self.read, self.made = math.max(self.read, read), math.max(self.made, made)
-  txn:set_var("txn.read", self.read)
-  txn:set_var("txn.made", self.made)
+  self:charge(txn, read, figure("completion_tokens") or math.max(0, (figure("total_tokens") or read) - read))
 end
 
 -- Of several the highest counts: what a client has an engine repeat lowers nothing.
 function Usage:look(txn, text)
+  local at = text:find('"usage"', 1, true)
+  if not at then return false end
   local found = false
-  for figures in text:gmatch('"usage"%s*:%s*(%b{})') do
+  for figures in text:sub(at):gmatch('"usage"%s*:%s*(%b{})') do
     self:note(txn, figures)
     found = true
   end
@@ -67,14 +98,27 @@ end
 -- Returns an event as the client asked for it.
 function Usage:event(txn, text)
   if not self:look(txn, text) or not self.strip then return text end
-  if text:find('"choices"%s*:%s*%[%s*%]') then return self.keep_last and text or "" end
+  if text:find('"choices"%s*:%s*%[%s*%]') then return self.state.wants_usage and text or "" end
   return (text:gsub(',%s*"usage"%s*:%s*%b{}', "", 1))
+end
+
+-- Counts a piece that ends with the one usage in it, as nearly all do; returns whether it is one.
+function Usage:plain_piece(txn, message, piece)
+  local at = piece:find(USAGE, 1, true)
+  if not at then return false end
+  local read, made, stop = piece:match(FIGURES, at + #USAGE - 1)
+  if stop ~= #piece + 1 or piece:find('"choices":[]', 1, true) then return false end
+  self:charge(txn, tonumber(read), tonumber(made))
+  if not self.strip then return #piece end
+  -- All but the brace that closes the event.
+  message:remove(at - 1, stop - 3 - at)
+  return #piece - (stop - 3 - at)
 end
 
 function Usage:answer_piece(txn, message, piece)
   if not self.first then
     self.first = true
-    txn:set_var("txn.first", math.floor((counts.clock() - txn:get_var("txn.began") / 1000) * 1000))
+    txn:set_var("txn.first", math.floor((counts.clock() - self.state.began) * 1000))
   end
   if not self.stream then
     self.tail = self.tail .. piece
@@ -82,6 +126,8 @@ function Usage:answer_piece(txn, message, piece)
     self.tail = self.tail:sub(-KEPT)
     return #piece
   end
+  local done = self:plain_piece(txn, message, piece)
+  if done then return done end
   local whole = piece:match("^.*\n\n") or ""
   if message:eom() or not message.channel:may_recv() or #piece - #whole > MOST_HELD then whole = piece end
   if whole ~= "" then
@@ -96,16 +142,17 @@ end
 function Usage:http_payload(txn, message)
   local piece = message:body()
   if not piece or piece == "" then return end
-  if message.channel:is_resp() then return self:guarded(self.answer_piece, txn, message, piece) end
-  local closing = txn:get_var("txn.closing")
-  if closing and not self.asked then
+  if message:is_resp() then return self:guarded(self.answer_piece, txn, message, piece) end
+  if not self.asked then
     self.asked = true
-    message:insert(Usage.ASKED, closing - 1)
+    message:insert(self.state.asked, self.state.closing - 1)
   end
 end
 
 function Usage:http_end(txn, message)
-  if message.channel:is_resp() and self.client then self:guarded(function() counts.flush(self.client) end) end
+  if self.state and message:is_resp() then
+    self:guarded(function() counts.flush(self.state.used) end)
+  end
 end
 
 return Usage
