@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vllm_ansible.benchmark import ramp as reported
-from vllm_ansible.benchmark.cost import engine_price, split
+from vllm_ansible.benchmark.cost import engine_price, per_million, split
 from vllm_ansible.benchmark.ramp_page import page
 from vllm_ansible.node.engine import ramp
 from vllm_ansible.node.process.process import ProcessError
@@ -97,6 +98,25 @@ def test_the_prices_of_tokens_in_and_out_are_those_computed_by_hand() -> None:
     assert found["usd_per_million_output_tokens"] == pytest.approx(7.50)
     both = 100 * 1.25 + 50 * 7.50
     assert both / 1_000_000 == pytest.approx(found["usd_per_request"])
+
+
+def test_the_prices_that_the_documentation_computes_by_hand_are_those_of_the_code() -> None:
+    shown = (Path(__file__).parents[3] / "docs/benchmark.md").read_text()
+    # That of the picture: 64 tokens in and 16 out.
+    pictured = {
+        "requests_per_second": 2.35396,
+        "input_tokens_per_second": 64 * 2.35396,
+        "output_tokens_per_second": 16 * 2.35396,
+    }
+    for found, form in (
+        (split(3.6, LOAD, {"requests_per_second": 8.0}), "**${:.2f}** for a million"),
+        (split(0.5, pictured, {"requests_per_second": 3.87316}), "x 1,000,000 = ${:.3f} "),
+    ):
+        for side in ("input", "output"):
+            assert form.format(found[f"usd_per_million_{side}_tokens"]) in shown
+    both = per_million(3.6, LOAD)
+    assert f"300 tokens/s here, ${both['usd_per_million_tokens']:.2f}" in shown
+    assert f"100 tokens/s, ${both['usd_per_million_output_tokens_alone']:.0f})" in shown
 
 
 def test_prompts_that_take_as_long_as_requests_give_no_split() -> None:
