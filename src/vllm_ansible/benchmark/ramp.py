@@ -367,7 +367,7 @@ def _cost_words(result: Mapping[str, Any]) -> str:
 
 def dollars(amount: float) -> str:
     """Return an amount of dollars with as many digits as say something."""
-    return f"${amount:,.2f}" if amount >= 10 else f"${amount:,.3g}"
+    return f"${amount:,.2f}" if amount >= 1 else f"${amount:#.3g}"
 
 
 def as_csv(result: Mapping[str, Any]) -> str:

@@ -223,5 +223,12 @@ def test_the_page_says_when_others_used_the_engine() -> None:
     assert "Others used the engine" in page(told)
 
 
+@pytest.mark.parametrize(
+    ("amount", "shown"), [(10.416, "$10.42"), (2.6, "$2.60"), (0.651, "$0.651"), (0.5, "$0.500")]
+)
+def test_a_price_is_not_shorter_than_its_neighbours(amount: float, shown: str) -> None:
+    assert reported.dollars(amount) == shown
+
+
 def test_prices_of_an_hour_are_explained_on_the_page() -> None:
     assert "n1 costs $3.60 an hour (benchmark_usd_per_hour)" in page(result(asked(), price=PRICE))
