@@ -128,7 +128,11 @@ class Doors:
             root=directory,
         )
         self.clients = directory / "clients.yml"
-        self.keys = {name: self._add(name, *limits) for name, limits in CLIENTS.items()}
+        kept = directory / "keys.json"
+        if not kept.exists():
+            keys = {name: self._add(name, *limits) for name, limits in CLIENTS.items()}
+            kept.write_text(json.dumps(keys))
+        self.keys: dict[str, str] = json.loads(kept.read_text())
         hosts = self.inventory / "hosts.yml"
         content = yaml.safe_load(hosts.read_text())
         groups = content["all"]["children"]
@@ -146,7 +150,7 @@ class Doors:
             "door_hosts": list(HOSTS),
             "door_address": "all",
         }
-        (self.inventory / "group_vars").mkdir()
+        (self.inventory / "group_vars").mkdir(exist_ok=True)
         (self.inventory / "group_vars/all.yml").write_text(yaml.safe_dump(variables))
         self._context: ssl.SSLContext | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -54,13 +55,15 @@ def tokens(text: str) -> int:
 
 @pytest.fixture(scope="module")
 def doors(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
-    made = Doors(tmp_path_factory.mktemp("doors"))
+    kept = os.environ.get("VLLM_ANSIBLE_FLOW_DIR")
+    made = Doors(Path(kept) if kept else tmp_path_factory.mktemp("doors"))
     try:
         ran = made.start("--skip-tags", "verify,benchmark").result(30 * MINUTE)
         assert ran.status == 0, ran.output
         yield made
     finally:
-        made.lab.down()
+        if not kept:
+            made.lab.down()
 
 
 def test_both_doors_take_each_model_to_its_engines(doors: Doors) -> None:
