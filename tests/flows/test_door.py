@@ -273,21 +273,6 @@ def test_a_replica_is_restarted_under_load_and_no_request_fails(doors: Doors) ->
     assert doors.lab.run("lab2", pid).stdout != before
 
 
-def test_both_replicas_are_upgraded_under_load_and_no_request_fails(doors: Doors) -> None:
-    with Load(doors) as load:
-        wait_until(lambda: len(load.requests) >= 8, 300, "requests")
-        doors.wanted(max_num_seqs=6)
-        ran = doors.start(playbook="playbooks/upgrade.yml").result(40 * MINUTE)
-    assert ran.status == 0, ran.output
-    assert [one["values"]["engines"] for one in ran.evidence("upgrade")] == [["left", "right"]]
-    assert load.failed == []
-    assert [one for one in load.requests if one.lost] == []
-    for host, engine in zip(HOSTS, ("left", "right"), strict=True):
-        path = f"{DIRECTORY}/processes/{engine}-serve.json"
-        argv = json.loads(doors.lab.run(host, ["cat", path]).stdout)["argv"]
-        assert argv[argv.index("--max-num-seqs") + 1] == "6"
-
-
 def test_an_open_loop_from_the_load_host_goes_through_the_door(
     doors: Doors, tmp_path: Path
 ) -> None:

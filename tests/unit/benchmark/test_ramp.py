@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from vllm_ansible.benchmark import ramp as reported
+from vllm_ansible.benchmark.bottleneck import NOT_REACHED
 from vllm_ansible.benchmark.cost import engine_price, per_million, split
 from vllm_ansible.benchmark.ramp_page import page
 from vllm_ansible.node.engine import ramp
@@ -228,6 +229,17 @@ def test_the_page_says_when_others_used_the_engine() -> None:
 )
 def test_a_price_is_not_shorter_than_its_neighbours(amount: float, shown: str) -> None:
     assert reported.dollars(amount) == shown
+
+
+def test_where_the_last_step_is_the_best_there_is_no_knee_yet() -> None:
+    told = result(asked(steps=(1, 4)))
+    assert "chat: no knee up to 4 users, " in reported.line(told)
+    assert told["bottleneck"]["name"] == NOT_REACHED
+    shown = page(told)
+    assert "<h1>chat: no knee up to 4 users</h1>" in shown
+    assert "Output at the last step" in shown
+    assert "at the knee" not in shown and ">knee<" not in shown
+    assert "<h1>chat: the knee is at 8 users</h1>" in page(result(asked()))
 
 
 def test_prices_of_an_hour_are_explained_on_the_page() -> None:
