@@ -139,28 +139,20 @@ class Doors:
         outside = groups["gpu"]["hosts"].pop(OUTSIDE)
         groups["load"] = {"hosts": {OUTSIDE: {**outside, "accelerator": "cpu"}}}
         hosts.write_text(yaml.safe_dump(content))
-        (self.inventory / "group_vars").mkdir(exist_ok=True)
-        self.wanted()
-        self._context: ssl.SSLContext | None = None
-
-    def wanted(self, **changes: Any) -> None:
-        """Write the inventory with these arguments of the replicas."""
-        engines = [
-            {**one, "vllm_args": {**one["vllm_args"], **(changes if one["name"] != TINY else {})}}
-            for one in ENGINES
-        ]
         variables = {
             "cluster_name": CLUSTER,
             "accelerator": "cpu",
             "accelerator_count": 2,
             "privileges": "root",
             "vllm_reference_gib": 0,
-            "engines": engines,
+            "engines": ENGINES,
             "door_clients_file": str(self.clients),
             "door_hosts": list(HOSTS),
             "door_address": "all",
         }
+        (self.inventory / "group_vars").mkdir(exist_ok=True)
         (self.inventory / "group_vars/all.yml").write_text(yaml.safe_dump(variables))
+        self._context: ssl.SSLContext | None = None
 
     def _add(self, name: str, *limits: str) -> str:
         return self.key("add", name, *limits).stdout.strip()
