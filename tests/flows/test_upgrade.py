@@ -141,8 +141,8 @@ class Load:
         while not self.over.is_set():
             wrong = self.site.complete(stream)
             self.asked += 1
-            # Real engines need the processors more than a stand-in does.
-            self.over.wait(0.2 if self.site.streams else 0)
+            # Without a pause, real engines spend on this load what they need to start.
+            self.over.wait(1 if self.site.streams else 0)
             if wrong:
                 self.failed.append(wrong)
 

@@ -306,12 +306,18 @@ def _planned(
     }
 
 
+def knee_reached(result: Mapping[str, Any]) -> bool:
+    """Tell whether more load than at the knee was measured, and brought no more."""
+    return any(one["step"] > result["knee"] for one in result["steps"] if not one["compiled"])
+
+
 def line(result: Mapping[str, Any]) -> str:
     """Return one line about a ramp."""
+    knee = "knee at" if knee_reached(result) else "no knee up to"
     figures = medians(at(result, result["knee"]))
     alone = f", {result['alone']}" if result["alone"] else ""
     words = [
-        f"{result['engine']}{alone}: knee at {load_words(result, result['knee'])}, "
+        f"{result['engine']}{alone}: {knee} {load_words(result, result['knee'])}, "
         f"{figures['output_tokens_per_second']:,.1f} tokens/s out, TTFT p90 "
         f"{figures['ttft_ms_p90']:,.0f} ms, ITL p90 {figures['itl_ms_p90']:,.1f} ms"
     ]
@@ -367,7 +373,7 @@ def _cost_words(result: Mapping[str, Any]) -> str:
 
 def dollars(amount: float) -> str:
     """Return an amount of dollars with as many digits as say something."""
-    return f"${amount:,.2f}" if amount >= 10 else f"${amount:,.3g}"
+    return f"${amount:,.2f}" if amount >= 1 else f"${amount:#.3g}"
 
 
 def as_csv(result: Mapping[str, Any]) -> str:

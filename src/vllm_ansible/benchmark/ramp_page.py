@@ -11,7 +11,17 @@ from markupsafe import Markup
 from vllm_ansible.node.engine.ramp import USERS
 
 from .bottleneck import NOT_REACHED, UNKNOWN, percent
-from .ramp import GOOD_SHARE, PERCENTILES, at, dollars, line, load_words, medians, steps_words
+from .ramp import (
+    GOOD_SHARE,
+    PERCENTILES,
+    at,
+    dollars,
+    knee_reached,
+    line,
+    load_words,
+    medians,
+    steps_words,
+)
 from .ramp_figure import Mark, Series, figure
 
 LIMITS = {"ttft_ms": "first token", "tpot_ms": "time per token", "e2e_ms": "whole answer"}
@@ -32,6 +42,7 @@ def page(result: Result) -> str:
         result=result,
         headline=line(result),
         knee=at(result, result["knee"]),
+        place="knee" if knee_reached(result) else "last step",
         figures_of=medians,
         limits=LIMITS,
         good_share=GOOD_SHARE,
@@ -63,7 +74,8 @@ def _unit(result: Result) -> str:
 
 def figures(result: Result) -> list[str]:
     """Return the figures: rate, goodput, first token, between tokens, whole answers, cost."""
-    knee, planned, goodput = result["knee"], result["planned"], result["goodput"]
+    knee = result["knee"] if knee_reached(result) else 0
+    planned, goodput = result["planned"], result["goodput"]
     across = _unit(result)
     slo = goodput["slo"] if goodput else {}
     expected = []

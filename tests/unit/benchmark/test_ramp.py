@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vllm_ansible.benchmark import ramp as reported
-from vllm_ansible.benchmark.cost import engine_price, split
+from vllm_ansible.benchmark.bottleneck import NOT_REACHED
+from vllm_ansible.benchmark.cost import engine_price, per_million, split
 from vllm_ansible.benchmark.ramp_page import page
 from vllm_ansible.node.engine import ramp
 from vllm_ansible.node.process.process import ProcessError
@@ -97,6 +99,25 @@ def test_the_prices_of_tokens_in_and_out_are_those_computed_by_hand() -> None:
     assert found["usd_per_million_output_tokens"] == pytest.approx(7.50)
     both = 100 * 1.25 + 50 * 7.50
     assert both / 1_000_000 == pytest.approx(found["usd_per_request"])
+
+
+def test_the_prices_that_the_documentation_computes_by_hand_are_those_of_the_code() -> None:
+    shown = (Path(__file__).parents[3] / "docs/benchmark.md").read_text()
+    # That of the picture: 64 tokens in and 16 out.
+    pictured = {
+        "requests_per_second": 2.35396,
+        "input_tokens_per_second": 64 * 2.35396,
+        "output_tokens_per_second": 16 * 2.35396,
+    }
+    for found, form in (
+        (split(3.6, LOAD, {"requests_per_second": 8.0}), "**${:.2f}** for a million"),
+        (split(0.5, pictured, {"requests_per_second": 3.87316}), "x 1,000,000 = ${:.3f} "),
+    ):
+        for side in ("input", "output"):
+            assert form.format(found[f"usd_per_million_{side}_tokens"]) in shown
+    both = per_million(3.6, LOAD)
+    assert f"300 tokens/s here, ${both['usd_per_million_tokens']:.2f}" in shown
+    assert f"100 tokens/s, ${both['usd_per_million_output_tokens_alone']:.0f})" in shown
 
 
 def test_prompts_that_take_as_long_as_requests_give_no_split() -> None:
@@ -201,6 +222,24 @@ def test_the_page_says_when_others_used_the_engine() -> None:
     for step in told["steps"]:
         step["figures"]["other_requests"]["most"] = 7.0
     assert "Others used the engine" in page(told)
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"), [(10.416, "$10.42"), (2.6, "$2.60"), (0.651, "$0.651"), (0.5, "$0.500")]
+)
+def test_a_price_is_not_shorter_than_its_neighbours(amount: float, shown: str) -> None:
+    assert reported.dollars(amount) == shown
+
+
+def test_where_the_last_step_is_the_best_there_is_no_knee_yet() -> None:
+    told = result(asked(steps=(1, 4)))
+    assert "chat: no knee up to 4 users, " in reported.line(told)
+    assert told["bottleneck"]["name"] == NOT_REACHED
+    shown = page(told)
+    assert "<h1>chat: no knee up to 4 users</h1>" in shown
+    assert "Output at the last step" in shown
+    assert "at the knee" not in shown and ">knee<" not in shown
+    assert "<h1>chat: the knee is at 8 users</h1>" in page(result(asked()))
 
 
 def test_prices_of_an_hour_are_explained_on_the_page() -> None:
