@@ -74,7 +74,7 @@ class ActionModule(ActionBase):
         self._started_by = os.getppid()
         result = dict(super().run(tmp, variables))
         _, asked = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        self._cloud = provider(str(variables["provision_provider"]))
+        self._cloud = provider(str(self._templar.template(variables["provision_provider"])))
         try:
             wanted = self._cloud.settings(self._own(variables), "the inventory")
             cluster = self._cloud.cluster(wanted, STATE)

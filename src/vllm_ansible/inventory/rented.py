@@ -70,7 +70,8 @@ def fill(
         for group in ("gpu", "spare"):
             plugin.inventory.set_variable(group, variable, _trusted(value))
     # None of the cluster: the provider's role judges and ends what serves.
-    beside = {name: common[name] for name in SHARED if name in common} | {"accelerator": "cpu"}
+    beside = {name: common[name] for name in SHARED if name in common}
+    beside |= {"accelerator": "cpu", "provision_beside": cloud.name}
     for group in parts:
         for variable, value in beside.items():
             plugin.inventory.set_variable(group, variable, _trusted(value))
