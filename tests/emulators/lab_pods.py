@@ -47,8 +47,12 @@ class LabPods:
 
     def __init__(self, lab: Lab, root: Path) -> None:
         self.lab, self.root = lab, root
+        # Where pods are published: this machine, or its address on the network of the lab, which
+        # pods reach as well.
+        self.address = HERE
         self.machines = LabMachines(lab)
         self._doors: dict[str, _Door] = {}
+        self._exposed: dict[tuple[str, int], _Door] = {}
         self._inside: dict[str, str] = {}
         # Hosts that were a pod before: the next one finds nothing of it.
         self._used: set[str] = set()
@@ -69,12 +73,17 @@ class LabPods:
         self._mount(name)
         for inside, here in self.files.items():
             podman("cp", here, f"{self.lab.record.host(name).container}:{inside}")
-        return HERE, self.publish(pod, 0), overlay
+        return self.address, self.publish(pod, 0), overlay
+
+    def expose(self, pod: str, private: int) -> int:
+        """Publish another port of a pod."""
+        self._exposed[pod, private] = door = _Door(self._inside[pod], self.address, private)
+        return door.port
 
     def publish(self, pod: str, port: int) -> int:
         """Publish its SSH at another port; connections that stand end."""
         self._close(pod)
-        self._doors[pod] = door = _Door(self._inside[pod])
+        self._doors[pod] = door = _Door(self._inside[pod], self.address)
         return door.port
 
     def restart(self, pod: str) -> None:
@@ -98,7 +107,7 @@ class LabPods:
 
     def _tar(self, name: str, does: str, **ends: IO[bytes]) -> None:
         container, top = self.lab.record.host(name).container, self.mounted
-        words = f"mkdir -p {top} && tar --numeric-owner -C {top} {does} - ."
+        words = f"mkdir -p {top} && tar --format=posix --numeric-owner -C {top} {does} - ."
         command = ["podman", "exec", "--interactive", container, "sh", "-c", words]
         path = {**os.environ, "PATH": SEARCH_PATH}
         subprocess.run(command, check=True, env=path, **ends)  # type: ignore[call-overload]
@@ -116,6 +125,8 @@ class LabPods:
     def stop(self, pod: str) -> None:
         """Give its host back."""
         self._close(pod)
+        for one in [key for key in self._exposed if key[0] == pod]:
+            self._exposed.pop(one).close()
         if pod in self.machines.rented:
             self._keep(self.machines.rented[pod])
             self._used.add(self.machines.rented[pod])
@@ -125,6 +136,8 @@ class LabPods:
         """Publish nothing any more."""
         for pod in list(self._doors):
             self._close(pod)
+        for one in list(self._exposed):
+            self._exposed.pop(one).close()
 
     def _close(self, pod: str) -> None:
         if door := self._doors.pop(pod, None):
@@ -132,16 +145,16 @@ class LabPods:
 
 
 class _Door(ThreadingTCPServer):
-    """A port of this machine behind which is the sshd of a host."""
+    """A port of this machine behind which is a port of a host, its sshd where none is named."""
 
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, inside: str) -> None:
-        self.inside = inside
-        self.port = free_port(HERE)
+    def __init__(self, inside: str, address: str, private: int = SSH) -> None:
+        self.inside = (inside, private)
+        self.port = free_port(address)
         self.opened: list[socket.socket] = []
-        super().__init__((HERE, self.port), _Carrier)
+        super().__init__((address, self.port), _Carrier)
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
@@ -158,7 +171,7 @@ class _Carrier(BaseRequestHandler):
     server: _Door
 
     def handle(self) -> None:
-        with suppress(OSError), socket.create_connection((self.server.inside, SSH), 10) as far:
+        with suppress(OSError), socket.create_connection(self.server.inside, 10) as far:
             far.settimeout(None)
             self.server.opened += [self.request, far]
             back = threading.Thread(target=_carry, args=(far, self.request), daemon=True)

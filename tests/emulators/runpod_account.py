@@ -14,7 +14,7 @@ from typing import Any
 
 from .runpod_parts import FULL, Cpu, Faults, Gpu, Machines, NoMachines, Pod, Refusal, moment
 
-DAY = 86400.0
+DAY, SSH = 86400.0, 22
 
 
 class Account:
@@ -280,6 +280,8 @@ class Account:
         seen = self.machines.start(identity, rank if cluster else None)
         gpu = self.types.get(kind) or self.cpus[kind]
         pod = Pod(identity, name, now, now, place, gpu, count, wanted, *seen, cluster, rank)
+        ports = [int(one.partition("/")[0]) for one in wanted.get("ports", ())]
+        pod.exposed = {one: self.machines.expose(identity, one) for one in ports if one != SSH}
         self.pods[identity] = pod
         return pod
 

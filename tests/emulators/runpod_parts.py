@@ -50,6 +50,9 @@ class Machines(Protocol):
     def publish(self, pod: str, port: int) -> int:
         """Publish the SSH of a pod at another port than this one; return it."""
 
+    def expose(self, pod: str, private: int) -> int:
+        """Publish another port of a pod; return at which."""
+
     def restart(self, pod: str) -> None:
         """Start a container again, on an empty disk."""
 
@@ -73,6 +76,10 @@ class NoMachines:
     def publish(self, pod: str, port: int) -> int:
         """Return another port."""
         return port + 1000
+
+    def expose(self, pod: str, private: int) -> int:
+        """Return a port that no two ports below 10000 share."""
+        return 20000 + private
 
     def restart(self, pod: str) -> None:
         """Nothing runs."""
@@ -194,6 +201,8 @@ class Pod:
     rank: int = 0
     status: str = ""
     disk: dict[str, str] = field(default_factory=dict)
+    # Where ports beside that of SSH are published.
+    exposed: dict[int, int] = field(default_factory=dict)
 
     @property
     def dollars(self) -> float:
@@ -248,11 +257,11 @@ class Pod:
         return [
             {
                 "private": int(number),
-                "public": self.port + (index if number != "22" else 0) if reached else None,
+                "public": {22: self.port, **self.exposed}[int(number)] if reached else None,
                 "type": protocol,
                 "ip": self.host if reached else None,
             }
-            for index, (number, _, protocol) in enumerate(wanted)
+            for number, _, protocol in wanted
         ]
 
 

@@ -168,6 +168,6 @@ def test_the_door_is_published_with_the_pods_where_it_is_asked_for(world: World)
     assert world.cloud.bodies[-1]["ports"] == ["22/tcp", "9443/tcp"]
     machines = world.machines()
     assert [one.published for one in machines] == [
-        "9443=198.51.100.1:22003",
-        "9443=198.51.100.2:22004",
+        "9443=198.51.100.1:29443",
+        "9443=198.51.100.2:29443",
     ]
