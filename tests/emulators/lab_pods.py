@@ -20,10 +20,19 @@ from vllm_ansible.lab.host import host_key
 from .lab_machines import LabMachines
 
 HERE, SSH = "127.0.0.1", 22
+# Of a pod: what its container is started with in the place of the image's own command, and that it
+# has no network between pods.
+ARGS, ALONE = "/etc/pod-args", "/etc/pod-alone"
 # What the image of a pod starts, and its whole first process: sshd, and a wait that reaps.
-INIT = """\
+INIT = f"""\
 #!/bin/bash
 ip link set eth1 down && ip link set eth1 name ens1 && ip link set ens1 up
+[ ! -e {ALONE} ] || ip link delete ens1
+[ ! -s {ARGS} ] || eval "exec $(cat {ARGS})"
+. /start.sh
+"""
+START = """\
+#!/bin/bash
 mkdir -p /run/sshd && /usr/sbin/sshd
 trap exit TERM INT
 while :; do sleep infinity & wait; done
@@ -33,7 +42,8 @@ WITHOUT = ("systemctl", "systemd-run", "journalctl", "loginctl")
 SETUP = (
     f"rm -f $1/usr/sbin/init {' '.join(f'$1/usr/bin/{one}' for one in WITHOUT)}",
     f"printf '%s' '{INIT}' > $1/usr/sbin/init",
-    "chmod 755 $1/usr/sbin/init",
+    f"printf '%s' '{START}' > $1/start.sh",
+    "chmod 755 $1/usr/sbin/init $1/start.sh",
 )
 
 
@@ -63,13 +73,15 @@ class LabPods:
         # What an image of pods has beside the lab's: paths here, by the path inside.
         self.files: dict[str, str] = {}
 
-    def start(self, pod: str, rank: int | None) -> tuple[str, int, str]:
-        """Rent the next free host."""
+    def start(self, pod: str, rank: int | None, args: str = "") -> tuple[str, int, str]:
+        """Rent the next free host, which runs already: its next start is as it is asked for."""
         self._inside[pod], overlay = self.machines.start(pod)
         if (name := self.machines.rented[pod]) in self._used:
             self._renew(name)
         if rank is None:
             self.lab.run(name, ["ip", "link", "delete", "ens1"])
+            self.lab.run(name, ["touch", ALONE])
+        self.lab.run(name, ["sh", "-c", f"printf '%s' \"$1\" > {ARGS}", "args", args])
         self._mount(name)
         for inside, here in self.files.items():
             podman("cp", here, f"{self.lab.record.host(name).container}:{inside}")
@@ -86,9 +98,12 @@ class LabPods:
         self._doors[pod] = door = _Door(self._inside[pod], self.address)
         return door.port
 
-    def restart(self, pod: str) -> None:
-        """Make its container anew: disk, processes and host keys are gone."""
+    def restart(self, pod: str, kept: bool = False) -> None:
+        """Make its container anew: disk, processes and host keys are gone; or processes alone."""
         name = self.machines.rented[pod]
+        if kept:
+            podman("restart", "--time", "0", self.lab.record.host(name).container)
+            return
         self._keep(name)
         self._renew(name)
         self._mount(name)

@@ -154,7 +154,7 @@ def test_the_cluster_finds_the_weights_on_the_volume(filled: Filled) -> None:
     assert (site.cloud.account.clusters, site.cloud.account.pods) == ({}, {})
 
 
-def test_a_pod_of_its_own_sends_the_load_to_the_published_door_and_is_ended(
+def test_a_pod_of_its_own_sends_the_load_to_the_published_door(
     filled: Filled,
 ) -> None:
     site = filled.rented
@@ -169,6 +169,8 @@ def test_a_pod_of_its_own_sends_the_load_to_the_published_door_and_is_ended(
     site.variables |= {
         "runpod_fill": False,
         "runpod_load": True,
+        # What the image of the lab starts by itself.
+        "runpod_start_command": "/start.sh",
         "runpod_publish_door": True,
         "door_address": "all",
         "door_clients_file": str(clients),
@@ -187,6 +189,38 @@ def test_a_pod_of_its_own_sends_the_load_to_the_published_door_and_is_ended(
     pods = site.cloud.account.pods.values()
     assert sorted(pod.wanted["ports"] for pod in pods) == [["22/tcp"], ["22/tcp", "9443/tcp"]]
     assert f"${3.5 + 0.24:.2f}/h for 2 rented machines" in " ".join(ran.output.split())
+
+
+def test_a_pod_whose_container_starts_again_on_its_disk_serves_without_a_run(
+    filled: Filled,
+) -> None:
+    site = filled.rented
+    (pod,) = [one for one in site.cloud.account.pods.values() if "gpu" in one.wanted]
+    assert pod.wanted["args"].startswith("bash -c 'if [ -x /opt/vllm-ansible/r1/again/start ]")
+    name = site.machines.rented[pod.id]
+    state = "/opt/vllm-ansible/r1/processes/chat-serve.state.json"
+    before = site.lab.run(name, ["cat", state]).stdout
+    site.cloud.account.restart(pod.id, kept=True)
+
+    def started() -> bool:
+        log = site.lab.run(name, ["cat", "/opt/vllm-ansible/r1/logs/again.log"], check=False)
+        return "chat-serve: started again" in log.stdout
+
+    wait_until(started, 5 * MINUTE, "the engine to be started by the pod itself")
+    after = site.lab.run(name, ["cat", state]).stdout
+    assert after != before
+    (site.clone.directory / "state/r1/runpod-instances.json").unlink()
+    ran = site.start("--tags", "validate,provision,prepare,plan,cluster,serve").result(15 * MINUTE)
+    quiet(ran)
+    (served,) = ran.evidence("serve")
+    (engine,) = served["values"]["engines"]
+    assert engine["answer"].startswith("The capital of France is Paris")
+    # It found the engine as the pod had started it.
+    assert site.lab.run(name, ["cat", state]).stdout == after
+
+
+def test_teardown_ends_the_pod_that_sent_the_load_as_well(filled: Filled) -> None:
+    site = filled.rented
     ended = site.run("-e", "runpod_remove_volume=true", playbook="playbooks/teardown.yml")
     quiet(ended)
     account = site.cloud.account

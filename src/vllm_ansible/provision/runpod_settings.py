@@ -26,6 +26,10 @@ VOLUME_GB = range(10, 4097)
 IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
 # What an account may spend in an hour unless RunPod has raised it, in US dollars.
 SPEND_LIMIT = 80.0
+# The start command of RunPod's own images is known, and of no other.
+AUTO, START, OWN_IMAGES = "auto", "/start.sh", "runpod/"
+# Without a character that the shell reads, or that would end the quotes around the command.
+PLAIN, PATH = re.compile(r"[A-Za-z0-9._/ =:-]*"), re.compile(r"[A-Za-z0-9._/-]*")
 TYPE = re.compile(r"(\d+)x (\S.*)")
 PUBLIC_KEY = re.compile(r"(ssh-|ecdsa-|sk-)\S+ \S+( .*)?")
 
@@ -73,6 +77,9 @@ class Settings:
     publish_door: bool = False
     door_port: int = 9443
     door_address: str = "data_plane"
+    # What the image starts by itself, and a pod after our processes.
+    start_command: str = AUTO
+    cluster_dir: str = ""
 
     @property
     def parts(self) -> dict[str, int]:
@@ -152,6 +159,8 @@ FIELDS: tuple[fields.Field, ...] = (
     ("runpod_cpu_image", "cpu_image", str, False),
     ("runpod_cpu_disk_gb", "cpu_disk_gb", int, False),
     ("runpod_publish_door", "publish_door", bool, False),
+    ("runpod_start_command", "start_command", str, False),
+    ("cluster_dir", "cluster_dir", str, False),
     ("models_dir", "models_dir", str, False),
     ("door_port", "door_port", int, False),
     ("door_address", "door_address", str, False),
@@ -224,6 +233,10 @@ def _judge(reading: fields.Reading) -> None:
         reading.wrong("runpod_volume_path", path)
     if not is_safe(found.get("endpoint", ENDPOINT)):
         reading.wrong("runpod_endpoint", found["endpoint"])
+    if not PLAIN.fullmatch(found.get("start_command", "")):
+        reading.wrong("runpod_start_command", found["start_command"])
+    if not PATH.fullmatch(found.get("cluster_dir", "")):
+        reading.wrong("cluster_dir", found["cluster_dir"])
     _judge_parts(reading, PurePosixPath(path))
 
 
@@ -266,6 +279,8 @@ def _judge_parts(reading: fields.Reading, volume: PurePosixPath) -> None:
 _EXPECTED = {
     "runpod_cpu_types": "a list such as ['8x cpu5c']: vCPUs, a power of two, and their flavor",
     "runpod_cpu_disk_gb": "a whole number of GB, 1 or more",
+    "runpod_start_command": "a path with its arguments, without quotes; empty for the image's own",
+    "cluster_dir": "a path without quotes or blanks, for the start command of the pods names it",
     "runpod_fill": "true or false",
     "runpod_load": "true or false",
     "runpod_publish_door": "true or false",

@@ -9,6 +9,7 @@ from typing import Any
 from .fleet import Offer
 from .runpod_pods import CLUSTER, LAUNCH, OWNER, PART, SLOTS, STATE, STATE_LETTERS, name
 from .runpod_settings import Settings, parts
+from .runpod_start import arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class Template:
         if self.part:
             small = {"image": wanted.cpu_image or wanted.image, "disk": wanted.cpu_disk_gb}
             return {**body, **small, "cloud": "SECURE", "cpu": {"id": kind, "vcpuCount": count}}
+        if start := arguments(wanted):
+            body["args"] = start
         if wanted.count == 1:
             return {**body, "cloud": "SECURE", "gpu": {"id": kind, "count": count}}
         shape = {"gpuTypeId": kind, "gpuCountPerPod": count, "podCount": wanted.count}

@@ -56,6 +56,8 @@ def test_a_few_lines_are_enough(tmp_path: Path) -> None:
             {"runpod_fill": True, "runpod_volume": "r1", "models_dir": "/opt/models"},
             "the models are not on it",
         ),
+        ({"runpod_start_command": "/start.sh; 'x'"}, "runpod_start_command is"),
+        ({"cluster_dir": "/data/$(x)"}, "cluster_dir is '/data/$(x)'"),
         ({"runpod_load": True}, "reaches the engines through the door alone"),
         ({"runpod_publish_door": True}, "publishes a port that the door does not listen at"),
         ({"runpod_spend_limit": "much"}, "runpod_spend_limit is 'much'"),
