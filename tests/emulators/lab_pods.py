@@ -20,19 +20,10 @@ from vllm_ansible.lab.host import host_key
 from .lab_machines import LabMachines
 
 HERE, SSH = "127.0.0.1", 22
-# Of a pod: what its container is started with in the place of the image's own command, and that it
-# has no network between pods.
-ARGS, ALONE = "/etc/pod-args", "/etc/pod-alone"
 # What the image of a pod starts, and its whole first process: sshd, and a wait that reaps.
-INIT = f"""\
+INIT = """\
 #!/bin/bash
 ip link set eth1 down && ip link set eth1 name ens1 && ip link set ens1 up
-[ ! -e {ALONE} ] || ip link delete ens1
-[ ! -s {ARGS} ] || eval "exec $(cat {ARGS})"
-. /start.sh
-"""
-START = """\
-#!/bin/bash
 mkdir -p /run/sshd && /usr/sbin/sshd
 trap exit TERM INT
 while :; do sleep infinity & wait; done
@@ -42,8 +33,7 @@ WITHOUT = ("systemctl", "systemd-run", "journalctl", "loginctl")
 SETUP = (
     f"rm -f $1/usr/sbin/init {' '.join(f'$1/usr/bin/{one}' for one in WITHOUT)}",
     f"printf '%s' '{INIT}' > $1/usr/sbin/init",
-    f"printf '%s' '{START}' > $1/start.sh",
-    "chmod 755 $1/usr/sbin/init $1/start.sh",
+    "chmod 755 $1/usr/sbin/init",
 )
 
 
@@ -57,12 +47,8 @@ class LabPods:
 
     def __init__(self, lab: Lab, root: Path) -> None:
         self.lab, self.root = lab, root
-        # Where pods are published: this machine, or its address on the network of the lab, which
-        # pods reach as well.
-        self.address = HERE
         self.machines = LabMachines(lab)
         self._doors: dict[str, _Door] = {}
-        self._exposed: dict[tuple[str, int], _Door] = {}
         self._inside: dict[str, str] = {}
         # Hosts that were a pod before: the next one finds nothing of it.
         self._used: set[str] = set()
@@ -73,37 +59,31 @@ class LabPods:
         # What an image of pods has beside the lab's: paths here, by the path inside.
         self.files: dict[str, str] = {}
 
-    def start(self, pod: str, rank: int | None, args: str = "") -> tuple[str, int, str]:
-        """Rent the next free host, which runs already: its next start is as it is asked for."""
+    def start(self, pod: str, rank: int | None) -> tuple[str, int, str]:
+        """Rent the next free host."""
         self._inside[pod], overlay = self.machines.start(pod)
         if (name := self.machines.rented[pod]) in self._used:
             self._renew(name)
         if rank is None:
             self.lab.run(name, ["ip", "link", "delete", "ens1"])
-            self.lab.run(name, ["touch", ALONE])
-        self.lab.run(name, ["sh", "-c", f"printf '%s' \"$1\" > {ARGS}", "args", args])
         self._mount(name)
         for inside, here in self.files.items():
             podman("cp", here, f"{self.lab.record.host(name).container}:{inside}")
-        return self.address, self.publish(pod, 0), overlay
+        return HERE, self.publish(pod, 0), overlay
 
     def expose(self, pod: str, private: int) -> int:
-        """Publish another port of a pod."""
-        self._exposed[pod, private] = door = _Door(self._inside[pod], self.address, private)
-        return door.port
+        """Refuse: no flow publishes anything but SSH yet."""
+        raise NotImplementedError(f"{pod}: {private}")
 
     def publish(self, pod: str, port: int) -> int:
         """Publish its SSH at another port; connections that stand end."""
         self._close(pod)
-        self._doors[pod] = door = _Door(self._inside[pod], self.address)
+        self._doors[pod] = door = _Door(self._inside[pod])
         return door.port
 
-    def restart(self, pod: str, kept: bool = False) -> None:
-        """Make its container anew: disk, processes and host keys are gone; or processes alone."""
+    def restart(self, pod: str) -> None:
+        """Make its container anew: disk, processes and host keys are gone."""
         name = self.machines.rented[pod]
-        if kept:
-            podman("restart", "--time", "0", self.lab.record.host(name).container)
-            return
         self._keep(name)
         self._renew(name)
         self._mount(name)
@@ -122,7 +102,7 @@ class LabPods:
 
     def _tar(self, name: str, does: str, **ends: IO[bytes]) -> None:
         container, top = self.lab.record.host(name).container, self.mounted
-        words = f"mkdir -p {top} && tar --format=posix --numeric-owner -C {top} {does} - ."
+        words = f"mkdir -p {top} && tar --numeric-owner -C {top} {does} - ."
         command = ["podman", "exec", "--interactive", container, "sh", "-c", words]
         path = {**os.environ, "PATH": SEARCH_PATH}
         subprocess.run(command, check=True, env=path, **ends)  # type: ignore[call-overload]
@@ -140,8 +120,6 @@ class LabPods:
     def stop(self, pod: str) -> None:
         """Give its host back."""
         self._close(pod)
-        for one in [key for key in self._exposed if key[0] == pod]:
-            self._exposed.pop(one).close()
         if pod in self.machines.rented:
             self._keep(self.machines.rented[pod])
             self._used.add(self.machines.rented[pod])
@@ -151,8 +129,6 @@ class LabPods:
         """Publish nothing any more."""
         for pod in list(self._doors):
             self._close(pod)
-        for one in list(self._exposed):
-            self._exposed.pop(one).close()
 
     def _close(self, pod: str) -> None:
         if door := self._doors.pop(pod, None):
@@ -160,16 +136,16 @@ class LabPods:
 
 
 class _Door(ThreadingTCPServer):
-    """A port of this machine behind which is a port of a host, its sshd where none is named."""
+    """A port of this machine behind which is the sshd of a host."""
 
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, inside: str, address: str, private: int = SSH) -> None:
-        self.inside = (inside, private)
-        self.port = free_port(address)
+    def __init__(self, inside: str) -> None:
+        self.inside = inside
+        self.port = free_port(HERE)
         self.opened: list[socket.socket] = []
-        super().__init__((address, self.port), _Carrier)
+        super().__init__((HERE, self.port), _Carrier)
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
@@ -186,7 +162,7 @@ class _Carrier(BaseRequestHandler):
     server: _Door
 
     def handle(self) -> None:
-        with suppress(OSError), socket.create_connection(self.server.inside, 10) as far:
+        with suppress(OSError), socket.create_connection((self.server.inside, SSH), 10) as far:
             far.settimeout(None)
             self.server.opened += [self.request, far]
             back = threading.Thread(target=_carry, args=(far, self.request), daemon=True)

@@ -215,14 +215,13 @@ class Account:
             },
         }
 
-    def restart(self, identity: str, kept: bool = False) -> None:
-        """Start a pod's container again, on an empty disk unless that is kept, at another port."""
+    def restart(self, identity: str) -> None:
+        """Start a pod's container again: its disk is emptied and its port is another one."""
         pod = self.pods[identity]
-        self.machines.restart(identity, kept)
+        self.machines.restart(identity)
         pod.port = self.machines.publish(identity, pod.port)
         pod.started, pod.status = self._now(), ""
-        if not kept:
-            pod.disk.clear()
+        pod.disk.clear()
 
     def move_ports(self) -> None:
         """Publish every pod's SSH at another port; nothing is started again."""
@@ -278,7 +277,7 @@ class Account:
         rank: int = 0,
     ) -> Pod:
         identity, now = f"pod{secrets.token_hex(5)}", self._now()
-        seen = self.machines.start(identity, rank if cluster else None, str(wanted.get("args", "")))
+        seen = self.machines.start(identity, rank if cluster else None)
         gpu = self.types.get(kind) or self.cpus[kind]
         pod = Pod(identity, name, now, now, place, gpu, count, wanted, *seen, cluster, rank)
         ports = [int(one.partition("/")[0]) for one in wanted.get("ports", ())]

@@ -41,11 +41,10 @@ class Refusal(Exception):
 class Machines(Protocol):
     """What stands behind pods."""
 
-    def start(self, pod: str, rank: int | None, args: str = "") -> tuple[str, int, str]:
+    def start(self, pod: str, rank: int | None) -> tuple[str, int, str]:
         """Start a container; return where its SSH is published, and its address in a cluster.
 
-        rank: None for a pod that is in no cluster, and so has no network between pods. args: what
-        its entrypoint is given in the place of the image's own command.
+        rank: None for a pod that is in no cluster, and so has no network between pods.
         """
 
     def publish(self, pod: str, port: int) -> int:
@@ -54,8 +53,8 @@ class Machines(Protocol):
     def expose(self, pod: str, private: int) -> int:
         """Publish another port of a pod; return at which."""
 
-    def restart(self, pod: str, kept: bool = False) -> None:
-        """Start a container again, on an empty disk unless that is kept."""
+    def restart(self, pod: str) -> None:
+        """Start a container again, on an empty disk."""
 
     def stop(self, pod: str) -> None:
         """End a container."""
@@ -68,7 +67,7 @@ class NoMachines:
         self.host = host
         self._count = 0
 
-    def start(self, pod: str, rank: int | None, args: str = "") -> tuple[str, int, str]:
+    def start(self, pod: str, rank: int | None) -> tuple[str, int, str]:
         """Return the next address."""
         self._count += 1
         host = self.host or f"198.51.100.{self._count}"
@@ -82,7 +81,7 @@ class NoMachines:
         """Return a port that no two ports below 10000 share."""
         return 20000 + private
 
-    def restart(self, pod: str, kept: bool = False) -> None:
+    def restart(self, pod: str) -> None:
         """Nothing runs."""
 
     def stop(self, pod: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.emulators.lab_pods import LabPods, pod_lab
 from tests.emulators.runpod_account import Account
 from tests.emulators.runpod_cloud import Cloud
-from tests.emulators.runpod_parts import Cpu, Gpu
+from tests.emulators.runpod_parts import Gpu
 from tests.emulators.standin import environment
 
 from .clone import Clone
@@ -18,7 +18,7 @@ from .rented_hosts import RentedHosts, hosts_of
 
 KEY = "key-of-ann.0123456789"
 PLACE, KIND = "US-KS-2", "1x NVIDIA H200"
-USD, CPU_USD = 3.5, 0.03
+USD = 3.5
 
 
 @dataclass
@@ -44,10 +44,7 @@ def rented_runpod(directory: Path, engine: str = "vllm") -> Iterator[RentedRunpo
     with pod_lab(2, "rented-runpod-test", root) as lab:
         pods = LabPods(lab, root)
         account = Account(
-            [Gpu("NVIDIA H200", USD, {PLACE: 2})],
-            {PLACE: ["STANDARD"]},
-            machines=pods,
-            cpus=[Cpu("cpu3c", CPU_USD, {PLACE: 8})],
+            [Gpu("NVIDIA H200", USD, {PLACE: 2})], {PLACE: ["STANDARD"]}, machines=pods
         )
         clone = Clone(directory / "clone")
         with Cloud(account, KEY) as cloud:

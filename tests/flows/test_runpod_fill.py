@@ -185,7 +185,7 @@ def test_the_pods_find_the_weights_and_have_what_starts_them_again(here: Here) -
 def test_a_rented_host_sends_the_load_once_it_could_reach_the_door_and_is_ended_with_all(
     here: Here,
 ) -> None:
-    """The client's environment is one without packages: it is not about what the client does."""
+    """The client's environment has no packages, so the stage ends there."""
     (here.directory / "client.txt").write_text("")
     (here.directory / "ann.key").write_text("k" * 43)
     (here.directory / "ann.key").chmod(0o600)
@@ -193,6 +193,9 @@ def test_a_rented_host_sends_the_load_once_it_could_reach_the_door_and_is_ended_
         yaml.safe_dump({"clients": {"ann": {"key_sha256": "0" * 64}}})
     )
     here.variables |= {
+        "node_count": 1,
+        "engines": [{"name": "chat", "model": MODEL}],
+        "runpod_instance_types": ["1x NVIDIA H200"],
         "runpod_fill": False,
         "runpod_load": True,
         "runpod_publish_door": True,
@@ -213,6 +216,7 @@ def test_a_rented_host_sends_the_load_once_it_could_reach_the_door_and_is_ended_
     assert f"1 x 8x cpu3c in {KANSAS}, $0.24/h" in told
     assert len(here.cloud.account.pods) == 2
     assert "$3.74/h for 2 rented machines" in " ".join(ran.output.split())
-    assert ran.status == 0, ran.output
+    # A load host that fails keeps nothing from being ended.
+    assert "the engine does not import" in ran.failure["msg"]
     here.run(playbook="playbooks/teardown.yml")
     assert here.cloud.account.pods == {}
