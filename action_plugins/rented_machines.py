@@ -20,11 +20,11 @@ from ansible.utils.display import Display
 from vllm_ansible.inventory.play_variables import plain
 from vllm_ansible.inventory.state_owner import claim_for_run
 from vllm_ansible.problem import PlanError, as_result
-from vllm_ansible.provision import own_end
+from vllm_ansible.provision import own_end, parts
 from vllm_ansible.provision.cluster import Cluster
-from vllm_ansible.provision.convergence import Outcome, converge
-from vllm_ansible.provision.ending import end_all
-from vllm_ansible.provision.fleet import ENDED, GONE, Seen, Wish, next_step
+from vllm_ansible.provision.convergence import Fleet, Outcome, converge
+from vllm_ansible.provision.ending import end_all, end_every
+from vllm_ansible.provision.fleet import ENDED, GONE, Seen, Wish, cents_per_hour, next_step
 from vllm_ansible.provision.host_keys import HostKeys
 from vllm_ansible.provision.limits import seconds_left, spent
 from vllm_ansible.provision.provider import Settings, provider
@@ -52,6 +52,8 @@ TRIES = 3
 STATE = Path(__file__).resolve().parents[1] / "state"
 ARGUMENTS = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "part": {"type": "str", "default": ""},
+    "holds": {"type": "str", "default": ""},
     "rejected": {"type": "dict", "default": {}},
     "idle": {"type": "dict", "default": {}},
     "silence_seconds": {"type": "float", "default": 3600},
@@ -72,25 +74,25 @@ class ActionModule(ActionBase):
         self._started_by = os.getppid()
         result = dict(super().run(tmp, variables))
         _, asked = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        self._cloud = provider(str(variables["provision_provider"]))
+        self._cloud = provider(str(self._templar.template(variables["provision_provider"])))
         try:
             wanted = self._cloud.settings(self._own(variables), "the inventory")
             cluster = self._cloud.cluster(wanted, STATE)
+            part = asked["part"]
             if asked["state"] == "absent":
-                return {**result, **self._end(cluster)}
-            wish = Wish(
-                wanted.count,
-                wanted.spares,
-                wanted.max_cents_per_hour,
-                asked["boot_seconds"],
-                self._cloud.together,
-            )
+                end = self._end_part(cluster, wanted, asked) if part else self._end(cluster)
+                return {**result, **end}
+            if part and (why := cluster.needless(part, asked["holds"])):
+                return {**result, "needed": False, "evidence": parts.evidence(part, why)}
+            fleet = cluster.part(part) if part else cluster.fleet()
+            wish = self._wish(cluster, fleet, wanted, asked)
             if self._task.check_mode:
-                return {**result, **self._announce(cluster, wish, asked)}
+                told_of = self._announce(cluster, fleet, wish, asked)
+                return {**result, **parts.of_part(self._cloud, part, told_of)}
             with cluster.alone(self._line.show):
                 claim_for_run(STATE / wanted.cluster, variables)
                 self._begin(cluster, variables, wanted)
-                done = self._provide(cluster, wanted, wish, asked)
+                done = self._provide(cluster, fleet, wanted, wish, asked)
                 # Again, for it may have found nothing to watch before.
                 watch(cluster.meter, self._own(variables), wanted)
             now = time.time()
@@ -102,7 +104,7 @@ class ActionModule(ActionBase):
                 ends_itself=any(ends.values())
                 and self._own(variables).get("privileges") != own_end.NO_ROOT,
             )
-            return {**result, **words, "own_ends": ends}
+            return {**result, **parts.of_part(self._cloud, part, words), "own_ends": ends}
         except PlanError as refused:
             return {**result, "failed": True, **as_result(refused.problems)}
         except self._cloud.errors as error:
@@ -121,18 +123,34 @@ class ActionModule(ActionBase):
         machines = cluster.machines()
         cluster.claim(machines)
         cluster.keep_state()
-        if not machines and cluster.fleet().pending is None:
+        if not machines and all(one.pending is None for one in cluster.fleets()):
             # Whoever ended the last ones: what they have cost is no part of this.
             cluster.ledger.close()
         watch(cluster.meter, self._own(variables), wanted)
 
+    def _wish(
+        self, cluster: Cluster, fleet: Fleet, wanted: Settings, asked: Mapping[str, Any]
+    ) -> Wish:
+        """Return what is asked for; machines beside it count against what an hour may cost."""
+        limit = wanted.max_cents_per_hour
+        if limit is not None and (asked["part"] or self._cloud.parts(wanted)):
+            own = {one.id for one in fleet.machines()}
+            limit -= cents_per_hour([one for one in cluster.machines() if one.id not in own])
+        count, spares = (1, 0) if asked["part"] else (wanted.count, wanted.spares)
+        return Wish(count, spares, limit, asked["boot_seconds"], self._cloud.together)
+
     def _provide(
-        self, cluster: Cluster, wanted: Settings, wish: Wish, asked: Mapping[str, Any]
+        self,
+        cluster: Cluster,
+        fleet: Fleet,
+        wanted: Settings,
+        wish: Wish,
+        asked: Mapping[str, Any],
     ) -> Outcome:
         """Bring every slot to a machine that shows its SSH key."""
         line = self._line
         rejected = dict(asked["rejected"])
-        fleet, keys = cluster.fleet(), HostKeys(cluster.known_hosts)
+        keys = HostKeys(cluster.known_hosts)
         living = [one for one in fleet.machines() if one.status not in GONE]
         for region in {one.region for one in living}:
             # Also where nothing is launched: who may reach them may have changed.
@@ -161,21 +179,21 @@ class ActionModule(ActionBase):
                     equip=cluster.equip,
                 )
             )
-            cluster.machines()
+            others = {one.shown_by: one.door for one in cluster.machines()}
             if done.spared:
                 done.stopped = not_ours_to_end(self._cloud, done.spared)
             if done.stopped:
                 return done
             line.show(f"{len(done.machines)} machines are up; waiting for their SSH keys")
             doors = {one.shown_by: one.door for one in done.machines}
-            shy = keys.learn(doors, asked["ssh_seconds"], lambda: bool(stopped()))
+            shy = keys.learn(doors, asked["ssh_seconds"], lambda: bool(stopped()), others)
             silent = [one.id for one in done.machines if one.shown_by in shy]
             if not silent:
                 return done
             why = f"showed no SSH key within {asked['ssh_seconds']:.0f} s"
             quiet = [one for one in done.machines if one.id in silent]
-            if others := [one for one in quiet if not cluster.unjudged(one)]:
-                done.stopped = not_ours_to_end(self._cloud, others, why)
+            if serving := [one for one in quiet if not cluster.unjudged(one)]:
+                done.stopped = not_ours_to_end(self._cloud, serving, why)
                 return done
             rejected = dict.fromkeys(silent, why)
             done.stopped = stopped() or all_unfit(self._cloud, done.machines, rejected)
@@ -198,7 +216,7 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             return would_end([one for one in cluster.machines() if cluster.mine(one)])
         with cluster.alone(self._line.show, HELD_SECONDS):
-            done = end_all(cluster.fleet(), ENDING_SECONDS, self._line.show, mine=cluster.mine)
+            done = end_every(cluster.fleets(), ENDING_SECONDS, self._line.show, mine=cluster.mine)
             listed = [one for one in cluster.machines() if one.status != ENDED]
             left = [one for one in listed if cluster.mine(one)]
             cents = cluster.ledger.cents(time.time())
@@ -218,11 +236,30 @@ class ActionModule(ActionBase):
             return others_left(result, as_result(refused.problems))
         return result
 
-    def _announce(self, cluster: Cluster, wish: Wish, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _end_part(
+        self, cluster: Cluster, wanted: Settings, asked: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """End the machine of a part whose work is done, and say what it has cost."""
+        part = asked["part"]
+        fleet = cluster.part(part)
+        if self._task.check_mode:
+            return would_end([one for one in fleet.machines() if cluster.mine(one)])
+        with cluster.alone(self._line.show, HELD_SECONDS):
+            done = end_all(fleet, ENDING_SECONDS, self._line.show, mine=cluster.mine)
+            entries, now = cluster.ledger.entries(), time.time()
+            cost = [entries[one.id] for one in done.ended if one.id in entries]
+            finished = "" if done.left else cluster.finished(part, asked["holds"])
+            if all(one.status in GONE for one in cluster.machines()):
+                with suppress(OSError):
+                    end_watch(cluster.meter)
+        return parts.ended(self._cloud, part, wanted, done, cost, finished, now)
+
+    def _announce(
+        self, cluster: Cluster, fleet: Fleet, wish: Wish, asked: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Say what would be rented or replaced; nothing is asked for but lists."""
         rejected = dict(asked["rejected"])
-        fleet = cluster.fleet()
-        machines = cluster.machines()
+        machines = fleet.machines()
         seen = Seen(frozenset(one.id for one in machines if cluster.unjudged(one)))
         offers, pending = fleet.offers(), fleet.pending
         step = next_step(wish, machines, offers, pending, rejected, time.time(), seen)

@@ -20,6 +20,7 @@ def giver_of(name: str) -> dict[str, Any]:
         "gives": one.gives,
         "notices": one.notices,
         "rents": one.rents,
+        "restarts_bare": one.restarts_bare,
         "unfit": one.unfit,
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -28,6 +30,17 @@ def cluster_ports(port_base: int) -> dict[str, int]:
 def weights_from_outside(engines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the engines whose models come from the hub or from object storage."""
     return [one for one in plain(engines) if _of(model_of, one).from_outside]
+
+
+def weights_of_volume(engines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the engines whose models come from outside, as if each ran on every host."""
+    return [{**one, "hosts": []} for one in weights_from_outside(engines)]
+
+
+def weights_held(engines: Sequence[Mapping[str, Any]], *more: Any) -> str:
+    """Return what stands for the models of engines, and for whatever else decides on files."""
+    names = sorted({_of(model_of, one).slug() for one in plain(engines)})
+    return hashlib.sha256(json.dumps([names, plain(list(more))]).encode()).hexdigest()
 
 
 def weights_from_buckets(engines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -117,7 +130,9 @@ class FilterModule:
             "weights_asks_hub": weights_asks_hub,
             "weights_from_buckets": weights_from_buckets,
             "weights_from_outside": weights_from_outside,
+            "weights_held": weights_held,
             "weights_needs": weights_needs,
+            "weights_of_volume": weights_of_volume,
             "weights_upstream": weights_upstream,
             "weights_width": weights_width,
             "weights_writers": weights_writers,

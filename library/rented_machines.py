@@ -22,6 +22,16 @@ options:
     type: str
     choices: [present, absent]
     default: present
+  part:
+    description: >-
+      Not the cluster's machines but the one beside it, such as V(fill), which fills the network
+      volume, or V(load), which sends the load of the benchmark. V(absent) without it ends all.
+    type: str
+    default: ""
+  holds:
+    description: What the volume is to hold; where it was filled with that, nothing is rented.
+    type: str
+    default: ""
   rejected:
     description: Machines that were not accepted, by id, each with the reason; they are replaced.
     type: dict
@@ -60,6 +70,10 @@ cents_per_hour:
   description: What they cost together.
   type: int
   returned: not in check mode
+needed:
+  description: Whether the part is needed; not where the volume holds already what it is to hold.
+  type: bool
+  returned: with C(part)
 own_ends:
   description: >-
     When each machine that was rented from here ends itself, by id, in seconds since the epoch; null

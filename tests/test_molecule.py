@@ -213,5 +213,5 @@ def test_the_order_of_stages_is_that_of_the_site() -> None:
     plays = yaml.safe_load((ROOT / "site.yml").read_text())
     stages = [Path(play["import_playbook"]).stem for play in plays]
     assert [stage for stage in stages if stage in NEEDED] == list(NEEDED)
-    others = {"validate", "provision", "verify", "route", "observe", "release"}
+    others = {"validate", "fill", "provision", "verify", "route", "observe", "release"}
     assert set(stages) - set(NEEDED) == others

@@ -71,6 +71,10 @@ class LabPods:
             podman("cp", here, f"{self.lab.record.host(name).container}:{inside}")
         return HERE, self.publish(pod, 0), overlay
 
+    def expose(self, pod: str, private: int) -> int:
+        """Refuse: no flow publishes anything but SSH yet."""
+        raise NotImplementedError(f"{pod}: {private}")
+
     def publish(self, pod: str, port: int) -> int:
         """Publish its SSH at another port; connections that stand end."""
         self._close(pod)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .runpod_parts import FULL, Faults, Gpu, Machines, NoMachines, Pod, Refusal, moment
+from .runpod_parts import FULL, Cpu, Faults, Gpu, Machines, NoMachines, Pod, Refusal, moment
 
-DAY = 86400.0
+DAY, SSH = 86400.0, 22
 
 
 class Account:
@@ -26,8 +26,10 @@ class Account:
         centers: Mapping[str, list[str]],
         now: Callable[[], float] = time.time,
         machines: Machines | None = None,
+        cpus: Sequence[Cpu] = (),
     ) -> None:
         self.types = {one.id: one for one in types}
+        self.cpus = {one.id: one for one in cpus}
         self.centers = dict(centers)
         self.faults = Faults()
         self.clusters: dict[str, dict[str, Any]] = {}
@@ -56,6 +58,26 @@ class Account:
                 one |= {"dataCenters": places} if places else {}
             found.append(one)
         return {"gpus": found}
+
+    def list_cpus(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return the flavors of CPU pods, with stock in words where it is asked for."""
+        asked, count = "include" in query, int(query.get("vcpuCount", 2))
+        if asked != ("product" in query) or ("vcpuCount" in query and not asked):
+            raise Refusal(400, "include=AVAILABILITY requires product, and vcpuCount requires both")
+        if not _is_power_of_two(count):
+            raise Refusal(400, "vcpuCount must be a power of two")
+        found = []
+        for cpu in self.cpus.values():
+            one = cpu.described()
+            if asked:
+                places = [
+                    {"id": place, "name": place, "availability": cpu.level(place, count)}
+                    for place in sorted(cpu.left)
+                ]
+                one |= {"availability": places[0]["availability"] if places else "NONE"}
+                one |= {"dataCenters": places} if places else {}
+            found.append(one)
+        return {"cpus": found}
 
     def list_centers(self) -> dict[str, Any]:
         """Return the data centers and the network volumes that they have."""
@@ -109,10 +131,19 @@ class Account:
         return self._described(self.clusters[identity])
 
     def create_pod(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        """Launch a pod of its own."""
-        if "gpu" not in wanted:
+        """Launch a pod of its own, with accelerators or without."""
+        if ("gpu" in wanted) == ("cpu" in wanted):
             raise Refusal(400, "exactly one of gpu or cpu must be set")
-        gpu, count = wanted["gpu"]["id"], wanted["gpu"].get("count", 1)
+        if "cpu" in wanted:
+            gpu, count = wanted["cpu"]["id"], wanted["cpu"]["vcpuCount"]
+            if not _is_power_of_two(count):
+                raise Refusal(400, "vcpuCount must be a power of two")
+            if "persistent" in wanted.get("mounts", {}):
+                raise Refusal(400, "mounts.persistent is invalid for a CPU pod")
+            if wanted.get("globalNetworking"):
+                raise Refusal(400, "global networking requires an NVIDIA GPU")
+        else:
+            gpu, count = wanted["gpu"]["id"], wanted["gpu"].get("count", 1)
         place = self._place(wanted, gpu, count, 1)
         pod = self._start(wanted, wanted["name"], gpu, count, place)
         return pod.described(self._now(), self.faults)
@@ -216,9 +247,10 @@ class Account:
         if self.faults.unfit > 0:
             self.faults.unfit -= 1
             raise Refusal(422, "Request validation failed.", ["$.image: no such image"])
-        gpu = self.types.get(kind)
-        if gpu is None or count > gpu.most:
-            raise Refusal(400, f"gpu type {kind} cannot be had {count} times in a pod")
+        gpu = self.types.get(kind) or self.cpus.get(kind)
+        least = gpu.least if isinstance(gpu, Cpu) else 1
+        if gpu is None or not least <= count <= gpu.most:
+            raise Refusal(400, f"type {kind} cannot be had {count} times in a pod")
         volume = self._volume_of(wanted)
         if volume and volume not in self.volumes:
             raise Refusal(400, "network volume not found")
@@ -246,8 +278,10 @@ class Account:
     ) -> Pod:
         identity, now = f"pod{secrets.token_hex(5)}", self._now()
         seen = self.machines.start(identity, rank if cluster else None)
-        gpu = self.types[kind]
+        gpu = self.types.get(kind) or self.cpus[kind]
         pod = Pod(identity, name, now, now, place, gpu, count, wanted, *seen, cluster, rank)
+        ports = [int(one.partition("/")[0]) for one in wanted.get("ports", ())]
+        pod.exposed = {one: self.machines.expose(identity, one) for one in ports if one != SSH}
         self.pods[identity] = pod
         return pod
 
@@ -260,3 +294,7 @@ class Account:
     def _volume_of(wanted: Mapping[str, Any]) -> str:
         (mount,) = wanted.get("mounts", {}).get("network") or ({"volumeId": ""},)
         return str(mount["volumeId"])
+
+
+def _is_power_of_two(count: int) -> bool:
+    return count > 1 and not count & (count - 1)

@@ -45,6 +45,7 @@ ROUTES: list[tuple[str, str, int, Call]] = [
         lambda account, one, _, __: account.delete_volume(one),
     ),
     ("GET", "/catalog/gpus", 200, lambda account, _, query, __: account.list_types(query)),
+    ("GET", "/catalog/cpus", 200, lambda account, _, query, __: account.list_cpus(query)),
     ("GET", "/catalog/datacenters", 200, lambda account, _, __, ___: account.list_centers()),
     ("GET", "/billing/network-volumes", 200, lambda account, _, __, ___: account.bill_volumes()),
 ]

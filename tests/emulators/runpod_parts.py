@@ -50,6 +50,9 @@ class Machines(Protocol):
     def publish(self, pod: str, port: int) -> int:
         """Publish the SSH of a pod at another port than this one; return it."""
 
+    def expose(self, pod: str, private: int) -> int:
+        """Publish another port of a pod; return at which."""
+
     def restart(self, pod: str) -> None:
         """Start a container again, on an empty disk."""
 
@@ -73,6 +76,10 @@ class NoMachines:
     def publish(self, pod: str, port: int) -> int:
         """Return another port."""
         return port + 1000
+
+    def expose(self, pod: str, private: int) -> int:
+        """Return a port that no two ports below 10000 share."""
+        return 20000 + private
 
     def restart(self, pod: str) -> None:
         """Nothing runs."""
@@ -105,10 +112,48 @@ class Gpu:
             "maxCount": {"secure": self.most, "community": 0},
         }
 
+    def kind(self, count: int) -> dict[str, Any]:
+        """Return what a pod of it is listed with."""
+        return {"gpu": {"id": self.id, "count": count}}
+
     def level(self, place: str, count: int) -> str:
         """Return the stock of a data center in words; empty where it has none."""
         pods = self.left.get(place, 0) // count
         return "" if pods < 1 else "LOW" if pods < 3 else "MEDIUM" if pods < 5 else "HIGH"
+
+
+@dataclass
+class Cpu:
+    """A flavor of CPU pods, and how many vCPUs of it each data center has left."""
+
+    id: str
+    # Of one vCPU.
+    dollars: float
+    left: dict[str, int] = field(default_factory=dict)
+    least: int = 2
+    most: int = 32
+    ram: float = 2.0
+
+    def described(self) -> dict[str, Any]:
+        """Return it as the catalogue describes it, without its stock."""
+        return {
+            "id": self.id,
+            "name": self.id,
+            "group": "Gen 5",
+            "vcpu": {"min": self.least, "max": self.most},
+            "ramGbPerVcpu": self.ram,
+            "price": {"securePerVcpu": self.dollars, "serverlessPerVcpu": self.dollars},
+        }
+
+    def level(self, place: str, count: int) -> str:
+        """Return the stock of a data center that offers it in words."""
+        fits = self.left[place] >= count and self.least <= count <= self.most
+        return "MEDIUM" if fits else "NONE"
+
+    def kind(self, count: int) -> dict[str, Any]:
+        """Return what a pod of it is listed with."""
+        memory = max(int(self.ram * count), 1)
+        return {"cpu": {"id": self.id, "vcpuCount": count, "memory": memory}}
 
 
 @dataclass
@@ -146,7 +191,7 @@ class Pod:
     created: float
     started: float
     place: str
-    gpu: Gpu
+    gpu: Gpu | Cpu
     count: int
     wanted: dict[str, Any]
     host: str
@@ -156,6 +201,8 @@ class Pod:
     rank: int = 0
     status: str = ""
     disk: dict[str, str] = field(default_factory=dict)
+    # Where ports beside that of SSH are published.
+    exposed: dict[int, int] = field(default_factory=dict)
 
     @property
     def dollars(self) -> float:
@@ -183,17 +230,17 @@ class Pod:
             "ports": self.wanted.get("ports", []),
             "env": self.wanted.get("env", {}),
             "registry": None,
-            "gpu": {"id": self.gpu.id, "count": self.count},
+            **self.gpu.kind(self.count),
             "cloud": "SECURE",
             "dataCenterId": self.place,
-            "cudaVersion": "12.8",
+            "cudaVersion": "12.8" if isinstance(self.gpu, Gpu) else None,
             "ssh": {"proxy": None, "direct": direct if reached else None},
             "template": None,
             # Nothing is charged on the list before it runs.
             "cost": self.dollars if runs else 0.0,
             "locked": False,
             "globalNetworking": {"enabled": False},
-            "runtime": {"uptime": int(up)} if runs else None,
+            "runtime": {"uptime": int(up), "ports": self._ports(reached)} if runs else None,
             "createdAt": moment(self.created),
             "startedAt": moment(self.started) if runs else None,
         }
@@ -203,6 +250,19 @@ class Pod:
                 member["ip"] = self.overlay
             found["cluster"] = member
         return found
+
+    def _ports(self, reached: bool) -> list[dict[str, Any]]:
+        """Return what is published beside SSH, as the API lists it."""
+        wanted = [one.partition("/") for one in self.wanted.get("ports", ())]
+        return [
+            {
+                "private": int(number),
+                "public": {22: self.port, **self.exposed}[int(number)] if reached else None,
+                "type": protocol,
+                "ip": self.host if reached else None,
+            }
+            for number, _, protocol in wanted
+        ]
 
 
 def moment(seconds: float) -> str:

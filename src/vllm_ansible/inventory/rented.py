@@ -24,6 +24,9 @@ from vllm_ansible.provision.provider import provider
 from vllm_ansible.provision.slots import hosts, shared
 from vllm_ansible.provision.watcher import revive, unwatched
 
+# Of what the cluster's hosts have in common, what machines beside it have too.
+SHARED = ("ansible_user", "ansible_ssh_common_args", "supervisor")
+
 
 def fill(
     plugin: Any, name: str, loader: Any, path: str, state: Path = REPOSITORY / "state"
@@ -56,7 +59,8 @@ def fill(
         refuse(refused.problems)
     except cloud.errors as error:
         refuse_told([cloud.refusal(error)])
-    for group in ("gpu", "head", "worker", "spare"):
+    parts = cloud.parts(wanted)
+    for group in ("gpu", "head", "worker", "spare", *parts):
         plugin.inventory.add_group(group)
     common = shared(cloud, wanted, machines, str(cluster.known_hosts))
     if not asks:
@@ -65,7 +69,13 @@ def fill(
         # Not of all hosts: an inventory may name others, such as this one.
         for group in ("gpu", "spare"):
             plugin.inventory.set_variable(group, variable, _trusted(value))
-    for host in hosts(wanted, machines, cluster.launched_here):
+    # None of the cluster: the provider's role judges and ends what serves.
+    beside = {name: common[name] for name in SHARED if name in common}
+    beside |= {"accelerator": "cpu", "provision_beside": cloud.name}
+    for group in parts:
+        for variable, value in beside.items():
+            plugin.inventory.set_variable(group, variable, _trusted(value))
+    for host in hosts(wanted, machines, cluster.launched_here, parts):
         for group in host.groups:
             plugin.inventory.add_host(host.name, group=group)
         for variable, value in host.variables.items():

@@ -87,6 +87,22 @@ class Cluster(ABC):
     def fleet(self) -> Fleet:
         """Return the machines as they are launched, moved and ended."""
 
+    def part(self, name: str) -> Fleet:
+        """Return the machine of a part beside the cluster, as a fleet of one."""
+        raise NotImplementedError(name)
+
+    def fleets(self) -> list[Fleet]:
+        """Return everything that is launched and ended, the cluster's own machines first."""
+        return [self.fleet()]
+
+    def needless(self, part: str, holds: str) -> str:
+        """Return why a part beside the cluster is not needed; nothing where it is."""
+        raise NotImplementedError(part)
+
+    def finished(self, part: str, holds: str) -> str:
+        """Keep what a part beside the cluster has done; return it in words."""
+        raise NotImplementedError(part)
+
     def equip(self, machines: Sequence[Machine]) -> None:  # noqa: B027  most need nothing
         """Give machines what they can be given only once they exist."""
 
@@ -237,8 +253,8 @@ class Cluster(ABC):
 
     def is_busy(self) -> bool:
         """Tell whether some process changes the machines now, or a launch may yet be listed."""
-        pending = self.fleet().pending
-        if pending and not is_settled(pending, (), time.time()):
+        noted = [one.pending for one in self.fleets()]
+        if any(one and not is_settled(one, (), time.time()) for one in noted):
             return True
         try:
             with self._lock.open("r") as lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .convergence import Fleet
@@ -61,6 +61,22 @@ def end_all(
             else "waiting whether a launch that was sent brings a machine"
         )
         sleep(LOOK_SECONDS)
+
+
+def end_every(
+    fleets: Sequence[Fleet],
+    patience_seconds: float,
+    report: Callable[[str], None],
+    mine: Callable[[Machine], bool] = lambda _: True,
+) -> Ended:
+    """End every machine of several fleets, one fleet after the other."""
+    done = Ended()
+    for fleet in fleets:
+        one = end_all(fleet, patience_seconds, report, mine=mine)
+        done.ended += one.ended
+        done.left += one.left
+        done.refused = "; ".join(word for word in (done.refused, one.refused) if word)
+    return done
 
 
 def _end(fleet: Fleet, machines: list[Machine]) -> str:

@@ -73,6 +73,8 @@ class Machine:
     # When its system or container was last started, as the provider words it: then its host keys
     # may be others. Empty where they outlive a start.
     started: str = ""
+    # Where the provider publishes further ports, as "9443=198.51.100.1:30443", by spaces.
+    published: str = ""
 
     @property
     def door(self) -> str:

@@ -23,7 +23,8 @@ class Giver:
     `module` is that of its provider in this package, for one that rents machines and names each
     before it exists. `unfit` is what helps where a host is not fit, `replace` what to do in place
     of `replace.yml`, for one that rents nothing. `notices` says that a host can look for a notice
-    of its end, `by_login_node` that hosts are reached by way of one.
+    of its end, `by_login_node` that hosts are reached by way of one, `restarts_bare` that hosts are
+    containers whose start command starts our processes again: nothing else does.
 
     Records hide what is in files that `secret_files` (variables of the inventory) name, in
     `credentials`, and in variables of the environment that begin with `secret_variables`.
@@ -36,6 +37,7 @@ class Giver:
     replace: str = ""
     notices: bool = False
     by_login_node: bool = False
+    restarts_bare: bool = False
     secret_files: tuple[str, ...] = ()
     secret_variables: tuple[str, ...] = ()
     credentials: Callable[[], tuple[str, ...]] = tuple

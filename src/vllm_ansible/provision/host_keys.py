@@ -115,16 +115,18 @@ class HostKeys:
         machines: Mapping[str, str],
         patience_seconds: float,
         stopped: Callable[[], bool] = lambda: False,
+        beside: Mapping[str, str] | None = None,
     ) -> list[str]:
         """Learn the keys of new machines and forget those of machines that are gone.
 
-        `machines` has addresses, or `[address]:port`, by id. Return the ids of those that showed no
-        key in time; a key that is known is never learnt again, whatever the host shows.
+        `machines` has addresses, or `[address]:port`, by id; of those `beside` nothing is learnt
+        or forgotten. Return the ids of those that showed no key in time; a key that is known is
+        never learnt again, whatever the host shows.
         """
         known = self._read()
         kept = {
-            one: {**known[one], "address": address}
-            for one, address in machines.items()
+            one: {**known[one], "address": address or known[one]["address"]}
+            for one, address in {**(beside or {}), **machines}.items()
             if one in known
         }
         missing = {one: address for one, address in machines.items() if one not in kept}

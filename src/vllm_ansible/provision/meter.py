@@ -34,7 +34,7 @@ from vllm_ansible.problem import PlanError
 
 from . import files, watcher
 from .cluster import Cluster
-from .ending import end_all
+from .ending import end_every
 from .fleet import GONE
 from .limits import seconds_left, spent
 from .provider import Settings, provider
@@ -76,7 +76,7 @@ def look(
         if not spent(cluster.ledger, reread(), time.time()):
             return True
         say(f"ending {len(living)} machines: {why}")
-        done = end_all(cluster.fleet(), ENDING_SECONDS, say, mine=cluster.mine)
+        done = end_every(cluster.fleets(), ENDING_SECONDS, say, mine=cluster.mine)
         cluster.machines()
     say(f"{len(done.ended)} machines ended, {len(done.left)} left")
     # Whoever held them all the same may be about to launch another one.

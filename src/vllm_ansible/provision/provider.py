@@ -99,6 +99,8 @@ class Provider:
     notices: bool = False
     ends_itself: bool = False
     variables: Callable[[Settings], Mapping[str, Any]] = lambda _: {}
+    # Machines beside the cluster, each by its group with its slot.
+    parts: Callable[[Any], Mapping[str, int]] = lambda _: {}
     prices: Callable[[str, str], Mapping[str, int]] | None = None
     login: str = ""
     reach: str = ""

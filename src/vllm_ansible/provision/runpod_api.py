@@ -66,13 +66,19 @@ class RunpodApi(Api):
         not offer the type is not there. `product` is POD or CLUSTER.
         """
         asked = f"include=AVAILABILITY&product={product}&count={count}&cloud=SECURE"
-        found = self._ask("GET", f"/catalog/gpus?{asked}")["gpus"]
-        return {
-            str(one["id"]): {
-                str(place["id"]): str(place["availability"]) for place in one.get("dataCenters", ())
-            }
-            for one in found
-        }
+        return _levels(self._ask("GET", f"/catalog/gpus?{asked}")["gpus"])
+
+    def cpu_types(self) -> dict[str, dict[str, Any]]:
+        """Return price and sizes of each flavor of CPU pods, by its catalogue name."""
+        return {str(one["id"]): dict(one) for one in self._ask("GET", "/catalog/cpus")["cpus"]}
+
+    def cpu_stock(self, count: int) -> dict[str, dict[str, str]]:
+        """Return in words how much room there is for CPU pods of so many vCPUs.
+
+        By flavor, then by data center; one that does not offer the flavor is not there.
+        """
+        asked = f"include=AVAILABILITY&product=POD&vcpuCount={count}"
+        return _levels(self._ask("GET", f"/catalog/cpus?{asked}")["cpus"])
 
     def data_centers(self) -> dict[str, list[str]]:
         """Return the kinds of network volumes that each data center has, by its id."""
@@ -138,3 +144,13 @@ class RunpodApi(Api):
         """Return the refusal of a key that something else uses all the time."""
         message = f"too many requests for {held:.0f} s, all of ours being waits"
         return ApiError(answer.status, "Too Many Requests", message)
+
+
+def _levels(listed: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """Return the stock of each type in words, by data center."""
+    return {
+        str(one["id"]): {
+            str(place["id"]): str(place["availability"]) for place in one.get("dataCenters", ())
+        }
+        for one in listed
+    }

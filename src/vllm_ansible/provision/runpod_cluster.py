@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from . import files
 from .clock import Clock
 from .cluster import Cluster
-from .fleet import Machine
+from .convergence import Fleet
+from .fleet import GONE, Machine
 from .orphans import Orphan
 from .runpod_api import CONFLICT, ApiError, RunpodApi
+from .runpod_cpu import CpuFleet
 from .runpod_fleet import RunpodFleet
 from .runpod_lists import Lists
 from .runpod_orphans import orphans
+from .runpod_pods import FILL, PARTS, is_part
 from .runpod_settings import Settings
 from .runpod_surroundings import Surroundings
 from .runpod_template import Template
+
+# Which volume was filled, and with what.
+FILLED = "filled.json"
 
 
 class RunpodCluster(Cluster):
@@ -56,15 +65,51 @@ class RunpodCluster(Cluster):
 
     def fleet(self) -> RunpodFleet:
         """Return the machines as they are launched and ended."""
-        template = Template(self._settings, self._owner, self.state)
-        return RunpodFleet(
-            self.api,
-            template,
-            self.surroundings,
-            self.note,
-            see=self.see,
-            unjudged=self.unjudged,
+        return self._fleet(RunpodFleet, "", self.note)
+
+    def part(self, name: str) -> RunpodFleet:
+        """Return the pod of a part beside the cluster, as a fleet of one."""
+        return self._fleet(CpuFleet, name, self._file(f"launch-{name}.json"))
+
+    def fleets(self) -> list[Fleet]:
+        """Return the machines, and the pod of each part beside them."""
+        return [self.fleet(), *map(self.part, PARTS)]
+
+    def _fleet(self, kind: type[RunpodFleet], part: str, note: Path) -> RunpodFleet:
+        template = Template(self._settings, self._owner, self.state, part)
+        return kind(
+            *(self.api, template, self.surroundings, note), see=self.see, unjudged=self.unjudged
         )
+
+    def needless(self, part: str, holds: str) -> str:
+        """Return why the volume is not to be filled now: it is, or accelerators are paid for."""
+        if part != FILL or self.part(part).pending:
+            return ""
+        living = [one for one in self.machines() if one.status not in GONE]
+        if any(one.slot == PARTS[part] for one in living):
+            return ""
+        name = self._settings.volume
+        if any(not is_part(one) for one in living):
+            return f"network volume {name} is filled by the pods, which are rented already"
+        kept, volume = self._filled(), self.surroundings.volume()
+        if volume and kept.get("volume") == volume["id"] and kept.get("holds") == holds:
+            return f"network volume {name} in {volume['dataCenter']} was filled at {kept['at']}"
+        return ""
+
+    def finished(self, part: str, holds: str) -> str:
+        """Keep what the volume holds; return it in words."""
+        if part != FILL or not (volume := self.surroundings.volume()):
+            return ""
+        at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+        kept = {"volume": volume["id"], "holds": holds, "at": at}
+        files.write(self._file(FILLED), json.dumps(kept))
+        return f"network volume {volume['name']} in {volume['dataCenter']} is filled"
+
+    def _filled(self) -> dict[str, str]:
+        try:
+            return {str(k): str(v) for k, v in json.loads(self._file(FILLED).read_text()).items()}
+        except (OSError, ValueError, AttributeError):
+            return {}
 
     def orphans(self) -> list[Orphan]:
         """Return every cluster, pod and volume that is none of this cluster's."""

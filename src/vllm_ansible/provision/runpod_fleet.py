@@ -14,7 +14,7 @@ from .fleet import GONE, Machine, NoCapacity, NotEnded, Offer, Pending, ReplyLos
 from .rented_fleet import RentedFleet
 from .runpod_api import CONFLICT, ApiError, RunpodApi, SpendLimit
 from .runpod_lists import Lists
-from .runpod_pods import LEFT_BEHIND, group_of
+from .runpod_pods import LEFT_BEHIND, group_of, is_part
 from .runpod_settings import parts
 from .runpod_surroundings import Surroundings
 from .runpod_template import Template
@@ -50,10 +50,12 @@ class RunpodFleet(RentedFleet):
         self._seen: list[Machine] | None = None
         self._places: tuple[str, ...] | None = None
         self._refusals: dict[tuple[str, str], int] = {}
+        # Where the cluster is, as a pod beside it sees it.
+        self._home: set[str] = set()
 
     def machines(self) -> list[Machine]:
-        """Return the cluster's machines, ending ones included."""
-        self._seen = self.shown(self._lists.machines())
+        """Return the cluster's machines, ending ones included, without pods beside it."""
+        self._seen = [one for one in self.shown(self._lists.machines()) if not is_part(one)]
         return self._seen
 
     def offers(self) -> list[Offer]:
@@ -86,16 +88,15 @@ class RunpodFleet(RentedFleet):
 
         Raise NoCapacity, ReplyLost, or RunPod's refusal.
         """
-        wanted = self._settings
-        if len(slots) != wanted.count:
-            raise PlanError(_no_more(wanted.count - len(slots), wanted.count))
+        if len(slots) != self._count:
+            raise PlanError(_no_more(self._count - len(slots), self._count))
         pending = Pending(slots[0], self._template.launch(), self._now(), count=len(slots))
-        volume = self._surroundings.make(offer.region)
+        volume = self._surroundings.make(offer.region) if self._mounts() else ""
         # One that was just made, or is deleted again, decides anew where pods may be.
         self._places = None
         body = self._template.body(offer, pending.launch, volume)
         self._keep(pending)
-        create = self._api.create_pod if wanted.count == 1 else self._api.create_cluster
+        create = self._api.create_pod if self._count == 1 else self._api.create_cluster
         try:
             identity = create(body)
         except ApiError as refusal:
@@ -154,6 +155,18 @@ class RunpodFleet(RentedFleet):
             )
         )
 
+    @property
+    def _count(self) -> int:
+        """How many machines there are to be."""
+        return self._settings.count
+
+    def _mounts(self) -> bool:
+        """Tell whether pods have the volume, where the inventory names one."""
+        return True
+
+    def _others_cost(self) -> float:
+        return self._lists.others_cost()
+
     def _living(self) -> list[Machine]:
         seen = self.machines() if self._seen is None else self._seen
         return [one for one in seen if one.status not in GONE]
@@ -175,8 +188,8 @@ class RunpodFleet(RentedFleet):
 
     def _refuse_beyond(self, offers: Sequence[Offer]) -> None:
         """Raise PlanError where the account may not spend what any offer costs."""
-        limit, count = self._settings.spend_limit, self._settings.count
-        others = self._lists.others_cost()
+        limit, count = self._settings.spend_limit, self._count
+        others = self._others_cost()
         cheapest = min(one.cents_per_hour for one in offers) * count / 100
         if not limit or others + cheapest <= limit:
             return

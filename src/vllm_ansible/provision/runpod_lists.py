@@ -6,7 +6,7 @@ from typing import Any
 
 from .fleet import Machine
 from .runpod_api import RunpodApi
-from .runpod_pods import group_of, launch_of, machines, mine
+from .runpod_pods import PART, environment, group_of, launch_of, machines, mine
 
 
 class Lists:
@@ -15,6 +15,7 @@ class Lists:
     def __init__(self, api: RunpodApi, cluster: str, state: str) -> None:
         self._api, self._cluster, self._state = api, cluster, state
         self._types: dict[str, dict[str, Any]] = {}
+        self._cpus: dict[str, dict[str, Any]] = {}
         self.clusters: list[dict[str, Any]] = []
         self.pods: list[dict[str, Any]] = []
 
@@ -29,17 +30,30 @@ class Lists:
         self._types = self._types or self._api.gpu_types()
         return self._types
 
-    def price(self, kind: str) -> float:
-        """Return what one accelerator costs, in US dollars an hour."""
-        return float(self.types().get(kind, {}).get("price", {}).get("secure", 0))
+    def cpus(self) -> dict[str, dict[str, Any]]:
+        """Return the catalogue's flavors of CPU pods."""
+        self._cpus = self._cpus or self._api.cpu_types()
+        return self._cpus
 
-    def others_cost(self) -> float:
-        """Return what the account's other pods cost, in US dollars an hour."""
+    def price(self, kind: str) -> float:
+        """Return what one accelerator, or one vCPU, costs, in US dollars an hour."""
+        if kind in self.types():
+            return float(self.types()[kind].get("price", {}).get("secure", 0))
+        return float(self.cpus().get(kind, {}).get("price", {}).get("securePerVcpu", 0))
+
+    def others_cost(self, part: str = "") -> float:
+        """Return what the account's other pods cost in US dollars an hour.
+
+        Those beside the cluster are others; for a part beside it, all are.
+        """
+        if part:
+            return sum(float(one["cost"]) for one in self.pods)
         ours = {
             str(one["id"]) for one in self.clusters if launch_of(self._cluster, str(one["name"]))
         }
         return sum(
             float(one["cost"])
             for one in self.pods
-            if group_of(one) not in ours and not mine(self._cluster, one)
+            if group_of(one) not in ours
+            and (not mine(self._cluster, one) or PART in environment(one))
         )

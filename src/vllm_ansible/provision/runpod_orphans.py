@@ -7,17 +7,34 @@ volume costs no list tells: it is taken from yesterday's bill.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import runpod_pods as listed
-from .fleet import GONE, READY
+from .fleet import GONE, READY, Machine
 from .orphans import Orphan
 from .runpod_lists import Lists
-from .runpod_pods import CLUSTER, LEFT_BEHIND, OWNER, environment, group_of
+from .runpod_pods import (
+    CLUSTER,
+    FILL,
+    LEFT_BEHIND,
+    LOAD,
+    OWNER,
+    PART,
+    PARTS,
+    environment,
+    group_of,
+    is_part,
+    kind_of,
+)
 from .runpod_settings import Settings
 
 HOUR, HOURS_OF_A_DAY = 3600.0, 24
+# Why a pod beside the cluster is paid for and not claimed.
+WHY = {
+    FILL: "of this cluster, to fill its network volume: site.yml continues that and ends it",
+    LOAD: "of this cluster, to send its load, and runpod_load is false or there is another one",
+}
 
 
 def orphans(
@@ -30,17 +47,23 @@ def orphans(
     """Return every cluster, pod and volume that is none of this cluster's."""
     # As slots take machines: of two clusters that were launched for one, the first that is up.
     machines = [one for one in lists.machines() if one.status not in GONE]
-    claimed = [one for one in machines if one.slot < LEFT_BEHIND]
-    first = min(claimed, key=lambda one: (one.status != READY, one.since), default=None)
-    own = (first.group or first.id) if first else ""
+    claimed = [one for one in machines if one.slot < LEFT_BEHIND and not is_part(one)]
+    loads = [one for one in machines if one.slot == PARTS[LOAD] and settings.load]
+    own = {_first(claimed), _first(loads)}
     found = [*_clusters(lists, own, settings.cluster, now()), *_pods(lists, own, settings, now())]
     return [*found, *_volumes(lists.pods, volumes, bills, settings)]
 
 
-def _clusters(lists: Lists, own: str, cluster: str, now: float) -> Iterator[Orphan]:
+def _first(machines: Sequence[Machine]) -> str:
+    """Return the id of what has a slot; empty where nothing has."""
+    first = min(machines, key=lambda one: (one.status != READY, one.since), default=None)
+    return (first.group or first.id) if first else ""
+
+
+def _clusters(lists: Lists, own: Collection[str], cluster: str, now: float) -> Iterator[Orphan]:
     for one in lists.clusters:
         members = [pod for pod in lists.pods if group_of(pod) == one["id"]]
-        if one["id"] == own:
+        if one["id"] in own:
             continue
         tags = next((environment(pod) for pod in members), {})
         why = _whose(tags)
@@ -61,22 +84,22 @@ def _clusters(lists: Lists, own: str, cluster: str, now: float) -> Iterator[Orph
         )
 
 
-def _pods(lists: Lists, own: str, settings: Settings, now: float) -> Iterator[Orphan]:
+def _pods(lists: Lists, own: Collection[str], settings: Settings, now: float) -> Iterator[Orphan]:
     living = {str(one["id"]) for one in lists.clusters}
     for pod in lists.pods:
         group = group_of(pod)
-        if group in living or pod["id"] == own or pod["status"] == "TERMINATED":
+        if group in living or pod["id"] in own or pod["status"] == "TERMINATED":
             continue
         tags = environment(pod)
         why = f"its cluster {group} is gone" if group else _whose(tags)
         if not group and tags.get(CLUSTER) == settings.cluster:
-            why = "of this cluster, which has another pod already"
-        gpu = pod.get("gpu")
+            why = WHY.get(tags.get(PART, ""), "of this cluster, which has another pod already")
+        count, kind = kind_of(pod) or (0, "")
         yield Orphan(
             id=str(pod["id"]),
             name=str(pod["name"]),
             status=str(pod["status"]),
-            type=f"{gpu['count']}x {gpu['id']}" if gpu else "a pod without accelerators",
+            type=f"{count}x {kind}" if kind else "a pod without accelerators",
             region=str(pod.get("dataCenterId") or "no data center yet"),
             cents_per_hour=_cents([pod]),
             cluster=tags.get(CLUSTER, ""),

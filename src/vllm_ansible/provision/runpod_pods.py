@@ -7,17 +7,23 @@ every slot has a machine, also one of which no pod is listed yet, for all of it 
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from .fleet import BOOTING, ENDED, READY, Machine
+from .fleet import BOOTING, ENDED, READY, SSH, Machine
 
 # Names in a pod's environment.
-CLUSTER, LAUNCH, SLOTS, OWNER, STATE = (
-    f"RENTED_{name}" for name in ("CLUSTER", "LAUNCH", "SLOTS", "OWNER", "STATE")
+CLUSTER, LAUNCH, SLOTS, OWNER, STATE, PART = (
+    f"RENTED_{name}" for name in ("CLUSTER", "LAUNCH", "SLOTS", "OWNER", "STATE", "PART")
 )
+# Pods of their own beside a cluster, without accelerators, each with its slot, which is no rank:
+# one fills the network volume, the other sends the load of the benchmark.
+FILL, LOAD = "fill", "load"
+PARTS = {FILL: 900, LOAD: 901}
 NAME = re.compile(r"(.+)-([0-9a-f]{16})")
 # The first part of a launch is of the state/ that it was made from.
 STATE_LETTERS = 8
@@ -34,13 +40,18 @@ STATUS = {
 # What a pod of one of these states costs is charged in full, whatever the list says yet.
 CHARGED = ("PROVISIONING", "STARTING", "RUNNING")
 
-# Returns the price of one accelerator of a type in US dollars an hour.
+# Returns the price of one accelerator, or vCPU, of a type in US dollars an hour.
 Price = Callable[[str], float]
 
 
-def name(cluster: str, launch: str) -> str:
+def name(cluster: str, launch: str, part: str = "") -> str:
     """Return the name of a cluster, or of a pod of its own."""
-    return f"{cluster}-{launch}"
+    return "-".join(one for one in (cluster, part, launch) if one)
+
+
+def is_part(machine: Machine) -> bool:
+    """Tell whether a machine is a pod beside the cluster."""
+    return machine.slot in PARTS.values()
 
 
 def launch_of(cluster: str, listed: str) -> str:
@@ -81,6 +92,15 @@ def environment(pod: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(value) for key, value in (pod.get("env") or {}).items()}
 
 
+def kind_of(pod: Mapping[str, Any]) -> tuple[int, str] | None:
+    """Return number and catalogue name of what a pod computes with: accelerators, or vCPUs."""
+    if gpu := pod.get("gpu"):
+        return int(gpu.get("count") or 1), str(gpu["id"])
+    if cpu := pod.get("cpu"):
+        return int(cpu["vcpuCount"]), str(cpu["id"])
+    return None
+
+
 def since(listed: Mapping[str, Any]) -> float:
     """Return when something was created, in seconds since the epoch; 0 where nobody knows."""
     try:
@@ -118,6 +138,9 @@ class _Reader:
         launch = launch_of(self._cluster, str(pod["name"])) or tags.get(LAUNCH, "")
         if not mine(self._cluster, pod) or not launch:
             return None
+        if not group and (part := tags.get(PART)):
+            slot = PARTS.get(part, LEFT_BEHIND)
+            return self._machine(str(pod["id"]), slot, launch, tags, pod, pod, "")
         if not group and tags.get(SLOTS, "1") == "1":
             return self._machine(str(pod["id"]), 0, launch, tags, pod, pod, "")
         rank = (pod.get("cluster") or {}).get("rank")
@@ -137,11 +160,10 @@ class _Reader:
     ) -> Machine:
         pod = pod or {}
         compute = created.get("compute") or {}
-        gpu = pod.get("gpu") or {
-            "id": compute.get("gpuTypeId"),
-            "count": compute.get("gpuCountPerPod"),
-        }
-        count, kind = int(gpu.get("count") or 1), str(gpu["id"])
+        count, kind = kind_of(pod) or (
+            int(compute.get("gpuCountPerPod") or 1),
+            str(compute.get("gpuTypeId")),
+        )
         direct = (pod.get("ssh") or {}).get("direct") or {}
         launched_here = self._state[:STATE_LETTERS] == launch[:STATE_LETTERS]
         return Machine(
@@ -161,6 +183,7 @@ class _Reader:
             port=int(direct.get("port") or 22),
             group=group,
             started=str(pod.get("startedAt") or ""),
+            published=_published(pod),
         )
 
     def _cents(self, pod: Mapping[str, Any], kind: str, count: int) -> int:
@@ -168,6 +191,18 @@ class _Reader:
         if not cost and str(pod.get("status", CHARGED[0])) in CHARGED:
             cost = count * self._price(kind)
         return round(100 * cost)
+
+
+def _published(pod: Mapping[str, Any]) -> str:
+    """Return where TCP ports beside that of SSH are published; what is no address is left out."""
+    found = []
+    for one in (pod.get("runtime") or {}).get("ports") or ():
+        private, public, address = one.get("private"), one.get("public"), one.get("ip")
+        if one.get("type") != "tcp" or private in (None, SSH) or not public:
+            continue
+        with suppress(ValueError):
+            found.append(f"{int(private)}={ipaddress.ip_address(str(address))}:{int(public)}")
+    return " ".join(sorted(found))
 
 
 def _status(pod: Mapping[str, Any], slot: int, in_cluster: bool) -> str:

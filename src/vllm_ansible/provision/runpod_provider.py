@@ -56,6 +56,7 @@ PROVIDER = Provider(
     kept=attrgetter("left"),
     together=True,
     variables=variables,
+    parts=attrgetter("parts"),
     prices=prices,
     login="that ssh has the key whose public half runpod_ssh_public_key_file names, and that "
     "runpod_image runs sshd",

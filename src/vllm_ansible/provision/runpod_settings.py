@@ -12,17 +12,24 @@ from vllm_ansible.accelerators.accelerator import accelerator
 from vllm_ansible.problem import PlanError, Problem
 from vllm_ansible.provision import fields
 from vllm_ansible.provision.cluster import owner
+from vllm_ansible.provision.runpod_pods import FILL, LOAD, PARTS
 from vllm_ansible.provision.transport import is_safe
 
 ENDPOINT = "https://api.runpod.io/v2"
 REQUEST_SECONDS = 1.0
 # Pods of one cluster, by the API's description; a single machine is a pod of its own.
 MOST_PODS = 250
+# vCPUs of the smallest CPU pod.
+LEAST_CPUS = 2
 # Sizes of a network volume in GB, by the API's description.
 VOLUME_GB = range(10, 4097)
 IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
 # What an account may spend in an hour unless RunPod has raised it, in US dollars.
 SPEND_LIMIT = 80.0
+# The start command of RunPod's own images is known, and of no other.
+AUTO, START, OWN_IMAGES = "auto", "/start.sh", "runpod/"
+# Without a character that the shell reads, or that would end the quotes around the command.
+PLAIN, PATH = re.compile(r"[A-Za-z0-9._/ =:-]*"), re.compile(r"[A-Za-z0-9._/-]*")
 TYPE = re.compile(r"(\d+)x (\S.*)")
 PUBLIC_KEY = re.compile(r"(ssh-|ecdsa-|sk-)\S+ \S+( .*)?")
 
@@ -57,6 +64,32 @@ class Settings:
     max_seconds: float | None = None
     endpoint: str = ENDPOINT
     request_seconds: float = REQUEST_SECONDS
+    # Have a pod without accelerators fill the volume before any are rented.
+    fill: bool = False
+    # Have one send the load of the benchmark.
+    load: bool = False
+    # Each is a number of vCPUs and a flavor; without any, the cheapest of the catalogue.
+    cpu_types: tuple[str, ...] = ()
+    cpu_image: str = ""
+    cpu_disk_gb: int = 20
+    models_dir: str = ""
+    # Publish the door's port, which then listens at every address.
+    publish_door: bool = False
+    door_port: int = 9443
+    door_address: str = "data_plane"
+    # What the image starts by itself, and a pod after our processes.
+    start_command: str = AUTO
+    cluster_dir: str = ""
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Pods beside the cluster, each with its slot."""
+        return {one: PARTS[one] for one, wanted in ((FILL, self.fill), (LOAD, self.load)) if wanted}
+
+    @property
+    def ports(self) -> list[str]:
+        """What pods publish."""
+        return ["22/tcp", *([f"{self.door_port}/tcp"] if self.publish_door else [])]
 
     @property
     def intervals(self) -> dict[str, float]:
@@ -120,6 +153,17 @@ FIELDS: tuple[fields.Field, ...] = (
     ("runpod_spend_limit", "spend_limit", (int, float), False),
     ("runpod_endpoint", "endpoint", str, False),
     ("runpod_request_seconds", "request_seconds", (int, float), False),
+    ("runpod_fill", "fill", bool, False),
+    ("runpod_load", "load", bool, False),
+    ("runpod_cpu_types", "cpu_types", list, False),
+    ("runpod_cpu_image", "cpu_image", str, False),
+    ("runpod_cpu_disk_gb", "cpu_disk_gb", int, False),
+    ("runpod_publish_door", "publish_door", bool, False),
+    ("runpod_start_command", "start_command", str, False),
+    ("cluster_dir", "cluster_dir", str, False),
+    ("models_dir", "models_dir", str, False),
+    ("door_port", "door_port", int, False),
+    ("door_address", "door_address", str, False),
 )
 # All that an inventory says about pods at RunPod.
 READ = (*(variable for variable, _, _, _ in FIELDS), *fields.LIMITS)
@@ -136,8 +180,8 @@ def settings(variables: Mapping[str, Any], where: str) -> Settings:
     found = reading.done()
     for name in ("key_file", "public_key_file"):
         found[name] = fields.path(found[name])
-    for name in ("types", "places"):
-        found[name] = tuple(map(str, found[name]))
+    for name in ("types", "places", "cpu_types"):
+        found[name] = tuple(map(str, found.get(name, ())))
     return Settings(**found)
 
 
@@ -189,9 +233,58 @@ def _judge(reading: fields.Reading) -> None:
         reading.wrong("runpod_volume_path", path)
     if not is_safe(found.get("endpoint", ENDPOINT)):
         reading.wrong("runpod_endpoint", found["endpoint"])
+    if not PLAIN.fullmatch(found.get("start_command", "")):
+        reading.wrong("runpod_start_command", found["start_command"])
+    if not PATH.fullmatch(found.get("cluster_dir", "")):
+        reading.wrong("cluster_dir", found["cluster_dir"])
+    _judge_parts(reading, PurePosixPath(path))
+
+
+def _judge_parts(reading: fields.Reading, volume: PurePosixPath) -> None:
+    """Refuse what no pod beside the cluster can be, or can do."""
+    found = reading.found
+    for one in found.get("cpu_types", ()):
+        match = TYPE.fullmatch(str(one))
+        count = int(match[1]) if match else 0
+        if count < LEAST_CPUS or count & (count - 1):
+            reading.wrong("runpod_cpu_types", one)
+    if found.get("cpu_disk_gb", 1) < 1:
+        reading.wrong("runpod_cpu_disk_gb", found["cpu_disk_gb"])
+    models = found.get("models_dir", "")
+    if found.get("fill") and not (
+        found.get("volume") and PurePosixPath(models).is_relative_to(volume)
+    ):
+        reading.refuse(
+            "runpod_fill fills the network volume, and the models are not on it",
+            f"runpod_volume, and models_dir below {volume}",
+            f"runpod_volume {found.get('volume') or 'not set'}, models_dir {models or 'not set'}",
+            f"set models_dir: {volume}/models, or runpod_fill: false",
+        )
+    if found.get("load") and not found.get("publish_door"):
+        reading.refuse(
+            "runpod_load: a pod without accelerators reaches the engines through the door alone",
+            "runpod_publish_door: true: RunPod gives it no address on the cluster's network",
+            "false",
+            "set runpod_publish_door: true and door_address: all before the pods are launched",
+        )
+    if found.get("publish_door") and found.get("door_address") != "all":
+        reading.refuse(
+            "runpod_publish_door publishes a port that the door does not listen at",
+            "door_address: all, and door_clients_file with the clients that it lets in",
+            f"door_address: {found.get('door_address', 'data_plane')}",
+            "set door_address: all",
+        )
 
 
 _EXPECTED = {
+    "runpod_cpu_types": "a list such as ['8x cpu5c']: vCPUs, a power of two, and their flavor",
+    "runpod_cpu_disk_gb": "a whole number of GB, 1 or more",
+    "runpod_start_command": "a path with its arguments, without quotes; empty for the image's own",
+    "cluster_dir": "a path without quotes or blanks, for the start command of the pods names it",
+    "runpod_fill": "true or false",
+    "runpod_load": "true or false",
+    "runpod_publish_door": "true or false",
+    "door_port": "a port",
     "runpod_instance_types": "a list such as ['8x NVIDIA H200'], in order of preference",
     "runpod_data_centers": "a list of data centers, in order of preference",
     "runpod_endpoint": "https only, for the key goes there",

@@ -52,7 +52,7 @@ class Surroundings:
 
         Pods that exist can be given none any more, so nothing is made for them.
         """
-        found = self._volume() if self._settings.volume else None
+        found = self.volume() if self._settings.volume else None
         return str(found["id"]) if found and found["dataCenter"] == place else ""
 
     def make(self, place: str) -> str:
@@ -91,9 +91,9 @@ class Surroundings:
             )
             # Nothing is to be done: a list that is refused is no failure.
             with suppress(ApiError, Unreachable):
-                self.left = self.left if self._volume() else self._gone
+                self.left = self.left if self.volume() else self._gone
             return []
-        if not (found := self._volume()):
+        if not (found := self.volume()):
             self.left = self._gone
             return []
         self._api.delete_volume(str(found["id"]))
@@ -105,7 +105,7 @@ class Surroundings:
     def _gone(self) -> str:
         return f"no network volume {self._settings.volume} is listed"
 
-    def _volume(self) -> dict[str, Any] | None:
+    def volume(self) -> dict[str, Any] | None:
         """Return the volume of that name; of several, for names are not unique, the one wanted."""
         wanted = self._settings
         found = [one for one in self._api.volumes() if one["name"] == wanted.volume]
@@ -115,7 +115,7 @@ class Surroundings:
 
     def _places(self, centers: Mapping[str, Collection[str]]) -> tuple[str, ...]:
         """Return where the volume is, or where it could be made."""
-        wanted, found = self._settings, self._volume()
+        wanted, found = self._settings, self.volume()
         where = ", ".join(wanted.places)
         if found:
             home = str(found["dataCenter"])

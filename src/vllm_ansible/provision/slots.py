@@ -33,10 +33,12 @@ def hosts(
     settings: Settings,
     machines: Iterable[Machine],
     launched_here: Callable[[Machine], bool] = lambda _: False,
+    parts: Mapping[str, int] | None = None,
 ) -> list[Host]:
     """Return a host for each slot; the first is the head, the last ones are spares.
 
-    `launched_here` tells the machines that this controller's state/ has launched.
+    `launched_here` tells the machines that this controller's state/ has launched, `parts` the slots
+    of machines beside the cluster, each by its group.
     """
     by_slot: dict[int, Machine] = {}
     for one in sorted(machines, key=first):
@@ -45,6 +47,9 @@ def hosts(
     return [
         _host(settings, slot, by_slot.get(slot), launched_here)
         for slot in range(settings.count + settings.spares)
+    ] + [
+        Host(f"{settings.cluster}-{part}", (part,), _variables(by_slot.get(slot), launched_here))
+        for part, slot in (parts or {}).items()
     ]
 
 
@@ -59,7 +64,9 @@ def shared(
             f"-o 'UserKnownHostsFile=\"{known_hosts}\"' -o StrictHostKeyChecking=yes"
         ),
     }
-    kind = next((one.type for one in machines if one.status not in GONE), settings.types[0])
+    first_slots = range(settings.count + settings.spares)
+    living = [one for one in machines if one.status not in GONE and one.slot in first_slots]
+    kind = next((one.type for one in living), settings.types[0])
     variables |= cloud.variables(settings)
     if devices := cloud.devices_of(kind):
         count, model = devices
@@ -82,6 +89,11 @@ def _host(
     launched_here: Callable[[Machine], bool],
 ) -> Host:
     role = ("gpu", "head" if slot == 0 else "worker") if slot < settings.count else ("spare",)
+    return Host(f"{settings.cluster}-{slot}", role, _variables(machine, launched_here))
+
+
+def _variables(machine: Machine | None, launched_here: Callable[[Machine], bool]) -> dict[str, Any]:
+    """Return where a machine is and what it is."""
     variables: dict[str, Any] = {"ansible_host": NOWHERE}
     if machine:
         variables = {
@@ -100,4 +112,7 @@ def _host(
             variables["provision_machine"]["ends_at"] = machine.ends_at
         if machine.port != SSH:
             variables["ansible_port"] = machine.port
-    return Host(f"{settings.cluster}-{slot}", role, variables)
+        if machine.published:
+            published = dict(one.split("=", 1) for one in machine.published.split())
+            variables["provision_machine"]["published"] = published
+    return variables

@@ -194,6 +194,21 @@ DOORS: dict[str, tuple[dict[str, Any], str, str]] = {
         "https://llm.example.org:9443",
         "",
     ),
+    # Where RunPod publishes it on the internet, at another port.
+    "published": (
+        {"benchmark_load": {**LOAD, "door": "198.51.100.1:30443"}},
+        "https://198.51.100.1:30443",
+        "/c/d.crt",
+    ),
+    "published with a given certificate": (
+        {
+            "benchmark_load": {**LOAD, "door": "198.51.100.1:30443"},
+            "door_certificate_file": "/k/a.crt",
+            "door_names": ["llm.example.org"],
+        },
+        "https://llm.example.org:30443",
+        "",
+    ),
     "given without a name": ({"door_certificate_file": "/k/a.crt"}, AT_FIRST, ""),
 }
 

@@ -17,7 +17,7 @@ from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
 from tests.emulators.runpod_account import Account as RunpodAccount
 from tests.emulators.runpod_cloud import Cloud as RunpodCloud
-from tests.emulators.runpod_parts import Gpu
+from tests.emulators.runpod_parts import Cpu, Gpu
 
 from . import runpod_world
 from .aws_rental import AwsSite, AwsTasks
@@ -95,7 +95,12 @@ def runpod(tmp_path: Path) -> Iterator[runpod_world.World]:
     ]
     made: list[runpod_world.World] = []
     centers: dict[str, list[str]] = {kansas: ["STANDARD"], texas: []}
-    account = RunpodAccount(types, centers, now=lambda: made[0].now)
+    cpus = [
+        Cpu("cpu5c", 0.04, {kansas: 64, texas: 64}),
+        Cpu("cpu3c", 0.03, {kansas: 64}),
+        Cpu("cpu3m", 0.01, {kansas: 64}, most=4),
+    ]
+    account = RunpodAccount(types, centers, now=lambda: made[0].now, cpus=cpus)
     with RunpodCloud(account, "secret") as cloud:
         made.append(runpod_world.World(cloud, tmp_path, 1_790_000_000.0))
         account.faults.boot_seconds = 100

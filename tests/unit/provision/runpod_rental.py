@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.emulators.runpod_account import Account
 from tests.emulators.runpod_cloud import Cloud
-from tests.emulators.runpod_parts import Gpu
+from tests.emulators.runpod_parts import Cpu, Gpu
 
 from .runpod_world import H200, KANSAS, PUBLIC_KEY
 
@@ -16,7 +16,11 @@ KEY = "key-of-ann.0123456789"
 
 def cloud() -> Cloud:
     """Return an account with room for one cluster."""
-    account = Account([Gpu("NVIDIA H200", 3.5, {KANSAS: 16})], {KANSAS: ["STANDARD"]})
+    account = Account(
+        [Gpu("NVIDIA H200", 3.5, {KANSAS: 16})],
+        {KANSAS: ["STANDARD"]},
+        cpus=[Cpu("cpu5c", 0.04, {KANSAS: 64})],
+    )
     return Cloud(account, KEY)
 
 

@@ -12,6 +12,7 @@ from vllm_ansible.provision.convergence import Outcome, converge
 from vllm_ansible.provision.ending import Ended, end_all
 from vllm_ansible.provision.fleet import Machine, Wish
 from vllm_ansible.provision.runpod_api import RunpodApi
+from vllm_ansible.provision.runpod_cpu import CpuFleet
 from vllm_ansible.provision.runpod_fleet import RunpodFleet
 from vllm_ansible.provision.runpod_lists import Lists
 from vllm_ansible.provision.runpod_settings import Settings
@@ -57,6 +58,28 @@ class World:
             self.directory / cluster / "launch.json",
             lambda: self.now,
             unjudged=lambda one: one.id not in self.fit,
+        )
+
+    def part(self, name: str, **more: Any) -> CpuFleet:
+        wanted = self.wanted(**more)
+        return CpuFleet(
+            self.api,
+            Template(wanted, "ann@here", STATE, name),
+            Surroundings(self.api, wanted),
+            self.directory / wanted.cluster / f"launch-{name}.json",
+            lambda: self.now,
+            unjudged=lambda one: one.id not in self.fit,
+        )
+
+    def converge_part(self, name: str, **more: Any) -> Outcome:
+        return converge(
+            self.part(name, **more),
+            Wish(1),
+            {},
+            600.0,
+            self.told.append,
+            now=lambda: self.now,
+            sleep=self.sleep,
         )
 
     def converge(

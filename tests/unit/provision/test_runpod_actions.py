@@ -112,3 +112,66 @@ def test_whoever_watches_ends_the_pods_at_a_limit(site: Site) -> None:
     assert not look(cluster, wanted, told.append, lambda: wanted)
     assert told[-1] == "2 machines ended, 0 left"
     assert site.cloud.account.pods == {} and len(site.cloud.account.volumes) == 1
+
+
+def fill(name: str, **more: Any) -> dict[str, Any]:
+    return machines(name, part="fill", holds="a model", **more)
+
+
+def test_a_volume_is_filled_once_said_with_its_cost_and_then_accelerators_are_rented(
+    site: Site,
+) -> None:
+    site.variables |= {"runpod_fill": True, "models_dir": "/workspace/models"}
+    told = site(
+        fill("fill"),
+        fill("continue"),
+        fill("end", state="absent"),
+        fill("filled"),
+        machines("other", part="fill", holds="another model"),
+        machines("other ends", part="fill", holds="another model", state="absent"),
+        machines("rent"),
+        machines("third", part="fill", holds="a third model"),
+        machines("all", state="absent"),
+    )
+    (pod,) = told["fill"]["machines"]
+    assert (pod["type"], pod["cents_per_hour"]) == ("8x cpu5c", 32)
+    assert told["fill"]["changed"] and not told["continue"]["changed"]
+    summary = told["end"]["evidence"]["summary"]
+    assert summary.startswith(f"network volume r1 in {KANSAS} is filled; 1 x 8x cpu5c in {KANSAS}")
+    assert "about $0.0" in summary and summary.endswith(f"next: provision, which rents 2 x {H200}")
+    assert not told["filled"]["changed"] and not told["filled"]["needed"]
+    assert "was filled at" in told["filled"]["evidence"]["summary"]
+    # Other models are not there yet; once accelerators are paid for, their pods fetch them.
+    assert told["other"]["changed"]
+    assert told["rent"]["launched"] == [0, 1]
+    assert not told["third"]["needed"]
+    writes = [one.split("/")[:2] for one in site.cloud.writes]
+    assert writes == [
+        ["POST ", "network-volumes"],
+        *(["POST ", "pods"], ["DELETE ", "pods"]) * 2,
+        ["POST ", "clusters"],
+        ["DELETE ", "clusters"],
+    ]
+    # A volume that was made anew is empty, whatever was in the one before.
+    account = site.cloud.account
+    account.volumes.clear()
+    assert site(fill("again"))["again"]["changed"]
+    assert site(machines("all", state="absent"))["all"]["changed"]
+    assert account.pods == {}
+
+
+def test_a_limit_of_an_hours_price_counts_the_pods_beside_the_cluster(site: Site) -> None:
+    said = {"runpod_load": True, "runpod_publish_door": True, "door_address": "all"}
+    told = site(machines("rent"), machines("load", part="load"), max_usd_per_hour=56.1, **said)
+    assert told["rent"]["launched"] == [0, 1]
+    assert "1 machines would cost $0.32 an hour, $0.10 are allowed" in told["load"]["msg"]
+    assert "runpod_load: false" in told["load"]["fix"]
+    assert site(machines("load", part="load"), max_usd_per_hour=57, **said)["load"]["changed"]
+    # One that is watched ends with all others.
+    cloud = provider("runpod")
+    wanted = cloud.settings({**site.variables, **said, "max_hours": 0.00001}, "here")
+    cluster = cloud.cluster(wanted, site.directory / "state")
+    lines: list[str] = []
+    assert not look(cluster, wanted, lines.append, lambda: wanted)
+    assert lines[-1] == "3 machines ended, 0 left"
+    assert site.cloud.account.pods == {}

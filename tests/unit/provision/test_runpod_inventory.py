@@ -192,3 +192,46 @@ def test_keys_that_cannot_be_written_keep_nobody_from_the_machines(site: Site) -
     cluster.known_hosts.unlink()
     (cluster.known_hosts / "in the way").mkdir(parents=True)
     assert site.listed()["_meta"]["hostvars"]["r1-1"]["ansible_port"] == 23003
+
+
+def test_pods_beside_the_cluster_are_hosts_of_their_own_groups(site: Site) -> None:
+    site.variables |= {
+        "runpod_fill": True,
+        "runpod_load": True,
+        "runpod_publish_door": True,
+        "door_address": "all",
+        "door_clients_file": "clients.yml",
+        "models_dir": "/workspace/models",
+    }
+    found = site.listed()
+    assert (found["fill"]["hosts"], found["load"]["hosts"]) == (["r1-fill"], ["r1-load"])
+    assert found["gpu"]["hosts"] == ["r1-0", "r1-1"]
+    host = found["_meta"]["hostvars"]["r1-load"]
+    assert (host["accelerator"], host["supervisor"]) == ("cpu", "supervisord")
+    assert host["ansible_host"] == "no-machine-yet.invalid"
+    # What the stage provision rents, judges and replaces is the cluster alone.
+    assert "provision_provider" not in host and host["provision_beside"] == "runpod"
+    site.rent()
+    (site.directory / "state/r1/runpod-instances.json").unlink(missing_ok=True)
+    host = site.listed()["_meta"]["hostvars"]["r1-0"]
+    assert host["provision_machine"]["published"] == {"9443": "198.51.100.1:29443"}
+
+
+def test_a_check_of_the_site_says_what_filling_costs_before_what_the_cluster_costs(
+    site: Site,
+) -> None:
+    engines = [{"name": "chat", "model": "org/tiny", "nodes": 2}]
+    site.variables |= {
+        "runpod_fill": True,
+        "models_dir": "/workspace/models",
+        "plan_allow_unchecked": True,
+        "engines": engines,
+        # Nobody answers there, and nobody else is asked.
+        "sources_environment": {"HF_ENDPOINT": "http://127.0.0.1:9"},
+    }
+    done = site.run("ansible-playbook", "site.yml", "--check", "--tags", "fill,provision")
+    told = " ".join(done.stdout.split())
+    assert done.returncode == 0, done.stdout + done.stderr
+    fill = told.index(f"1 of 1 would be rented: 8x cpu5c in {KANSAS}, $0.32/h")
+    assert fill < told.index(f"2 of 2 would be rented: {H200} in {KANSAS}, $56.00/h")
+    assert site.cloud.writes == []

@@ -56,7 +56,7 @@ def test_until_plays_every_stage_up_to_one(checkout: Path) -> None:
     request = check_request("two", "site.yml", until="prepare", checkout=checkout)
     assert request.tags == ("prepare",)
     ours = check_request("local", "site.yml", until="weights", checkout=REPOSITORY)
-    assert ours.tags == ("validate", "provision", "prepare", "install", "verify", "weights")
+    assert ours.tags == ("validate", "fill", "provision", "prepare", "install", "verify", "weights")
 
 
 def test_a_stage_that_is_none_is_refused_with_those_there_are(checkout: Path) -> None:

@@ -45,7 +45,8 @@ def gather(
     )
     gathering = Gathering(
         parts,
-        derived(store["key_file"], DOMAIN),
+        # A host alone has nobody to prove anything to.
+        derived(store["key_file"], DOMAIN) if store["key_file"] else b"",
         store["address"],
         hub if store["outside"] else None,
         store["streams"],

@@ -10,6 +10,7 @@ GIVER = Giver(
     module="runpod_provider",
     unfit="run the same command again with -e runpod_replace_cluster=true, which ends all pods of "
     "the cluster and rents others",
+    restarts_bare=True,
     secret_files=("runpod_api_key_file",),
     secret_variables=("RUNPOD",),
 )
