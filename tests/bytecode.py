@@ -16,12 +16,12 @@ def share(site_packages: Path, cache: Path) -> int:
     """Link an environment's bytecode to where uv has its sources; return how many were new."""
     # A file of an environment and of the cache are one, under two names.
     archives = {
-        metadata.stat().st_ino: metadata.parents[1]
+        _number(metadata): metadata.parents[1]
         for metadata in cache.glob("archive-v*/*/*.dist-info/METADATA")
     }
     linked = 0
     for metadata in site_packages.glob("*.dist-info/METADATA"):
-        archive = archives.get(metadata.stat().st_ino)
+        archive = archives.get(_number(metadata))
         for folder, _, files in os.walk(archive) if archive else ():
             compiled = site_packages / Path(folder).relative_to(archive) / "__pycache__"
             if folder.endswith("__pycache__") or not compiled.is_dir():
@@ -32,7 +32,12 @@ def share(site_packages: Path, cache: Path) -> int:
             for one in compiled.glob("*.pyc"):
                 if one.name.partition(".")[0] not in sources:
                     continue
-                with contextlib.suppress(FileExistsError):
+                with contextlib.suppress(OSError):  # it is there, or links are not possible
                     os.link(one, kept / one.name)
                     linked += 1
     return linked
+
+
+def _number(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
