@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from vllm_ansible.computation import reference, verdict
 from vllm_ansible.computation.conditions import conditions
 from vllm_ansible.inventory.site_host import supervisor_dir
-from vllm_ansible.plan import first_start, ladder, restarted, servers, verbs, views, watched
+from vllm_ansible.plan import first_start, ladder, restarts, servers, verbs, views, watched
 from vllm_ansible.record.diagnosis.points import points
 from vllm_ansible.weights import loading
 
@@ -40,7 +40,7 @@ def watchdog_restarts(
     ladder: bool,
 ) -> list[dict[str, Any]]:
     """Return what the head needs to know of each engine; `ladder`: restarts may change it."""
-    return restarted.wanted(engines, hosts, host, provider, points() if ladder else None)
+    return restarts.wanted(engines, hosts, host, provider, points() if ladder else None)
 
 
 class FilterModule:
@@ -72,8 +72,8 @@ class FilterModule:
             "watchdog_restarts": watchdog_restarts,
             "ladder_rows": ladder.rows,
             "ladder_helped": first_start.helped,
-            "watchdog_restart_rows": restarted.rows,
-            "watchdog_restart_measurements": restarted.measurements,
+            "watchdog_restart_rows": restarts.rows,
+            "watchdog_restart_measurements": restarts.measurements,
             "watchdog_supervisor_dir": supervisor_dir,
             "watchdog_rows": watched.rows,
             "watchdog_measurements": watched.measurements,

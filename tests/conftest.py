@@ -35,6 +35,10 @@ ansible.module_utils.__path__.append(str(ROOT / "src"))
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
+# Images often say that Python may write no bytecode; then each worker of each run would rewrite the
+# assertions of all tests, half of what it takes to collect them.
+sys.dont_write_bytecode = False
+
 # As wide as a console without a terminal: whoever runs the tests may have another.
 os.environ["COLUMNS"] = "100"
 
@@ -74,7 +78,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.nodeid.startswith(place) and fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
     long = ("tests/test_lint.py", "tests/test_pythons.py", *MARKED)
-    items.sort(key=lambda item: 0 if row(item.nodeid) else 2 - item.nodeid.startswith(long))
+
+    def place(item: pytest.Item) -> tuple[int, str]:
+        number = 0 if row(item.nodeid) else 2 - item.nodeid.startswith(long)
+        return number, str(item.path)
+
+    items.sort(key=place)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Begin in each worker with other files: it finds rewritten what another one has begun with.
+
+    All that begin at once with the same file would rewrite the assertions of each for themselves.
+    """
+    report = yield
+    worker = getattr(collector.config, "workerinput", None)
+    if worker and isinstance(collector, pytest.Directory):
+        found = list(report.result)
+        first = len(found) * int(worker["workerid"][2:]) // worker["workercount"]
+        report.result = [*found[first:], *found[:first]]
+    return report
 
 
 class Rows(LoadScopeScheduling):

@@ -123,7 +123,7 @@ EXCEPTIONS_OF_CLOUDS = {
     "src/vllm_ansible/node/system/instance_store.py": "the model that a local disk reports at AWS",
     "src/vllm_ansible/node/system/efa_cards.py": EFA,
     "src/vllm_ansible/plan/fabric.py": EFA,
-    "src/vllm_ansible/plan/restarted.py": "an allocation may end while a restart holds its lock",
+    "src/vllm_ansible/plan/restarts.py": "an allocation may end while a restart holds its lock",
     "src/vllm_ansible/system/efa.py": EFA,
     "roles/system/tasks/efa.yml": EFA,
     "src/vllm_ansible/verify/collectives/": EFA,

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests import bytecode
 from vllm_ansible.environment.request import environment_request
+from vllm_ansible.lab.cache import machine_uv_cache
 from vllm_ansible.node.environment import build as environment
 from vllm_ansible.node.weights import fetch as weights
 from vllm_ansible.node.weights import models
@@ -47,6 +49,7 @@ def engine(engine_uv: str) -> Path:
             "environment": {},
         }
         environment.build(wanted, lambda *_: None)
+        bytecode.share(place / "lib/python3.11/site-packages", machine_uv_cache())
     return place
 
 

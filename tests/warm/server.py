@@ -1,15 +1,19 @@
 """Import what each module imports, then fork a process for each that is to run.
 
-python server.py SOCKET [ANSIBLE-PLAYBOOK]: with the program, what it imports, and runs.
+python server.py SOCKET [ANSIBLE-PLAYBOOK]: with the program, what it imports, and runs. The source
+that modules bring is compiled once, for all that bring the same.
 """
 
 from __future__ import annotations
 
+import _imp
 import atexit
 import gc
+import hashlib
 import importlib
 import importlib.util
 import json
+import marshal
 import os
 import pathlib
 import select
@@ -18,6 +22,7 @@ import socket
 import sys
 import tempfile
 import types
+import zipimport
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
@@ -62,6 +67,8 @@ CONTROLLER = (
     "urllib.request",
 )
 FILTERS = pathlib.Path(__file__).parents[2].glob("filter_plugins/*.py")
+# Plugins that ansible-playbook loads before it plays, or each play does.
+PLUGINS = ("become", "callback", "connection", "inventory", "shell", "filter", "test")
 
 
 class Also(list[str]):
@@ -158,6 +165,35 @@ def imported(names: Iterable[str]) -> None:
             importlib.import_module(name)
 
 
+def load_plugins() -> None:
+    """Load all plugins of some kinds, as Ansible does."""
+    from ansible.plugins import loader
+
+    for kind in PLUGINS:
+        with suppress(ImportError):
+            list(getattr(loader, f"{kind}_loader").all(class_only=True))
+
+
+def compile_once(kept: pathlib.Path) -> None:
+    """Have Python keep what it has compiled of a source that came in an archive."""
+    compiled = zipimport._compile_source  # type: ignore[attr-defined]
+
+    def look(path: str, source: bytes) -> types.CodeType:
+        place = kept / hashlib.sha256(source).hexdigest()
+        with suppress(OSError):
+            found: types.CodeType = marshal.loads(place.read_bytes())  # noqa: S302
+            _imp._fix_co_filename(found, path)
+            return found
+        made: types.CodeType = compiled(path, source)
+        with suppress(OSError):  # it may run as another user
+            partial = kept / f"{place.name}.{os.getpid()}"
+            partial.write_bytes(marshal.dumps(made))
+            partial.replace(place)
+        return made
+
+    zipimport._compile_source = look  # type: ignore[attr-defined]
+
+
 def module() -> None:
     """Run what comes on standard input."""
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -186,12 +222,14 @@ def main() -> None:
             spec = importlib.util.spec_from_file_location(filters.stem, filters)
             assert spec and spec.loader
             spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        load_plugins()
         run = playbook
     else:
         imported(IMPORTED)
         assert "ansible._internal" not in sys.modules, "Ansible's controller is not on hosts"
         for name in ("ansible", "ansible.module_utils"):
             sys.modules[name].__path__ = Also(sys.modules[name])
+        compile_once(pathlib.Path(tempfile.mkdtemp(dir=os.path.dirname(sys.argv[1]))))
         run = module
     os.chdir("/")
     gc.collect()

@@ -10,7 +10,7 @@ from vllm_ansible.node.process import process
 from vllm_ansible.node.watchdog import ladder
 from vllm_ansible.node.watchdog.finding import ENDED
 from vllm_ansible.node.watchdog.ladder import AGAIN, Kept, Point
-from vllm_ansible.plan import restarted
+from vllm_ansible.plan import restarts
 from vllm_ansible.plan.decision import NONE, STARTS
 from vllm_ansible.plan.process_spec import SERVE
 
@@ -61,7 +61,7 @@ def climbs(
         # One that begins on the rung that has helped before fails for something else.
         if not started or kept.get("helped") or name in verdicts["wrong"] or len(tried) > site.most:
             return {}
-        (known,) = restarted.wanted(
+        (known,) = restarts.wanted(
             [planned[name]], site.hosts, site.head, site.provider, site.lines
         )
         specs = {one["name"]: ladder.descended(process.spec(one), kept) for one in steps}

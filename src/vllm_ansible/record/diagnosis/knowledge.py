@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from . import condition
 from .derived import derived
 from .facts import Fact, Facts, about
+from .known import items
 from .match import Signature
 
 # Of more that remain, the later ones would only be a list.
@@ -107,12 +105,11 @@ def explain(signature: Signature, facts: Facts, host: str, line: str = "") -> Ex
 def kinds() -> Mapping[str, Kind]:
     """Return what is known of each signature that has more than one cause, by its id."""
     found: dict[str, Kind] = {}
-    for file in sorted((Path(__file__).parent / "knowledge").glob("*.yml")):
-        for item in yaml.safe_load(file.read_text(encoding="utf-8")):
-            kind = Kind(
-                item["id"], tuple(item["signatures"]), tuple(_cause(one) for one in item["causes"])
-            )
-            found.update((name, kind) for name in kind.signatures)
+    for item in items("knowledge/*.yml"):
+        kind = Kind(
+            item["id"], tuple(item["signatures"]), tuple(_cause(one) for one in item["causes"])
+        )
+        found.update((name, kind) for name in kind.signatures)
     return found
 
 

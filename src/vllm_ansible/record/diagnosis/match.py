@@ -6,11 +6,9 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from pathlib import Path
-
-import yaml
 
 from . import cuda_errors
+from .known import items
 
 # What a line must be to explain a failure. The other kinds are silent (`stall`), need an active
 # check (`probe`), or stand in healthy logs as well (`info`).
@@ -61,8 +59,6 @@ class Signature:
 @cache
 def signatures() -> tuple[Signature, ...]:
     """Return all known failures; of two that one line shows, the first counts."""
-    files = sorted((Path(__file__).parent / "signatures").glob("*.yml"))
-    data = [item for file in files for item in yaml.safe_load(file.read_text(encoding="utf-8"))]
     return tuple(
         Signature(
             id=item["id"],
@@ -82,7 +78,7 @@ def signatures() -> tuple[Signature, ...]:
             unless=_pattern(item.get("unless")),
             frames=_pattern(item.get("frames")),
         )
-        for item in data
+        for item in items("signatures/*.yml")
     )
 
 

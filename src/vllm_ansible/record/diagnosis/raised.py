@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-
-import yaml
 
 from ...node.accelerators import xid
 from . import condition, cuda_errors, own_words
 from .facts import Fact
+from .known import items
 from .match import Signature
 
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line \d+')
@@ -116,7 +114,6 @@ class Reading:
 @cache
 def families() -> tuple[Family, ...]:
     """Return all families; of two that a line shows, the first counts."""
-    file = Path(__file__).parent / "families.yml"
     return tuple(
         Family(
             one["id"],
@@ -128,7 +125,7 @@ def families() -> tuple[Family, ...]:
             one.get("plainest", False),
             one.get("names", False),
         )
-        for one in yaml.safe_load(file.read_text(encoding="utf-8"))
+        for one in items("families.yml")
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vllm_ansible.node.process.process import STOPPED
-from vllm_ansible.plan.restarted import measurements, rows, wanted
+from vllm_ansible.plan.restarts import measurements, rows, wanted
 from vllm_ansible.record.diagnosis.points import points
 
 HOSTS = [{"name": name, "address": f"10.0.0.{n}"} for n, name in enumerate(("n1", "n2"), 1)]
