@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from .clone import Clone, Ran, Running
 from .greedy import ASK
-from .processes import end_all
+from .processes import end_all, identities, of_cluster
 from .two_hosts import TwoHosts
 
 CHAT = {
@@ -77,6 +78,9 @@ class Site:
         """Return what the host recorded of the present start of a process."""
         return read_json(self.cluster_dir / "processes" / f"{name}.state.json")
 
+    def pid(self, name: str) -> int:
+        return int(self.process(name)["process"]["pid"])
+
     def task(self, name: str) -> dict[str, Any]:
         """Return the status of a background task."""
         return read_json(self.cluster_dir / "tasks" / f"{name}.json")
@@ -86,6 +90,10 @@ class Site:
         """The Python of the environment that the engines were started from."""
         ray = read_json(self.cluster_dir / "processes" / "chat-ray.json")["argv"][0]
         return str(Path(ray).with_name("python"))
+
+    @property
+    def key(self) -> str:
+        return self.secrets["api_key"]
 
     @property
     def secrets(self) -> dict[str, str]:
@@ -98,6 +106,46 @@ class Site:
     @property
     def state(self) -> Path:
         return self.clone.directory / "state" / self.name
+
+    def changes_nothing(self) -> tuple[Ran, Ran]:
+        """Run all of it again and look at it: the same processes. Return both runs."""
+        before = identities(self.cluster_dir)
+        ran = self.run()
+        assert ran.status == 0, ran.output
+        assert ran.changed == []
+        assert "changed=0" in ran.output
+        assert identities(self.cluster_dir) == before
+        looked = self.run(playbook="playbooks/status.yml")
+        assert looked.status == 0, looked.output
+        return ran, looked
+
+    def leaves_nothing(self) -> None:
+        """Take it down: no process, no record of one and no directory of the run is left."""
+        ran = self.run(playbook="playbooks/teardown.yml")
+        assert ran.status == 0, ran.output
+        assert of_cluster(self.cluster_dir) == []
+        assert not list((self.cluster_dir / "processes").glob("*"))
+        assert not self.run_dir.exists()
+
+
+SomeSite = TypeVar("SomeSite", bound=Site)
+
+
+@contextlib.contextmanager
+def one_site(
+    factory: pytest.TempPathFactory, name: str, make: Callable[[Path], SomeSite]
+) -> Iterator[SomeSite]:
+    """Yield a cluster, not yet brought up; nothing of it stays behind, unless it is kept.
+
+    Whoever works on these tests names a directory to keep it in, and it is there the next time.
+    """
+    kept = os.environ.get("VLLM_ANSIBLE_FLOW_DIR")
+    made = make(Path(kept) if kept else factory.mktemp(name))
+    yield made
+    if not kept:
+        end_all(made.cluster_dir)
+        shutil.rmtree(made.cluster_dir, ignore_errors=True)
+        shutil.rmtree(made.run_dir, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from .clone import Ran
+
+MODEL = "smollm2-135m-instruct"
 VLLM = "vllm==0.32.0"
 OK = 200
 
@@ -28,6 +31,18 @@ class Programs:
     etcd: str
     nats: str
     front_end: str
+
+    @property
+    def engine(self) -> dict[str, Any]:
+        """What an engine behind Dynamo has in the inventory."""
+        return {
+            "front": "dynamo",
+            "environment": {"VLLM_RUST_FRONTEND_PATH": self.front_end},
+        }
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        return {"router_etcd": self.etcd, "router_nats": self.nats}
 
 
 def programs(directory: Path) -> Programs:
@@ -50,6 +65,15 @@ def programs(directory: Path) -> Programs:
                 subprocess.run(["dpkg-deb", "-x", package, directory], check=True)
         found = [str(directory / "usr/bin/etcd"), str(directory / "usr/sbin/nats-server")]
     return Programs(str(found[0]), str(found[1]), str(front_end))
+
+
+def routed(ran: Ran) -> dict[str, Any]:
+    """Return what the gate of Dynamo keeps of a run that went well."""
+    assert ran.status == 0, ran.output
+    kept = [one["values"] for one in ran.evidence("dynamo") if "repeats" in one["values"]]
+    assert len(kept) == 1, ran.output
+    found: dict[str, Any] = kept[0]
+    return found
 
 
 def post(url: str, key: str, body: dict[str, Any], timeout: float = 120) -> Any:

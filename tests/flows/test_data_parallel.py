@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,9 +13,9 @@ from typing import Any
 import pytest
 
 from .clone import MINUTE, Ran, wait_until
-from .conftest import Site
+from .conftest import Site, one_site
 from .greedy import ASK
-from .processes import end_all, identities, listeners, look, of_cluster
+from .processes import identities, listeners, look
 
 pytestmark = [pytest.mark.engine, pytest.mark.soak]
 ARGUMENTS = {
@@ -38,14 +37,9 @@ class Ranks(Site):
     """A cluster of this machine with one engine of two data ranks."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self.variables |= {
-            "cluster_name": "ranks",
-            "accelerator_count": 2,
-            "port_base": 27000,
-            "engines": [ENGINE],
-        }
-        self.inventory = self.clone.inventory("ranks", self.hosts, **self.variables)
+        super().__init__(directory, "ranks")
+        self.variables |= {"accelerator_count": 2, "port_base": 27000, "engines": [ENGINE]}
+        self.inventory = self.clone.inventory("flow", self.hosts, **self.variables)
 
     def with_engine(self, **changes: Any) -> Path:
         """Return an inventory of the same cluster whose engine differs."""
@@ -56,26 +50,11 @@ class Ranks(Site):
     def instances(self) -> list[str]:
         return [self.process(name)["instance"] for name in NAMES]
 
-    @property
-    def run_dir(self) -> Path:
-        return Path(os.sep, "tmp", f"vllm-ranks-{os.getuid()}")
-
-    @property
-    def state(self) -> Path:
-        return self.clone.directory / "state" / "ranks"
-
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    """Return the cluster, not yet brought up; nothing of it stays behind, unless it is kept."""
-    if kept := os.environ.get("VLLM_ANSIBLE_FLOW_DIR"):
-        yield Ranks(Path(kept))
-        return
-    made = Ranks(tmp_path_factory.mktemp("ranks"))
-    yield made
-    end_all(made.cluster_dir)
-    shutil.rmtree(made.cluster_dir, ignore_errors=True)
-    shutil.rmtree(made.run_dir, ignore_errors=True)
+    with one_site(tmp_path_factory, "ranks", Ranks) as made:
+        yield made
 
 
 def answered(ran: Ran) -> list[dict[str, Any]]:
@@ -195,10 +174,5 @@ def test_ranks_of_a_dense_model_start_alone(ranks: Ranks) -> None:
 
 
 def test_teardown_leaves_nothing(ranks: Ranks) -> None:
-    ran = ranks.clone.run(
-        ranks.with_engine(model="random:llama"), playbook="playbooks/teardown.yml"
-    )
-    assert ran.status == 0, ran.output
-    assert of_cluster(ranks.cluster_dir) == []
-    assert not list((ranks.cluster_dir / "processes").glob("*"))
-    assert not ranks.run_dir.exists()
+    ranks.inventory = ranks.with_engine(model="random:llama")
+    ranks.leaves_nothing()

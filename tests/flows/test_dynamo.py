@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,18 +17,16 @@ import pytest
 
 from tests.ports import free_port
 
-from .clone import MINUTE, Ran, wait_until
-from .conftest import CHAT, Site
-from .dynamo import Load, Programs, Stream, chat, programs, status, streams, told
-from .processes import end_all, identities, listeners, look, of_cluster
-from .turns import conversations
+from .clone import MINUTE, REPOSITORY, wait_until
+from .conftest import CHAT, Site, one_site
+from .dynamo import MODEL, Load, Stream, chat, programs, routed, status, streams, told
+from .processes import listeners, look, of_cluster
 
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.soak,
     pytest.mark.skipif(not Path("/usr/sbin/haproxy").exists(), reason="no haproxy on this machine"),
 ]
-MODEL = "smollm2-135m-instruct"
 OURS = {"chat-dynamo", "chat-etcd", "chat-nats", "chat-sidecar-0", "chat-sidecar-1"}
 # What Dynamo, its stores and its sidecars listen on, and the two engines' HTTP and gRPC.
 STORES = {28001, 28002, 28003}
@@ -38,35 +37,15 @@ PORTS = STORES | {28020, 28021, 28040, 28041, 28060, 28061, 28080, 28081}
 class Fronted(Site):
     """A cluster of this machine with one engine of two data ranks behind Dynamo."""
 
-    def __init__(self, directory: Path, found: Programs) -> None:
-        super().__init__(directory)
-        self.engine = {
-            **CHAT,
-            "port": 28000 + 15,
-            "layout": {"data": 2, "tensor": 1},
-            "front": "dynamo",
-            "environment": {"VLLM_RUST_FRONTEND_PATH": found.front_end},
-        }
-        self.variables |= {
-            "cluster_name": "fronted",
-            "accelerator_count": 2,
-            "port_base": 28000,
-            "engines": [self.engine],
-            "router_etcd": found.etcd,
-            "router_nats": found.nats,
-        }
-        self.inventory = self.clone.inventory("fronted", self.hosts, **self.variables)
+    url = "http://127.0.0.1:28015/v1"
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.engine['port']}/v1"
-
-    @property
-    def key(self) -> str:
-        return self.secrets["api_key"]
-
-    def pid(self, name: str) -> int:
-        return int(self.process(name)["process"]["pid"])
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, "fronted")
+        found = programs(directory)
+        two = {"port": 28015, "layout": {"data": 2, "tensor": 1}}
+        self.engine = {**CHAT, **two, **found.engine}
+        self.variables |= {**found.variables, "accelerator_count": 2, "port_base": 28000}
+        self.change("dynamo")
 
     @property
     def recorded(self) -> set[str]:
@@ -77,7 +56,7 @@ class Fronted(Site):
     def change(self, front: str) -> None:
         """Write another front into the inventory."""
         self.variables["engines"] = [{**self.engine, "front": front}]
-        self.inventory = self.clone.inventory("fronted", self.hosts, **self.variables)
+        self.inventory = self.clone.inventory("flow", self.hosts, **self.variables)
 
     def kill(self, name: str, sign: signal.Signals = signal.SIGKILL) -> int:
         """Send a process a signal; return its number."""
@@ -89,36 +68,11 @@ class Fronted(Site):
         """Wait until the supervisor has started a process again."""
         wait_until(lambda: self.pid(name) != before and look(self.pid(name)), MINUTE, name)
 
-    @property
-    def run_dir(self) -> Path:
-        return Path(os.sep, "tmp", f"vllm-fronted-{os.getuid()}")
-
-    @property
-    def state(self) -> Path:
-        return self.clone.directory / "state" / "fronted"
-
 
 @pytest.fixture(scope="module")
 def fronted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fronted]:
-    """Return the cluster, not yet brought up; nothing of it stays behind, unless it is kept."""
-    kept = os.environ.get("VLLM_ANSIBLE_FLOW_DIR")
-    directory = Path(kept) if kept else tmp_path_factory.mktemp("fronted")
-    made = Fronted(directory, programs(directory))
-    yield made
-    if kept:
-        return
-    end_all(made.cluster_dir)
-    shutil.rmtree(made.cluster_dir, ignore_errors=True)
-    shutil.rmtree(made.run_dir, ignore_errors=True)
-
-
-def routed(ran: Ran) -> dict[str, Any]:
-    """Return what the gate of Dynamo keeps of a run that went well."""
-    assert ran.status == 0, ran.output
-    kept = [one["values"] for one in ran.evidence("dynamo") if "repeats" in one["values"]]
-    assert len(kept) == 1, ran.output
-    found: dict[str, Any] = kept[0]
-    return found
+    with one_site(tmp_path_factory, "fronted", Fronted) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -169,16 +123,28 @@ def least_connections(tmp_path: Path) -> Iterator[str]:
         process.terminate()
 
 
+def conversations(fronted: Fronted, url: str) -> dict[str, Any]:
+    """Return what five clients saw that talk at once, each in six turns."""
+    asked = [url, MODEL, fronted.state / "api_key", ",".join(map(str, RANKS))]
+    sizes = ["--users=5", "--turns=6", "--first=200", "--more=30", "--tokens=12"]
+    words = [sys.executable, REPOSITORY / "benchmarks/device/turns.py", *asked, *sizes]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    print(url, done.stdout)
+    assert (found["answers"], found["failures"]) == (30, 0)
+    return found
+
+
 def test_conversations_stay_where_their_beginning_is_cached(
     fronted: Fronted, least_connections: str
 ) -> None:
-    """Both ways before the same two engines, one after the other, with new texts in each."""
-    by_count = conversations(least_connections, fronted.key, MODEL, RANKS)
-    by_cache = conversations(fronted.url, fronted.key, MODEL, RANKS)
-    print(by_count.line("least connections"))
-    print(by_cache.line("KV-aware"))
-    assert by_cache.failed == by_count.failed == []
-    assert by_cache.hits / by_cache.queries > by_count.hits / by_count.queries
+    """Both ways before the same two engines, one after the other, with new texts in each.
+
+    Five conversations of 1,500 tokens fit into both caches (of 5,800 each), and not into one.
+    """
+    by_count = conversations(fronted, least_connections)
+    by_cache = conversations(fronted, fronted.url)
+    assert by_cache["cached_share"] > by_count["cached_share"]
 
 
 def test_everything_listens_on_loopback_and_the_password_is_in_one_file(fronted: Fronted) -> None:
@@ -199,14 +165,8 @@ def test_everything_listens_on_loopback_and_the_password_is_in_one_file(fronted:
 
 
 def test_the_second_run_changes_nothing(fronted: Fronted) -> None:
-    before = identities(fronted.cluster_dir)
-    ran = fronted.run()
+    ran, looked = fronted.changes_nothing()
     assert routed(ran)["workers"] == 2
-    assert ran.changed == []
-    assert "changed=0" in ran.output
-    assert identities(fronted.cluster_dir) == before
-    looked = fronted.run(playbook="playbooks/status.yml")
-    assert looked.status == 0, looked.output
     assert all(f"{name}: running" in looked.evidence("status")[0]["summary"] for name in OURS)
     (knows,) = looked.evidence("dynamo")
     assert "sends requests to 2 of 2 engines" in knows["summary"]
@@ -333,8 +293,4 @@ def test_teardown_leaves_nothing(fronted: Fronted) -> None:
     stopped = fronted.run(playbook="playbooks/stop.yml")
     assert stopped.status == 0, stopped.output
     assert listeners(fronted.cluster_dir) == set()
-    ran = fronted.run(playbook="playbooks/teardown.yml")
-    assert ran.status == 0, ran.output
-    assert of_cluster(fronted.cluster_dir) == []
-    assert not list((fronted.cluster_dir / "processes").glob("*"))
-    assert not fronted.run_dir.exists()
+    fronted.leaves_nothing()
