@@ -28,6 +28,7 @@ CHAT = {
     "front": "dynamo",
 }
 PLACE = {
+    "host": "n1",
     "python": "/tools/python",
     "start": "/routers/dynamo-abc/start.py",
     "run_dir": "/run/v/dynamo0",
@@ -207,7 +208,7 @@ def test_the_router_stands_before_dynamo_alone_which_knows_each_rank() -> None:
     assert found["ranks"] == [{"name": "dynamo", "address": "127.0.0.1", "port": 20003}]
     assert found["url"] == "http://10.0.0.1:8000"
     assert [one["grpc"] for one in found["dynamo"]["sidecars"]] == [20040, 20041]
-    assert dynamo.process_names(found["dynamo"]) == [
+    assert dynamo.process_names(found["dynamo"], "n1") == [
         *("chat-etcd", "chat-nats", "chat-sidecar-0", "chat-sidecar-1", "chat-dynamo"),
     ]
 
@@ -216,7 +217,7 @@ def test_no_port_has_two_owners() -> None:
     made = planned(8, layout={"data": 8, "tensor": 1})
     ports: Ports = made.engines[0].ports
     found = told(made)["dynamo"]
-    mine = [*dynamo.ports(found), *(one["grpc"] for one in found["sidecars"])]
+    mine = [*dynamo.ports(found, "n1"), *(one["grpc"] for one in found["sidecars"])]
     mine += [server.port for server in made.engines[0].servers()]
     mine += [ports.gcs, ports.gcs + routers.WATCH_PORT]
     assert len(mine) == len(set(mine))
@@ -274,13 +275,16 @@ def test_what_no_engine_has_any_more_is_removed_and_stores_go_last() -> None:
     assert dynamo.removal(["a-etcd"]) == [{"name": "a-etcd", "engine": "", "state": "absent"}]
     assert routers.concern([], "n1", {"old-etcd": record()})
     stopped = [one["name"] for one in stop_steps(PROCESSES, True, False)]
-    assert stopped.index("chat-dynamo") < stopped.index("chat-etcd") < stopped.index("chat-serve-0")
+    assert stopped.index("chat-dynamo") < stopped.index("chat-serve-0")
+    # Of all hosts, what is registered there ends first.
+    last = [one["name"] for one in stop_steps(PROCESSES, False, False)]
+    assert last == ["chat-etcd", "chat-nats", "old-etcd"]
 
 
 def test_ports_are_asked_of_what_does_not_run_yet() -> None:
     found = told(planned())["dynamo"]
     running = {"chat-etcd": {"running": True}, "chat-nats": {"running": False}}
-    assert set(dynamo.starting_ports(found, running)) == {
+    assert set(dynamo.starting_ports(found, running, "n1")) == {
         *("20002", "20003", "20060", "20061", "20080", "20081"),
     }
 
