@@ -124,8 +124,10 @@ def found(wanted: dict[str, Any]) -> dict[str, Any]:
     """Do one part, and return what it found."""
     front, servers, sidecars = wanted["front"], wanted["servers"], wanted["sidecars"]
     wait, timeout, part = wanted["wait_seconds"], wanted["timeout_seconds"], wanted["part"]
+    known: dict[str, Any] = {}
     if part == "known":
-        return kv_routing.state(front, len(servers), wait, sidecars)
+        known = kv_routing.state(front, len(servers), wait, sidecars)
+        return known
     if part == "hits":
         return {"hits": kv_routing.hits(servers, timeout)}
     with open(wanted["api_key_file"], encoding="utf-8") as file:
@@ -133,8 +135,8 @@ def found(wanted: dict[str, Any]) -> dict[str, Any]:
     asked = (wanted["url"], front)
     if part == "all":
         model = wanted["model"]
-        return kv_routing.look(*asked, servers, key, model, wait, timeout, sidecars)
-    known = {}
+        known = kv_routing.look(*asked, servers, key, model, wait, timeout, sidecars)
+        return known
     if part == "first":
         known["workers"] = kv_routing.wait_for_workers(front, len(servers), wait, sidecars)
     routing = kv_routing.Routing(*asked, key, wanted["model"], timeout, wanted["seed"])
