@@ -92,10 +92,11 @@ owner = pwd.getpwuid(mark.st_uid).pw_name
 print(json.dumps({"mode": mark.st_mode & 0o777, "owner": owner, "seen": seen, "length": len(word)}))
 """
 
-# What somebody on the network is answered who has no password: etcd, NATS, a sidecar's own pages.
+# What somebody on the network is answered who has neither password nor key: etcd, NATS, where
+# requests and answers go, a sidecar's own pages.
 STRANGER = """
-import json, socket, sys, urllib.error, urllib.request
-etcd, nats, *sidecars = sys.argv[1:]
+import json, socket, ssl, sys, urllib.error, urllib.request
+etcd, nats, requests, *sidecars = sys.argv[1:]
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 def post(url, body):
@@ -113,6 +114,19 @@ with socket.create_connection((address, int(port)), timeout=30) as client:
     while b"-ERR" not in said and b"PONG" not in said and (piece := client.recv(4096)):
         said += piece
 found["nats"] = "Authorization" if b"Authorization Violation" in said else said.decode()
+def knock(place):
+    address, _, port = place.rpartition(":")
+    context = ssl._create_unverified_context()
+    try:
+        with socket.create_connection((address, int(port)), timeout=30) as plain:
+            with context.wrap_socket(plain) as client:
+                client.sendall(b"x")
+                return "let in" if client.recv(1) else "ended"
+    except socket.timeout:
+        return "let in"
+    except (ssl.SSLError, ConnectionError) as error:
+        return str(getattr(error, "reason", "") or error)
+found |= {"requests": {place: knock(place) for place in requests.split(",")}}
 names = ("start_profile", "stop_profile", "sleep", "wake_up", "pause", "resume", "update_weights")
 names += ("pause_generation", "resume_generation", "flush_cache", "clear_kv_blocks", "routes")
 pages = [f"/engine/{kind}{name}" for kind in ("", "control/", "update/") for name in names]
@@ -237,12 +251,14 @@ def test_nothing_listens_outside_loopback_and_the_data_plane(spread: Spread) -> 
 
 
 def test_the_password_is_in_one_file_of_each_host_and_nowhere_else(spread: Spread) -> None:
-    tops = [f"{CLUSTER_DIR}/{name}" for name in ("logs", "processes", "routers")]
+    tops = [f"{CLUSTER_DIR}/{name}" for name in ("logs", "processes", "routers/chat-dynamo")]
     tops += [RUN_DIR, "/etc/systemd", "/var/log"]
     for host in HOSTS:
         found = spread.python(host, FOUND, PASSWORD, *tops)
         # NATS and Dynamo were given it in their environment alone.
         assert found == {"mode": 0o600, "owner": "vllm-demo", "seen": [], "length": 64}, host
+        key = f"{CLUSTER_DIR}/routers/chat-dynamo/tls.key"
+        assert spread.python(host, FOUND, key, *tops, f"{CLUSTER_DIR}/secrets")["mode"] == 0o600
     words = {spread.lab.run(host, ["cat", PASSWORD]).stdout for host in HOSTS}
     (word,) = words
     runs = [path for path in (spread.clone.directory / "runs").rglob("*") if path.is_file()]
@@ -253,10 +269,12 @@ def test_the_password_is_in_one_file_of_each_host_and_nowhere_else(spread: Sprea
 def test_who_has_no_password_is_let_in_nowhere(spread: Spread) -> None:
     one, two = (spread.lab.address(host) for host in HOSTS)
     sidecars = (f"{one}:20060", f"{two}:20061")
-    found = spread.python("lab2", STRANGER, f"{one}:20001", f"{one}:20002", *sidecars)
+    requests = f"{one}:20080,{two}:20081,{one}:20004"
+    found = spread.python("lab2", STRANGER, f"{one}:20001", f"{one}:20002", requests, *sidecars)
     print(json.dumps(found))
     assert found["etcd"] in (400, 401, 403)
     assert found["nats"] == "Authorization"
+    assert not {"let in", "ended"} & set(found["requests"].values()), found["requests"]
     for place in sidecars:
         assert set(found[place].values()) <= {404, 405}, found[place]
 

@@ -286,11 +286,11 @@ def steps(
 
     `stores` are etcd and NATS, `sidecars` one for each rank of this host, `front` the frontend.
     place: host, python and start of the program that gives each its password, run_dir, etcd, nats
-    and dynamo (the Python of its environment); password: a digest of it where it came from another
-    host. lock: digest of what is installed there.
+    and dynamo (the Python of its environment); of several hosts also secrets, a digest of what they
+    share. lock: digest of what is installed there.
     """
     first, beside = _on(wanted, place["host"])
-    word = {"password": place["password"]} if place.get("password") else {}
+    shared = {"secrets": place["secrets"]} if is_spread(wanted) else {}
     start = (place["python"], "-s", "-E", place["start"], place["run_dir"])
     dynamo = (*start, "other", place["dynamo"], "-m")
 
@@ -309,8 +309,10 @@ def steps(
 
     etcd_url = f"http://{wanted['address']}:{wanted['etcd']['port']}"
     front = _environment(wanted, place["run_dir"], wanted["address"])
+    tls: dict[str, str] = {}
     if is_spread(wanted):
-        front["DYN_TCP_RESPONSE_STREAM_PORT"] = str(wanted["responses"])
+        tls = _tls(place["configuration"])
+        front |= {**tls, "DYN_TCP_RESPONSE_STREAM_PORT": str(wanted["responses"])}
     nats = (*start, "other", place["nats"], "-c", f"{place['configuration']}/nats.conf")
     frontend = (
         *dynamo,
@@ -346,6 +348,7 @@ def steps(
                 {
                     "environment": {
                         **_environment(wanted, place["run_dir"], one["address"]),
+                        **tls,
                         "DYN_SYSTEM_PORT": str(one["system"]),
                         "DYN_TCP_RPC_PORT": str(one["requests"]),
                     },
@@ -353,14 +356,18 @@ def steps(
                     "depends": {
                         "lock": lock,
                         "engine": processes.get(one["engine"], {}).get("instance") or "",
-                        **word,
+                        **shared,
                     },
                 },
             )
             for one in beside
         ],
         "front": [
-            step(wanted["process"], frontend, {"environment": front, "depends": {"lock": lock}})
+            step(
+                wanted["process"],
+                frontend,
+                {"environment": front, "depends": {"lock": lock, **shared}},
+            )
         ]
         if first
         else [],
@@ -416,6 +423,24 @@ def _environment(wanted: Mapping[str, Any], run_dir: str, address: str) -> dict[
         "NATS_SERVER": f"nats://{wanted['address']}:{wanted['nats']['port']}",
         "TRANSFORMERS_OFFLINE": "1",
         "XDG_CACHE_HOME": run_dir,
+    }
+
+
+def _tls(directory: str) -> dict[str, str]:
+    """Return what lets frontend and sidecars of several hosts answer each other alone.
+
+    One certificate that signs itself, with its key, is the server's and the client's of all.
+    """
+    certificate, key = f"{directory}/tls.crt", f"{directory}/tls.key"
+    prefix = "DYN_TCP_TLS"
+    return {
+        f"{prefix}_CERT_PATH": certificate,
+        f"{prefix}_KEY_PATH": key,
+        f"{prefix}_CLIENT_CA_CERT_PATH": certificate,
+        f"{prefix}_CA_CERT_PATH": certificate,
+        f"{prefix}_CLIENT_CERT_PATH": certificate,
+        f"{prefix}_CLIENT_KEY_PATH": key,
+        f"{prefix}_SERVER_NAME": USER,
     }
 
 

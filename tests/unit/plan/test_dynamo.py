@@ -210,7 +210,7 @@ def on_hosts(word: str = "") -> dict[str, dict[str, list[dict[str, Any]]]]:
     """Return the steps of each host of an engine over two."""
     return {
         host: dynamo.steps(
-            over_hosts(host), {**PLACE, "host": host, "password": word}, {}, "vllm", "lock"
+            over_hosts(host), {**PLACE, "host": host, "secrets": word}, {}, "vllm", "lock"
         )
         for host in ADDRESSES
     }
@@ -235,6 +235,10 @@ def test_what_hosts_say_to_each_other_listens_on_the_data_plane_alone() -> None:
         assert environment["DYN_EVENT_PLANE"] == "nats"
         assert environment["DYN_DISABLE_FRONTEND_ADMIN_API"] == "1"
         assert environment["DYN_DISABLE_FRONTEND_NVEXT"] == "1"
+        # Who has not this key is answered by none of them.
+        assert environment["DYN_TCP_TLS_CLIENT_CA_CERT_PATH"] == "/routers/chat-dynamo/tls.crt"
+        assert environment["DYN_TCP_TLS_KEY_PATH"] == "/routers/chat-dynamo/tls.key"
+    assert not [name for name in all_steps(planned())["front"][0]["environment"] if "TLS" in name]
     assert "--grpc-endpoint=127.0.0.1:20041" in two["argv"]
     assert two["environment"]["DYN_TCP_RPC_PORT"] == "20081"
     assert dynamo.known_at(over_hosts("n1")) == ["10.0.0.1:20080", "10.0.0.2:20081"]
@@ -252,10 +256,11 @@ def test_each_host_asks_for_the_ports_of_its_own_processes() -> None:
 
 
 def test_a_sidecar_whose_etcd_has_lost_everything_starts_again() -> None:
-    """Its password is of the first start of that etcd, and comes from its host."""
+    """The password is of the first start of that etcd, and comes from its host."""
     before, after = on_hosts("a"), on_hosts("b")
     assert before["n2"]["sidecars"] != after["n2"]["sidecars"]
-    assert "password" not in all_steps(planned())["sidecars"][0]["depends"]
+    assert before["n1"]["front"] != after["n1"]["front"]
+    assert "secrets" not in all_steps(planned())["sidecars"][0]["depends"]
 
 
 def test_what_a_host_has_no_part_in_any_more_is_removed() -> None:

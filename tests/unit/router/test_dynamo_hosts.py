@@ -1,4 +1,4 @@
-"""How a host comes by the password of another host's Dynamo."""
+"""How a host comes by what another host's Dynamo shares with its sidecars."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from typing import Any
 import yaml
 
 ROLE = Path(__file__).parents[3] / "roles/router"
-WORD = "f" * 64
+SHARED = {
+    "run/dynamo3/password": "f" * 64,
+    "cluster/routers/chat-dynamo/tls.crt": "-----BEGIN CERTIFICATE-----\n" + "A" * 64,
+    "cluster/routers/chat-dynamo/tls.key": "-----BEGIN PRIVATE KEY-----\n" + "B" * 64,
+}
+NAMES = (
+    *("router_base", "router_engine", "router_dynamo_dir"),
+    *("router_dynamo_is_here", "router_dynamo_first", "router_dynamo_run_dir"),
+)
 READ, PUT = "Read it where etcd was started", "Put it where the sidecars of this host read it"
 
 
@@ -19,7 +27,8 @@ def variables(directory: Path) -> dict[str, dict[str, Any]]:
     sites = [
         {
             **{"name": name, "privileges": "none", "service_user": getpass.getuser()},
-            **{"become": False, "run_dir": str(directory / name)},
+            **{"become": False, "run_dir": str(directory / name / "run")},
+            "cluster_dir": str(directory / name / "cluster"),
         }
         for name in ("first", "second")
     ]
@@ -28,36 +37,31 @@ def variables(directory: Path) -> dict[str, dict[str, Any]]:
             "site_hosts": sites,
             "site_host": site,
             "__router_one": {"engine": "chat", "index": 3, "dynamo": {"host": "first"}},
-            **{
-                name: shown[name]
-                for name in (
-                    "router_dynamo_is_here",
-                    "router_dynamo_first",
-                    "router_dynamo_run_dir",
-                )
-            },
+            **{name: shown[name] for name in NAMES},
         }
         for site in sites
     }
 
 
-def test_the_password_comes_from_the_first_host_and_is_printed_nowhere(
+def test_what_is_shared_comes_from_the_first_host_and_is_printed_nowhere(
     tmp_path: Path, play: Any
 ) -> None:
     (task, _) = yaml.safe_load((ROLE / "tasks/dynamo_sidecars.yml").read_text())
     hosts = variables(tmp_path)
     for name in hosts:
-        (tmp_path / name / "dynamo3").mkdir(parents=True, mode=0o700)
+        for file in SHARED:
+            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
     # In a check etcd may not have been started yet.
     checked = play([task], hosts, flags=("--check",))
     assert not checked.tasks[READ]["second"].get("failed")
-    file = tmp_path / "first/dynamo3/password"
-    file.write_text(WORD)
-    file.chmod(0o600)
+    assert not [one for one in (tmp_path / "second").rglob("*") if one.is_file()]
+    for file, text in SHARED.items():
+        (tmp_path / "first" / file).write_text(text)
     played = play([task], hosts, flags=("-vvv",))
     assert played.tasks[READ]["first"]["skipped"]
     assert played.tasks[PUT]["second"]["changed"]
-    brought = tmp_path / "second/dynamo3/password"
-    assert brought.read_text() == WORD
-    assert brought.stat().st_mode & 0o777 == 0o600
-    assert WORD not in played.printed + str(played.tasks)
+    for file, text in SHARED.items():
+        brought = tmp_path / "second" / file
+        assert brought.read_text() == text
+        assert brought.stat().st_mode & 0o777 == 0o600
+        assert text[-64:] not in played.printed + str(played.tasks)
