@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -193,7 +194,10 @@ class Spread(TwoHosts):
 
 @pytest.fixture(scope="module")
 def spread(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spread]:
-    """Return the cluster, not yet brought up; nothing of it stays behind."""
+    """Return the cluster, not yet brought up; nothing of it stays behind, unless it is kept."""
+    if kept := os.environ.get("VLLM_ANSIBLE_FLOW_DIR"):
+        yield Spread(Path(kept))
+        return
     made = Spread(tmp_path_factory.mktemp("spread"))
     yield made
     made.lab.down()
