@@ -16,6 +16,7 @@ from tests import warm
 
 ROOT = Path(__file__).parents[3]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+GIVEN = ("router_wanted", "router_fronted", "router_paired", "router_beside", "router_openssl")
 BOOK = [
     {
         "hosts": "all",
@@ -24,15 +25,7 @@ BOOK = [
             {
                 "ansible.builtin.include_role": {"name": "router", "tasks_from": "ready"},
                 # What the role finds out of a plan.
-                "vars": {
-                    name: f"{{{{ given.{name} }}}}"
-                    for name in (
-                        "router_wanted",
-                        "router_fronted",
-                        "router_paired",
-                        "router_beside",
-                    )
-                },
+                "vars": {name: f"{{{{ given.{name} }}}}" for name in GIVEN},
             }
         ],
     }
@@ -80,6 +73,14 @@ HOSTS = {
     ),
     "no-store": Host(("/etcd and ", "/nats for Dynamo", "install etcd-server"), ("haproxy",)),
     "no-nats": Host(("/nats for Dynamo",), ("haproxy", "etcd")),
+    "no-openssl": Host(
+        ("/openssl for Dynamo", "and openssl, or name"),
+        ("haproxy", "etcd", "nats"),
+        given={
+            **DYNAMO,
+            "router_wanted": [{"engine": "chat", "dynamo": {"url": "u", "responses": 20004}}],
+        },
+    ),
     "no-index": Host(
         ("check failed: Dynamo can be installed", "no such index", "or remove front: dynamo"),
         ("haproxy", "etcd", "nats"),
@@ -133,6 +134,7 @@ def variables(name: str, host: Host, place: Path) -> dict[str, Any]:
         "router_mode": host.given.get("router_mode", "auto"),
         "given": {
             **{name: [] for name in ("router_fronted", "router_paired", "router_beside")},
+            "router_openssl": str(place / "openssl"),
             **host.given,
         },
     }
