@@ -25,6 +25,14 @@ def routers_on(engines: Any, hosts: Any, name: str, engine_version: str) -> list
         raise AnsibleFilterError(f"routers_on: {error}") from error
 
 
+def dynamos_on(engines: Any, hosts: Any, name: str) -> list[dict[str, Any]]:
+    """Return each Dynamo that has a part on a host."""
+    try:
+        return routers.beside(plain(engines), plain(hosts), name)
+    except PlanError as error:
+        raise AnsibleFilterError(f"dynamos_on: {error}") from error
+
+
 def proof(told: Any, looked: Any, answer: Any, where: str, log: str) -> list[dict[str, Any]]:
     """Return what must hold of a router: every rank proven, and an answer by way of it."""
     given, seen = plain(told), plain(looked)
@@ -49,6 +57,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by name."""
         return {
+            "dynamo_looked": dynamo.looked,
             "dynamo_measurements": dynamo.measurements,
             "dynamo_nats": dynamo.nats_configuration,
             "dynamo_removal": dynamo.removal,
@@ -58,7 +67,11 @@ class FilterModule:
             "dynamo_state": dynamo.state_measurement,
             "dynamo_state_summary": dynamo.state_summary,
             "dynamo_strays": dynamo.strays,
+            "dynamo_sidecars": dynamo.known_at,
+            "dynamo_spread": dynamo.is_spread,
             "dynamo_summary": dynamo.summary,
+            "dynamo_turns": dynamo.turns,
+            "dynamos_on": dynamos_on,
             "pairs_measurements": pairs.measurements,
             "pairs_starting_ports": pairs.starting_ports,
             "pairs_steps": pairs_steps,

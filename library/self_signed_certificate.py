@@ -20,6 +20,11 @@ options:
     description: Whether it was made elsewhere.
     type: bool
     default: false
+  end_entity:
+    description:
+      - Whether it is made as one that signs no other certificate, as programs ask of a client's.
+    type: bool
+    default: false
   subject:
     description: Its subject, such as V(/CN=demo).
     type: str
@@ -68,6 +73,7 @@ fingerprint:
 import hashlib
 import os
 import ssl
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -86,7 +92,7 @@ def fingerprint(path: str) -> str:
     return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2)).upper()
 
 
-def commands(given: dict[str, str]) -> list[list[str]]:
+def commands(given: dict[str, Any]) -> list[list[str]]:
     """Return what looks whether a certificate is valid for long enough, and what makes one."""
     seconds = str(int(given["renewal_days"]) * 86400)
     look = ["x509", "-in", f"{given['path']}.crt", "-noout", "-checkend", seconds]
@@ -94,6 +100,7 @@ def commands(given: dict[str, str]) -> list[list[str]]:
         *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
         *("-days", str(given["days"]), "-subj", given["subject"]),
         *("-addext", f"subjectAltName={given['names']}"),
+        *(("-addext", "basicConstraints=critical,CA:FALSE") if given["end_entity"] else ()),
         *("-keyout", f"{given['path']}.key.new", "-out", f"{given['path']}.crt.new"),
     ]
     return [[given["openssl"], *look], [given["openssl"], *make]]
@@ -105,6 +112,7 @@ def main() -> None:
         argument_spec={
             "path": {"type": "path", "required": True},
             "given": {"type": "bool", "default": False},
+            "end_entity": {"type": "bool", "default": False},
             "subject": {"type": "str", "required": True},
             "names": {"type": "str", "required": True},
             "days": {"type": "int", "required": True},

@@ -32,6 +32,8 @@ class Front:
         self.engines = [Engine() for _ in range(engines)]
         self.events, self.stale = events, stale
         self.applied = self.asked = 0
+        # Where the first engine's sidecar takes requests; the others follow.
+        self.requests = 9000
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.port = self._server.server_port
         self.url = f"http://127.0.0.1:{self.port}"
@@ -66,7 +68,10 @@ class Front:
                 {
                     "status": "healthy",
                     "instances": [
-                        {"endpoint": name, "transport": {"tcp": f"127.0.0.1:{9000 + port}/a/b"}}
+                        {
+                            "endpoint": name,
+                            "transport": {"tcp": f"127.0.0.1:{self.requests + port}/a/b"},
+                        }
                         for name, port in rows
                     ],
                 }

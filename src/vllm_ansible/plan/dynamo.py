@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vllm_ansible.accelerators.platform import platform
+from vllm_ansible.node.kv_routing import REPEATS
 from vllm_ansible.plan.roles import DECODE, PREFILL
 from vllm_ansible.plan.sizes import Layout
 from vllm_ansible.problem import PlanError, Problem
@@ -19,8 +21,9 @@ FRONTS = (ROUTER, DYNAMO)
 BEHIND = "behind-dynamo"
 LOOPBACK = "127.0.0.1"
 
-# Of the engine's own block, where an engine without data ranks has its Ray.
-ETCD, NATS, FRONTEND = 1, 2, 3
+# Of the engine's own block, where an engine without data ranks has its Ray. The last one only where
+# sidecars of other hosts answer the frontend.
+ETCD, NATS, FRONTEND, RESPONSES = 1, 2, 3, 4
 # Each rank has a port of the part for data ranks, and one of each of these; so much further on.
 GRPC, SYSTEM, REQUESTS = 20, 40, 60
 MOST_RANKS = 20
@@ -91,21 +94,6 @@ def front_refusals(
             taken = "no_enable_prefix_caching"
         if taken:
             yield "vllm_args", "no argument that front: dynamo rules out", key, TAKEN[taken]
-
-
-def refuse_hosts(name: str, front: str, hosts: Sequence[str]) -> None:
-    """Refuse Dynamo before ranks of several hosts: its request plane has no password."""
-    if front == DYNAMO and len(hosts) > 1:
-        raise PlanError(
-            Problem(
-                f"engine {name} has ranks on {', '.join(hosts)}, and front: dynamo stands before "
-                "the ranks of one host only",
-                expected="all data ranks on one host: Dynamo and its engines meet on loopback",
-                found=f"{len(hosts)} hosts",
-                where=f"engines {name}",
-                fix="write nodes: 1 and a layout that fits one host, or remove front",
-            )
-        )
 
 
 def refuse_rank(name: str, accelerator: str, version: str, image: bool, joined: bool) -> None:
@@ -180,14 +168,25 @@ def server_environment(front: str) -> dict[str, str]:
     return {"VLLM_USE_RUST_FRONTEND": "1"} if front in (DYNAMO, BEHIND) else {}
 
 
-def told(engine: Engine, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def told(
+    engine: Engine, ranks: Sequence[Mapping[str, Any]], addresses: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return what the role is told of the Dynamo of an engine.
 
-    ranks: rank, name and port of each of its servers; of a set also engine and role.
+    ranks: rank, host, name and port of each of its servers; of a set also engine and role.
+    addresses: on the data plane, by host. All is on loopback where all is on one host.
     """
     name, block = str(engine["name"]), int(engine["ports"]["gcs"])
+    hosts = [str(host) for host in engine["hosts"]]
+
+    def plane(host: str) -> str:
+        return (addresses or {}).get(host, "") if len(hosts) > 1 else LOOPBACK
+
     return {
         "process": f"{name}-dynamo",
+        "host": hosts[0],
+        "address": plane(hosts[0]),
+        "responses": block + RESPONSES if len(hosts) > 1 else 0,
         "etcd": {"process": f"{name}-etcd", "port": block + ETCD},
         "nats": {"process": f"{name}-nats", "port": block + NATS},
         "port": block + FRONTEND,
@@ -197,6 +196,8 @@ def told(engine: Engine, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 "process": f"{one.get('engine') or name}-sidecar-{one['rank']}",
                 "engine": str(one["name"]),
                 "role": str(one.get("role") or ""),
+                "host": str(one["host"]),
+                "address": plane(str(one["host"])),
                 "server": f"http://{LOOPBACK}:{one['port']}",
                 "grpc": one["port"] + GRPC,
                 "system": one["port"] + SYSTEM,
@@ -207,29 +208,46 @@ def told(engine: Engine, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def process_names(wanted: Mapping[str, Any]) -> list[str]:
-    """Return the processes of one Dynamo, in the order of their start."""
-    sidecars = [one["process"] for one in wanted["sidecars"]]
+def is_spread(wanted: Mapping[str, Any]) -> bool:
+    """Tell whether one Dynamo has engines on several hosts."""
+    return bool(wanted["responses"])
+
+
+def _on(wanted: Mapping[str, Any], host: str) -> tuple[bool, list[Mapping[str, Any]]]:
+    """Return whether a host has stores and frontend of one Dynamo, and its sidecars there."""
+    return wanted["host"] == host, [one for one in wanted["sidecars"] if one["host"] == host]
+
+
+def process_names(wanted: Mapping[str, Any], host: str) -> list[str]:
+    """Return the processes of one Dynamo on a host, in the order of their start."""
+    first, beside = _on(wanted, host)
+    sidecars = [str(one["process"]) for one in beside]
+    if not first:
+        return sidecars
     return [wanted["etcd"]["process"], wanted["nats"]["process"], *sidecars, wanted["process"]]
 
 
-def ports(wanted: Mapping[str, Any]) -> dict[int, str]:
-    """Return the ports that the processes of one Dynamo listen on, and whose they are."""
-    found = {
-        int(wanted["etcd"]["port"]): wanted["etcd"]["process"],
-        int(wanted["nats"]["port"]): wanted["nats"]["process"],
-        int(wanted["port"]): wanted["process"],
-    }
-    for one in wanted["sidecars"]:
+def ports(wanted: Mapping[str, Any], host: str) -> dict[int, str]:
+    """Return the ports that one Dynamo listens on at a host, and which process does."""
+    first, beside = _on(wanted, host)
+    found: dict[int, str] = {}
+    if first:
+        found = {
+            int(wanted["etcd"]["port"]): wanted["etcd"]["process"],
+            int(wanted["nats"]["port"]): wanted["nats"]["process"],
+            int(wanted["port"]): wanted["process"],
+        }
+        found |= {wanted["responses"]: wanted["process"]} if is_spread(wanted) else {}
+    for one in beside:
         found |= {one["system"]: one["process"], one["requests"]: one["process"]}
     return found
 
 
-def starting_ports(wanted: Mapping[str, Any], processes: Processes) -> dict[str, str]:
-    """Return the ports of those processes of one Dynamo that do not run yet."""
+def starting_ports(wanted: Mapping[str, Any], processes: Processes, host: str) -> dict[str, str]:
+    """Return the ports of those processes of one Dynamo on a host that do not run yet."""
     return {
         str(port): name
-        for port, name in ports(wanted).items()
+        for port, name in ports(wanted, host).items()
         if not processes.get(name, {}).get("running")
     }
 
@@ -238,7 +256,7 @@ def strays(processes: Processes, engines: Iterable[Engine], host: str) -> list[s
     """Return the recorded processes of Dynamo on a host that its plan has none of."""
     planned: set[str] = set()
     for _, one in _of_host(list(engines), host):
-        planned |= set(process_names(one))
+        planned |= set(process_names(one, host))
     found = [
         name
         for name, record in processes.items()
@@ -266,12 +284,14 @@ def steps(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the processes of one Dynamo as `engine_phase` takes them.
 
-    `stores` are etcd and NATS, `sidecars` one for each rank, `front` the frontend. place: python
-    and start of the program that gives each its password, run_dir, etcd, nats and dynamo (the
-    Python of its environment). lock: digest of what is installed there.
+    `stores` are etcd and NATS, `sidecars` one for each rank of this host, `front` the frontend.
+    place: host, python and start of the program that gives each its password, run_dir, etcd, nats
+    and dynamo (the Python of its environment); of several hosts also secrets, a digest of what they
+    share. lock: digest of what is installed there.
     """
+    first, beside = _on(wanted, place["host"])
+    shared = {"secrets": place["secrets"]} if is_spread(wanted) else {}
     start = (place["python"], "-s", "-E", place["start"], place["run_dir"])
-    shared = _environment(wanted, place["run_dir"])
     dynamo = (*start, "other", place["dynamo"], "-m")
 
     def step(name: str, argv: Sequence[str], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -287,7 +307,12 @@ def steps(
             **more,
         }
 
-    etcd_url = f"http://{LOOPBACK}:{wanted['etcd']['port']}"
+    etcd_url = f"http://{wanted['address']}:{wanted['etcd']['port']}"
+    front = _environment(wanted, place["run_dir"], wanted["address"])
+    tls: dict[str, str] = {}
+    if is_spread(wanted):
+        tls = _tls(place["configuration"])
+        front |= {**tls, "DYN_TCP_RESPONSE_STREAM_PORT": str(wanted["responses"])}
     nats = (*start, "other", place["nats"], "-c", f"{place['configuration']}/nats.conf")
     frontend = (
         *dynamo,
@@ -307,7 +332,9 @@ def steps(
                 nats,
                 {"depends": {"configuration": nats_configuration(wanted)}},
             ),
-        ],
+        ]
+        if first
+        else [],
         "sidecars": [
             step(
                 one["process"],
@@ -320,7 +347,8 @@ def steps(
                 ),
                 {
                     "environment": {
-                        **shared,
+                        **_environment(wanted, place["run_dir"], one["address"]),
+                        **tls,
                         "DYN_SYSTEM_PORT": str(one["system"]),
                         "DYN_TCP_RPC_PORT": str(one["requests"]),
                     },
@@ -328,14 +356,21 @@ def steps(
                     "depends": {
                         "lock": lock,
                         "engine": processes.get(one["engine"], {}).get("instance") or "",
+                        **shared,
                     },
                 },
             )
-            for one in wanted["sidecars"]
+            for one in beside
         ],
         "front": [
-            step(wanted["process"], frontend, {"environment": shared, "depends": {"lock": lock}})
-        ],
+            step(
+                wanted["process"],
+                frontend,
+                {"environment": front, "depends": {"lock": lock, **shared}},
+            )
+        ]
+        if first
+        else [],
     }
 
 
@@ -349,21 +384,24 @@ def _role_words(role: str) -> tuple[str, ...]:
 def nats_configuration(wanted: Mapping[str, Any]) -> str:
     """Return the configuration of NATS, which reads the password from its environment."""
     return (
-        f"listen: {LOOPBACK}:{wanted['nats']['port']}\n"
+        f"listen: {wanted['address']}:{wanted['nats']['port']}\n"
         f"authorization {{ user: {USER}, password: $DYNAMO_PASSWORD }}\n"
         "max_payload: 8MB\n"
     )
 
 
-def _environment(wanted: Mapping[str, Any], run_dir: str) -> dict[str, str]:
-    """Return what the frontend and each sidecar have in common; nothing in it is secret."""
+def _environment(wanted: Mapping[str, Any], run_dir: str, address: str) -> dict[str, str]:
+    """Return what frontend and sidecars have in their environment; nothing in it is secret.
+
+    address: where the process listens.
+    """
     hosts = (
         *("DYN_TCP_RPC_HOST", "DYN_SYSTEM_HOST", "DYN_EVENT_PLANE_HOST"),
         "DYN_TCP_RESPONSE_STREAM_HOST",
     )
     return {
         # Left to themselves they take the first address of the host.
-        **dict.fromkeys(hosts, LOOPBACK),
+        **dict.fromkeys(hosts, address),
         "DO_NOT_TRACK": "1",
         "DYN_DISABLE_FRONTEND_ADMIN_API": "1",
         # Clients would choose engines.
@@ -375,17 +413,87 @@ def _environment(wanted: Mapping[str, Any], run_dir: str) -> dict[str, str]:
         "DYN_REQUEST_PLANE": "tcp",
         "DYN_SDK_DISABLE_ANSI_LOGGING": "1",
         "ETCD_AUTH_USERNAME": "root",
-        "ETCD_ENDPOINTS": f"http://{LOOPBACK}:{wanted['etcd']['port']}",
+        "ETCD_ENDPOINTS": f"http://{wanted['address']}:{wanted['etcd']['port']}",
         # With the default of seconds, frontend and sidecars end when etcd is away (dynamo#3493).
         "ETCD_KEEPALIVE_TIMEOUT_SECONDS": "600",
         "ETCD_LEASE_TTL": "600",
         "HF_HUB_OFFLINE": "1",
         "HOME": run_dir,
         "NATS_AUTH_USERNAME": USER,
-        "NATS_SERVER": f"nats://{LOOPBACK}:{wanted['nats']['port']}",
+        "NATS_SERVER": f"nats://{wanted['address']}:{wanted['nats']['port']}",
         "TRANSFORMERS_OFFLINE": "1",
         "XDG_CACHE_HOME": run_dir,
     }
+
+
+def _tls(directory: str) -> dict[str, str]:
+    """Return what lets frontend and sidecars of several hosts answer each other alone.
+
+    One certificate that signs itself, with its key, is the server's and the client's of all.
+    """
+    certificate, key = f"{directory}/tls.crt", f"{directory}/tls.key"
+    prefix = "DYN_TCP_TLS"
+    return {
+        f"{prefix}_CERT_PATH": certificate,
+        f"{prefix}_KEY_PATH": key,
+        f"{prefix}_CLIENT_CA_CERT_PATH": certificate,
+        f"{prefix}_CA_CERT_PATH": certificate,
+        f"{prefix}_CLIENT_CERT_PATH": certificate,
+        f"{prefix}_CLIENT_KEY_PATH": key,
+        f"{prefix}_SERVER_NAME": USER,
+    }
+
+
+def known_at(wanted: Mapping[str, Any]) -> list[str]:
+    """Return where the sidecars of one Dynamo take requests, as its frontend lists them.
+
+    One of a host that was replaced is listed until its lease ends.
+    """
+    return [f"{one['address']}:{one['requests']}" for one in wanted["sidecars"]]
+
+
+def turns(wanted: Mapping[str, Any], seed: str) -> list[dict[str, Any]]:
+    """Return the calls of kv_routing_check, in order, for engines of several hosts.
+
+    Each engine's counters can be read on its host alone. seed: the same prompt in each call.
+    """
+    servers: dict[str, list[str]] = {}
+    for one in wanted["sidecars"]:
+        servers.setdefault(one["host"], []).append(one["server"])
+    reads = [{"part": "hits", "host": host, "servers": own} for host, own in servers.items()]
+    asks = [
+        {"part": "repeat" if number else "first", "host": wanted["host"], "number": number}
+        for number in range(REPEATS + 1)
+    ]
+    everybody = [one["server"] for one in wanted["sidecars"]]
+    return [
+        {"servers": everybody, "number": 0, **one, "seed": seed}
+        for ask in asks
+        for one in (ask, *reads)
+    ]
+
+
+def looked(results: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `turns` have found, as one call of kv_routing_check finds it on one host."""
+    hits: dict[tuple[str, str], int] = {}
+    rounds: list[list[int]] = []
+    found: dict[str, Any] = {}
+    for one in results:
+        item = one["item"]
+        if one.get("failed") or one.get("unreachable") or one.get("reason"):
+            why = one.get("reason") or one.get("msg") or "no answer"
+            return {"reason": f"{item['host']}: {why}"}
+        if item["part"] == "first":
+            found = {key: value for key, value in one.items() if key != "item"}
+        elif item["part"] == "hits":
+            names = [(item["host"], server) for server in item["servers"]]
+            hits |= dict(zip(names, one["hits"], strict=True))
+            if len(hits) == len(wanted["sidecars"]):
+                rounds.append([hits[side["host"], side["server"]] for side in wanted["sidecars"]])
+                hits = {}
+    pairs = itertools.pairwise(rounds)
+    repeats = [[b - a for a, b in zip(one, two, strict=True)] for one, two in pairs]
+    return {**found, "repeats": repeats}
 
 
 def measurements(
@@ -398,7 +506,9 @@ def measurements(
     ranks, reason = len(wanted["sidecars"]), str(looked.get("reason") or "")
     known = int(looked.get("workers") or 0)
     read = f"read {logs}/{wanted['process']}.log"
-    sidecar = f"{logs}/{wanted['sidecars'][0]['process']}.log"
+    sidecar = f"{logs}/{wanted['sidecars'][-1]['process']}.log"
+    if len({one["host"] for one in wanted["sidecars"]}) > 1:
+        sidecar += f" on {wanted['sidecars'][-1]['host']}"
     if reason or "repeats" not in looked:
         why = reason or str(looked.get("msg") or "nothing was asked")
         return [_one("an answer to each repeat of a prompt", False, "an answer", why, where, read)]
@@ -452,19 +562,30 @@ def state_summary(engine: str, looked: Mapping[str, Any], wanted: Mapping[str, A
     )
 
 
-def running(processes: Processes, engines: Iterable[Engine], host: str) -> list[dict[str, Any]]:
-    """Return the engines of a host whose frontend runs, and what the role is told of it."""
+def running(
+    processes: Processes,
+    engines: Iterable[Engine],
+    host: str,
+    hosts: Iterable[Mapping[str, Any]] = (),
+) -> list[dict[str, Any]]:
+    """Return the engines of a host whose frontend runs, and what the role is told of it.
+
+    hosts: site_host of every host of this run. Engines of another one are not known to Dynamo.
+    """
+    addresses = {str(one["name"]): str(one["address"]) for one in hosts}
     return [
         {"engine": str(engine["name"]), "dynamo": one}
-        for engine, one in _of_host(list(engines), host)
-        if processes.get(one["process"], {}).get("running")
+        for engine, one in _of_host(list(engines), host, addresses)
+        if one["host"] == host and processes.get(one["process"], {}).get("running")
     ]
 
 
-def _of_host(engines: Sequence[Engine], host: str) -> Iterator[tuple[Engine, dict[str, Any]]]:
-    """Yield each engine of a host with a frontend, and what the role is told of its Dynamo."""
+def _of_host(
+    engines: Sequence[Engine], host: str, addresses: Mapping[str, str] | None = None
+) -> Iterator[tuple[Engine, dict[str, Any]]]:
+    """Yield each engine with a part of its Dynamo on a host, and what the role is told of that."""
     for engine in engines:
-        if not has_frontend(engine) or engine["hosts"][0] != host:
+        if not has_frontend(engine) or host not in engine["hosts"]:
             continue
         name = engine.get("served_name")
         others = [
@@ -473,6 +594,7 @@ def _of_host(engines: Sequence[Engine], host: str) -> Iterator[tuple[Engine, dic
         ranks = [
             {
                 "rank": rank,
+                "host": _rank_host(one, rank),
                 "port": int(one["ports"]["worker_first"]) + rank,
                 "name": "",
                 "engine": str(one["name"]),
@@ -481,7 +603,14 @@ def _of_host(engines: Sequence[Engine], host: str) -> Iterator[tuple[Engine, dic
             for one in (engine, *others)
             for rank in range(int((one.get("layout") or {}).get("data", 1)))
         ]
-        yield engine, told(engine, ranks)
+        yield engine, told(engine, ranks, addresses)
+
+
+def _rank_host(engine: Engine, rank: int) -> str:
+    """Return the host of a data rank, which has all its devices there."""
+    devices = engine.get("ranks") or ()
+    first = rank * int((engine.get("layout") or {}).get("tensor", 1))
+    return str(devices[first]["host"] if first < len(devices) else engine["hosts"][0])
 
 
 def _known(ranks: int, known: int, where: str, fix: str) -> dict[str, str | bool]:

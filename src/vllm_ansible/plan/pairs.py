@@ -217,7 +217,7 @@ def spread(planned: Sequence[Planned]) -> list[Problem]:
     return [
         Problem(
             f"the set {name} has front: {DYNAMO} and engines on {len(found)} hosts",
-            expected="all engines of the set on one host: Dynamo and its engines meet on loopback",
+            expected="all engines of the set on one host",
             found="; ".join(f"{host}: {', '.join(names)}" for host, names in found.items()),
             where=f"engines {next(iter(found.values()))[0]}.front",
             fix="write hosts: [NAME] with the same host in each, or remove front: vLLM's router "

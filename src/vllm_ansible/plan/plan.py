@@ -13,7 +13,7 @@ from vllm_ansible.plan.advice import Terms, advise
 from vllm_ansible.plan.arguments import command_line, with_defaults
 from vllm_ansible.plan.clashes import clashes
 from vllm_ansible.plan.data_placing import no_data_layout, place_data
-from vllm_ansible.plan.dynamo import FRONTS, refuse_hosts
+from vllm_ansible.plan.dynamo import FRONTS
 from vllm_ansible.plan.engines import Engine
 from vllm_ansible.plan.layout import Capacity, place
 from vllm_ansible.plan.members import Part, divisible, names, parts_of
@@ -226,7 +226,6 @@ def _place_engine(
     if layout and layout.data > 1:
         executor = "dp"
         placement = place_data(engine, layout, free, before)
-        refuse_hosts(engine.name, engine.front, placement.hosts)
     else:
         placement = place(replace(engine, layout=layout), free, before)
     first = next(capacity for capacity in free if capacity.host == placement.hosts[0])

@@ -74,6 +74,7 @@ def _told(
             )
         )
     servers = listed([engine], hosts.values(), engine_version)
+    addresses = {name: str(one["address"]) for name, one in hosts.items()}
     ranks = [
         {"name": f"rank-{one['rank']}", "address": one["address"], "port": one["port"]}
         for one in servers
@@ -83,7 +84,7 @@ def _told(
         roles = {one["name"]: one["role"] for one in apart}
         servers = [{**one, "role": roles[one["engine"]]} for one in listed(apart, hosts.values())]
         moves = pairs.told(engine, servers)
-    fronted = dynamo.told(engine, servers) if dynamo.has_frontend(engine) else {}
+    fronted = dynamo.told(engine, servers, addresses) if dynamo.has_frontend(engine) else {}
     paired = {} if fronted else moves
     if fronted:
         # It chooses the rank; the router keeps keys and address as everywhere.
@@ -110,6 +111,22 @@ def _told(
         "pairs": paired,
         "moves": moves,
     }
+
+
+def beside(
+    engines: Iterable[Engine], hosts: Iterable[Mapping[str, Any]], name: str
+) -> list[dict[str, Any]]:
+    """Return each Dynamo that has a part on a host, as the router before it is told of it.
+
+    Raises PlanError where a host of it is not of this run.
+    """
+    by_name = {str(host["name"]): host for host in hosts}
+    planned = list(engines)
+    return [
+        _told(engine, planned, by_name, "")
+        for engine in planned
+        if dynamo.has_frontend(engine) and name in engine["hosts"]
+    ]
 
 
 def recorded(processes: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -143,7 +160,11 @@ def concern(
     engines: Iterable[Engine], host: str, processes: Mapping[str, Mapping[str, Any]]
 ) -> bool:
     """Tell whether a host has a router, or is to have one."""
-    wanted = any(has_router(one) and one["hosts"][0] == host for one in engines)
+    wanted = any(
+        (has_router(one) and one["hosts"][0] == host)
+        or (dynamo.has_frontend(one) and host in one["hosts"])
+        for one in engines
+    )
     left = dynamo.strays(processes, (), host) or pairs.strays(processes, (), host)
     return wanted or bool(recorded(processes) or left)
 

@@ -18,8 +18,13 @@ def _is_server(name: str, record: Mapping[str, Any]) -> bool:
 
 
 def _goes_first(name: str, record: Mapping[str, Any]) -> bool:
-    """Tell whether a process needs others: a server, or what stands before them, of no engine."""
-    return not record["engine"] or _is_server(name, record)
+    """Tell whether a process needs others: a server, or what stands before them, of no engine.
+
+    Sidecars of all hosts are registered with the stores of one: these end after a barrier.
+    """
+    if not record["engine"]:
+        return not is_store(name)
+    return _is_server(name, record)
 
 
 def stop_steps(processes: Processes, servers: bool, forget: bool) -> list[dict[str, Any]]:
@@ -32,7 +37,7 @@ def stop_steps(processes: Processes, servers: bool, forget: bool) -> list[dict[s
         }
         # What stands before the engines, or watches them, ends before they do.
         for name, record in sorted(
-            processes.items(), key=lambda one: (bool(one[1]["engine"]), is_store(one[0]), one[0])
+            processes.items(), key=lambda one: (bool(one[1]["engine"]), one[0])
         )
         if _goes_first(name, record) is servers
     ]

@@ -28,6 +28,7 @@ CHAT = {
     "front": "dynamo",
 }
 PLACE = {
+    "host": "n1",
     "python": "/tools/python",
     "start": "/routers/dynamo-abc/start.py",
     "run_dir": "/run/v/dynamo0",
@@ -156,10 +157,128 @@ def test_an_unknown_front_is_refused_with_what_there_is() -> None:
     assert "one of router, dynamo" in said
 
 
-def test_ranks_of_several_hosts_are_refused() -> None:
-    with pytest.raises(PlanError, match="before the ranks of one host only") as error:
-        planned(4, 4)
-    assert "nodes: 1" in error.value.problems[0].fix
+ADDRESSES = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
+SITES = [
+    {"name": name, "address": address, "accelerator": "nvidia"}
+    for name, address in ADDRESSES.items()
+]
+
+
+def over_hosts(host: str) -> dict[str, Any]:
+    """Return what a host is told of the Dynamo of an engine with a rank on each of two."""
+    (found,) = routers.beside(planned(8, 8, layout=SPREAD).to_dict()["engines"], SITES, host)
+    wanted: dict[str, Any] = found["dynamo"]
+    return wanted
+
+
+SPREAD = {"data": 2, "tensor": 8}
+
+
+def test_one_engine_of_eight_devices_on_each_of_two_hosts_has_one_dynamo() -> None:
+    made = planned(8, 8, layout=SPREAD)
+    (engine,) = made.to_dict()["engines"]
+    assert engine["hosts"] == ["n1", "n2"]
+    (first,) = routers.on_host([engine], SITES, "n1", "0.32.0")
+    assert routers.on_host([engine], SITES, "n2", "0.32.0") == []
+    # Its router stands before the frontend of its own host.
+    assert first["ranks"] == [{"name": "dynamo", "address": "127.0.0.1", "port": 20003}]
+    assert first["dynamo"] == over_hosts("n1") == over_hosts("n2")
+    assert dynamo.process_names(first["dynamo"], "n1") == [
+        *("chat-etcd", "chat-nats", "chat-sidecar-0", "chat-dynamo"),
+    ]
+    assert dynamo.process_names(first["dynamo"], "n2") == ["chat-sidecar-1"]
+    assert [routers.concern([engine], name, {}) for name in ("n1", "n2", "n3")] == [1, 1, 0]
+    with pytest.raises(PlanError, match="this run leaves out n2"):
+        routers.beside([engine], SITES[:1], "n1")
+
+
+def test_engines_of_several_hosts_stay_on_loopback_beside_their_sidecars() -> None:
+    made = planned(8, 8, layout=SPREAD)
+    hosts = {name: site_host(name, address) for name, address in ADDRESSES.items()}
+    environment = {"directory": "/e", "fingerprint": "f", "versions": {"vllm": "0.32.0"}}
+    found = wanted_processes(
+        made, hosts, dict.fromkeys(hosts, environment), {name: {"chat": DENSE} for name in hosts}
+    )
+    for rank, name in enumerate(hosts):
+        (spec,) = found[name]
+        assert spec.name == f"chat-serve-{rank}"
+        assert value(spec, "--host") == "127.0.0.1"
+        assert json.loads(value(spec, "--kv-events-config"))["endpoint"].startswith("ipc:///")
+
+
+def on_hosts(word: str = "") -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Return the steps of each host of an engine over two."""
+    return {
+        host: dynamo.steps(
+            over_hosts(host), {**PLACE, "host": host, "secrets": word}, {}, "vllm", "lock"
+        )
+        for host in ADDRESSES
+    }
+
+
+def test_what_hosts_say_to_each_other_listens_on_the_data_plane_alone() -> None:
+    steps = on_hosts()
+    (etcd, nats), (front,) = steps["n1"]["stores"], steps["n1"]["front"]
+    assert (steps["n2"]["stores"], steps["n2"]["front"]) == ([], [])
+    assert etcd["argv"][-1] == "http://10.0.0.1:20001"
+    assert nats["depends"]["configuration"].startswith("listen: 10.0.0.1:20002\n")
+    # Its router alone asks it.
+    assert "--http-host=127.0.0.1" in front["argv"]
+    assert front["environment"]["DYN_TCP_RESPONSE_STREAM_PORT"] == "20004"
+    (one,), (two,) = steps["n1"]["sidecars"], steps["n2"]["sidecars"]
+    for step, address in ((front, "10.0.0.1"), (one, "10.0.0.1"), (two, "10.0.0.2")):
+        environment = step["environment"]
+        listens = [text for name, text in environment.items() if name.endswith("_HOST")]
+        assert listens == [address] * 4
+        assert environment["ETCD_ENDPOINTS"] == "http://10.0.0.1:20001"
+        assert environment["NATS_SERVER"] == "nats://10.0.0.1:20002"
+        assert environment["DYN_EVENT_PLANE"] == "nats"
+        assert environment["DYN_DISABLE_FRONTEND_ADMIN_API"] == "1"
+        assert environment["DYN_DISABLE_FRONTEND_NVEXT"] == "1"
+        # Who has not this key is answered by none of them.
+        assert environment["DYN_TCP_TLS_CLIENT_CA_CERT_PATH"] == "/routers/chat-dynamo/tls.crt"
+        assert environment["DYN_TCP_TLS_KEY_PATH"] == "/routers/chat-dynamo/tls.key"
+    assert not [name for name in all_steps(planned())["front"][0]["environment"] if "TLS" in name]
+    assert "--grpc-endpoint=127.0.0.1:20041" in two["argv"]
+    assert two["environment"]["DYN_TCP_RPC_PORT"] == "20081"
+    assert dynamo.known_at(over_hosts("n1")) == ["10.0.0.1:20080", "10.0.0.2:20081"]
+    everything = json.dumps(steps)
+    assert "0.0.0.0" not in everything  # noqa: S104 - it must not be there
+    assert everything.count("PASSWORD") == everything.count("$DYNAMO_PASSWORD") == 1
+
+
+def test_each_host_asks_for_the_ports_of_its_own_processes() -> None:
+    found = over_hosts("n1")
+    first = dynamo.starting_ports(found, {}, "n1")
+    assert set(first) == {"20001", "20002", "20003", "20004", "20060", "20080"}
+    assert set(dynamo.starting_ports(found, {}, "n2")) == {"20061", "20081"}
+    assert "20004" not in dynamo.starting_ports(told(planned())["dynamo"], {}, "n1")
+
+
+def test_a_sidecar_whose_etcd_has_lost_everything_starts_again() -> None:
+    """The password is of the first start of that etcd, and comes from its host."""
+    before, after = on_hosts("a"), on_hosts("b")
+    assert before["n2"]["sidecars"] != after["n2"]["sidecars"]
+    assert before["n1"]["front"] != after["n1"]["front"]
+    assert "secrets" not in all_steps(planned())["sidecars"][0]["depends"]
+
+
+def test_what_a_host_has_no_part_in_any_more_is_removed() -> None:
+    engines = planned(8, 8, layout=SPREAD).to_dict()["engines"]
+    processes = {name: record() for name in ("chat-etcd", "chat-sidecar-0", "chat-sidecar-1")}
+    assert dynamo.strays(processes, engines, "n1") == ["chat-sidecar-1"]
+    assert dynamo.strays(processes, engines, "n2") == ["chat-sidecar-0", "chat-etcd"]
+    assert len(dynamo.strays(processes, engines, "n3")) == 3
+
+
+def test_status_asks_for_engines_of_all_hosts_where_the_frontend_runs() -> None:
+    engines = planned(8, 8, layout=SPREAD).to_dict()["engines"]
+    processes = {"chat-dynamo": {"running": True}, "chat-sidecar-1": {"running": True}}
+    (found,) = dynamo.running(processes, engines, "n1", SITES)
+    assert dynamo.known_at(found["dynamo"]) == ["10.0.0.1:20080", "10.0.0.2:20081"]
+    assert dynamo.running(processes, engines, "n2", SITES) == []
+    judged = dynamo.state_measurement({"workers": 1}, found["dynamo"], "n1", "/logs")
+    assert not judged["ok"]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +326,7 @@ def test_the_router_stands_before_dynamo_alone_which_knows_each_rank() -> None:
     assert found["ranks"] == [{"name": "dynamo", "address": "127.0.0.1", "port": 20003}]
     assert found["url"] == "http://10.0.0.1:8000"
     assert [one["grpc"] for one in found["dynamo"]["sidecars"]] == [20040, 20041]
-    assert dynamo.process_names(found["dynamo"]) == [
+    assert dynamo.process_names(found["dynamo"], "n1") == [
         *("chat-etcd", "chat-nats", "chat-sidecar-0", "chat-sidecar-1", "chat-dynamo"),
     ]
 
@@ -216,7 +335,7 @@ def test_no_port_has_two_owners() -> None:
     made = planned(8, layout={"data": 8, "tensor": 1})
     ports: Ports = made.engines[0].ports
     found = told(made)["dynamo"]
-    mine = [*dynamo.ports(found), *(one["grpc"] for one in found["sidecars"])]
+    mine = [*dynamo.ports(found, "n1"), *(one["grpc"] for one in found["sidecars"])]
     mine += [server.port for server in made.engines[0].servers()]
     mine += [ports.gcs, ports.gcs + routers.WATCH_PORT]
     assert len(mine) == len(set(mine))
@@ -274,13 +393,16 @@ def test_what_no_engine_has_any_more_is_removed_and_stores_go_last() -> None:
     assert dynamo.removal(["a-etcd"]) == [{"name": "a-etcd", "engine": "", "state": "absent"}]
     assert routers.concern([], "n1", {"old-etcd": record()})
     stopped = [one["name"] for one in stop_steps(PROCESSES, True, False)]
-    assert stopped.index("chat-dynamo") < stopped.index("chat-etcd") < stopped.index("chat-serve-0")
+    assert stopped.index("chat-dynamo") < stopped.index("chat-serve-0")
+    # Of all hosts, what is registered there ends first.
+    last = [one["name"] for one in stop_steps(PROCESSES, False, False)]
+    assert last == ["chat-etcd", "chat-nats", "old-etcd"]
 
 
 def test_ports_are_asked_of_what_does_not_run_yet() -> None:
     found = told(planned())["dynamo"]
     running = {"chat-etcd": {"running": True}, "chat-nats": {"running": False}}
-    assert set(dynamo.starting_ports(found, running)) == {
+    assert set(dynamo.starting_ports(found, running, "n1")) == {
         *("20002", "20003", "20060", "20061", "20080", "20081"),
     }
 

@@ -229,7 +229,7 @@ def test_dynamo_before_a_set_asks_prefill_then_decode() -> None:
         "decode": [{"engine": "write", "url": "http://127.0.0.1:20120"}],
     }
     place = {one: f"/{one}" for one in ("python", "start", "run_dir", "configuration", "dynamo")}
-    place |= {"etcd": "/etcd", "nats": "/nats"}
+    place |= {"etcd": "/etcd", "nats": "/nats", "host": "n1"}
     read, write = dynamo.steps(router["dynamo"], place, {}, None, "l")["sidecars"]
     assert (read["name"], write["name"]) == ("read-sidecar-0", "write-sidecar-0")
     assert read["argv"][-4:] == [

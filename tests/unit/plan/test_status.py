@@ -14,6 +14,7 @@ from tests import warm
 from tests.emulators.kv_front import Front
 from tests.flows.clone import Clone
 from vllm_ansible.node import launcher
+from vllm_ansible.plan.dynamo import REQUESTS
 
 ROOT = Path(__file__).parents[3]
 LOG = """\
@@ -122,9 +123,11 @@ def test_dynamo_is_asked_which_engines_it_knows(play: Any) -> None:
 
     def host(name: str, front: Front, running: bool = True) -> dict[str, Any]:
         ports = {"gcs": front.port - 3, "worker_first": front.port + 17}
+        front.requests = front.port + 17 + REQUESTS
         engine = {"name": "chat", "front": "dynamo", "hosts": [name], "ports": ports}
         return {
             "site_host": {"cluster_dir": "/c"},
+            "site_hosts": [],
             "site_plan": {"engines": [{**engine, "layout": {"data": 2}}]},
             "__site_processes": {"processes": {"chat-dynamo": {"running": running}}},
         }

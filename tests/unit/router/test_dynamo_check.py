@@ -42,7 +42,7 @@ def test_the_password_of_a_dynamo_goes_with_it_and_that_of_another_stays(
         "router_as_service": [],
         "router_dynamo_strays": ["old-etcd"],
         "router_dynamo_kept": yaml.safe_load(VARIABLES.read_text())["router_dynamo_kept"],
-        "router_wanted": [{"index": 0, "dynamo": {"port": 1}}, {"index": 1, "dynamo": {}}],
+        "router_beside": [{"index": 0}],
     }
     # Nothing is looked for where nothing is left.
     clean = {**host, "router_dynamo_strays": []}

@@ -16,6 +16,7 @@ from tests import warm
 
 ROOT = Path(__file__).parents[3]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+GIVEN = ("router_wanted", "router_fronted", "router_paired", "router_beside", "router_openssl")
 BOOK = [
     {
         "hosts": "all",
@@ -24,10 +25,7 @@ BOOK = [
             {
                 "ansible.builtin.include_role": {"name": "router", "tasks_from": "ready"},
                 # What the role finds out of a plan.
-                "vars": {
-                    name: f"{{{{ given.{name} }}}}"
-                    for name in ("router_wanted", "router_fronted", "router_paired")
-                },
+                "vars": {name: f"{{{{ given.{name} }}}}" for name in GIVEN},
             }
         ],
     }
@@ -36,7 +34,9 @@ ROUTED = [{"engine": "chat", "dynamo": {}}]
 DYNAMO = {
     "router_wanted": [{"engine": "chat", "dynamo": {"url": "http://127.0.0.1:1"}}],
     "router_fronted": ["chat"],
+    "router_beside": [{"engine": "chat"}],
 }
+BESIDE = {"router_wanted": [], "router_beside": [{"engine": "chat"}]}
 PAIRS = {
     "router_wanted": [{"engine": "write", "dynamo": {}, "pairs": {"process": "write-pairs"}}],
     "router_paired": ["write"],
@@ -69,10 +69,18 @@ HOSTS = {
     "no-router": Host(("check failed: a router before Dynamo", "no /"), ("etcd", "nats")),
     "never": Host(
         ("check failed: a router before Dynamo", "router_mode: never"),
-        given={**DYNAMO, "router_wanted": [], "router_mode": "never"},
+        given={**DYNAMO, "router_wanted": [], "router_beside": [], "router_mode": "never"},
     ),
     "no-store": Host(("/etcd and ", "/nats for Dynamo", "install etcd-server"), ("haproxy",)),
     "no-nats": Host(("/nats for Dynamo",), ("haproxy", "etcd")),
+    "no-openssl": Host(
+        ("/openssl for Dynamo", "and openssl, or name"),
+        ("haproxy", "etcd", "nats"),
+        given={
+            **DYNAMO,
+            "router_wanted": [{"engine": "chat", "dynamo": {"url": "u", "responses": 20004}}],
+        },
+    ),
     "no-index": Host(
         ("check failed: Dynamo can be installed", "no such index", "or remove front: dynamo"),
         ("haproxy", "etcd", "nats"),
@@ -87,6 +95,9 @@ HOSTS = {
         ("haproxy",),
         given=PAIRS,
     ),
+    # It has sidecars of an engine whose router, etcd and NATS are on another host.
+    "beside-no-index": Host(("check failed: Dynamo can be installed",), given=BESIDE),
+    "beside": Host(there=("index",), given=BESIDE),
     "fine": Host(there=("haproxy", "etcd", "nats", "index")),
 }
 # Of `uv venv ... DIRECTORY` and `uv pip sync`: where there is no index, no package comes.
@@ -121,7 +132,11 @@ def variables(name: str, host: Host, place: Path) -> dict[str, Any]:
             "service_user": getpass.getuser(),
         },
         "router_mode": host.given.get("router_mode", "auto"),
-        "given": {"router_fronted": [], "router_paired": [], **host.given},
+        "given": {
+            **{name: [] for name in ("router_fronted", "router_paired", "router_beside")},
+            "router_openssl": str(place / "openssl"),
+            **host.given,
+        },
     }
 
 
@@ -158,7 +173,7 @@ def test_what_is_lacking_is_said_before_engines_load(tmp_path: Path) -> None:
         assert [one for one in HOSTS[name].said if one not in failure] == [], failure
     # What could not be installed is not marked as complete, or it would never be.
     made = [*tmp_path.glob("*/cluster/routers/*/environment/complete")]
-    assert [path.relative_to(tmp_path).parts[0] for path in made] == ["fine"]
+    assert [path.relative_to(tmp_path).parts[0] for path in sorted(made)] == ["beside", "fine"]
 
 
 def test_a_check_installs_nothing(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ FILE, TOKENS = "password", "token.key"
 CLIENT, PEER = "client:0", "peer:0"
 DATA = "etcd"
 LONGEST_SECONDS = 60.0
-NAMES = ("ETCD_AUTH_PASSWORD", "NATS_AUTH_PASSWORD", "DYNAMO_PASSWORD")
+NAMES = ("ETCD_AUTH_PASSWORD", "NATS_AUTH_PASSWORD")
 
 
 def secret(path: str) -> str:
@@ -129,6 +129,8 @@ def main(directory: str, kind: str, *argv: str) -> None:
         argv = tuple(etcd_words(program, url))
     else:
         os.environ.update(dict.fromkeys(NAMES, word))
+        # NATS reads it as a piece of its configuration, where digits, an e and digits are a number.
+        os.environ["DYNAMO_PASSWORD"] = f'"{word}"'
     os.execvp(argv[0], argv)  # noqa: S606 - named by the role
 
 
