@@ -82,14 +82,18 @@ class ActionModule(ActionBase):
             if asked["state"] == "absent":
                 end = self._end_part(cluster, wanted, asked) if part else self._end(cluster)
                 return {**result, **end}
-            if part and (why := cluster.needless(part, asked["holds"])):
-                return {**result, "needed": False, "evidence": parts.evidence(part, why)}
             fleet = cluster.part(part) if part else cluster.fleet()
-            wish = self._wish(cluster, fleet, wanted, asked)
             if self._task.check_mode:
+                if part and (why := cluster.needless(part, asked["holds"])):
+                    return {**result, **parts.needless(part, why)}
+                wish = self._wish(cluster, fleet, wanted, asked)
                 told_of = self._announce(cluster, fleet, wish, asked)
                 return {**result, **parts.of_part(self._cloud, part, told_of)}
             with cluster.alone(self._line.show):
+                # Only now: whoever held the machines may have filled the volume, or rented some.
+                if part and (why := cluster.needless(part, asked["holds"])):
+                    return {**result, **parts.needless(part, why)}
+                wish = self._wish(cluster, fleet, wanted, asked)
                 claim_for_run(STATE / wanted.cluster, variables)
                 self._begin(cluster, variables, wanted)
                 done = self._provide(cluster, fleet, wanted, wish, asked)
