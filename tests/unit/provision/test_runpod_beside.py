@@ -78,3 +78,45 @@ def test_a_run_that_waited_for_another_one_rents_no_second_pod_to_fill_a_volume(
         told = second.result(120)["second"]
     assert not told["needed"] and "was filled at" in told["evidence"]["summary"]
     assert site.cloud.account.pods == {}
+
+
+def test_what_filling_has_cost_counts_in_what_the_cluster_may_cost_and_not_in_its_hours(
+    site: Site,
+) -> None:
+    site(machines("fill", **FILL), machines("end", state="absent", **FILL))
+    # Ended yesterday, and $7.68 all the same.
+    aged(site, 24)
+    refused = site(machines("rent"), max_cost=7)["rent"]
+    assert "machines have cost $7.6" in refused["msg"] and "max_cost is $7.00" in refused["msg"]
+    assert site.cloud.account.clusters == {}
+    told = site(machines("rent"), machines("end", state="absent"), max_hours=1, max_cost=100)
+    assert told["rent"]["launched"] == [0, 1]
+    assert "the cluster has cost about $7.7" in told["end"]["evidence"]["summary"]
+    # What was ended as a whole was told: the next cluster begins at nothing.
+    assert site(machines("rent"), max_cost=7)["rent"]["launched"] == [0, 1]
+
+
+def test_a_volume_counts_as_filled_although_its_pod_did_not_end(site: Site) -> None:
+    account = site.cloud.account
+    account.faults.forbidden.add(("DELETE", "/pods/{id}"))
+    played = site(machines("fill", **FILL), machines("end", state="absent", **FILL))
+    assert played["end"]["failed"] and len(account.pods) == 1
+    account.faults.forbidden.clear()
+    account.pods.clear()
+    assert not site(machines("again", **FILL))["again"]["needed"]
+    assert account.pods == {}
+
+
+def test_a_pod_that_nothing_needs_any_more_counts_in_the_price_of_an_hour(site: Site) -> None:
+    site(machines("fill", **FILL))
+    refused = site(machines("rent"), max_usd_per_hour=56.1, runpod_fill=False)["rent"]
+    assert "$56.00 an hour" in refused["msg"] and "$55.78 are allowed" in refused["msg"]
+
+
+def test_a_cluster_that_is_not_ended_keeps_no_pod_beside_it_from_its_end(site: Site) -> None:
+    site(machines("rent"), machines("load", part="load"))
+    account = site.cloud.account
+    account.faults.forbidden.add(("DELETE", "/clusters/{id}"))
+    refused = site(machines("end", state="absent"))["end"]
+    assert refused["msg"] == "RunPod refused: access denied"
+    assert len(account.pods) == 2 and len(account.clusters) == 1
