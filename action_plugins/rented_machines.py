@@ -188,7 +188,8 @@ class ActionModule(ActionBase):
                     equip=cluster.equip,
                 )
             )
-            others = {one.shown_by: one.door for one in cluster.machines() if one.status not in GONE}
+            present = [one for one in cluster.machines() if one.status not in GONE]
+            others = {one.shown_by: one.door for one in present}
             if done.spared:
                 done.stopped = not_ours_to_end(self._cloud, done.spared)
             if done.stopped:
