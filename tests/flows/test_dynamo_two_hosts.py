@@ -63,12 +63,17 @@ print(json.dumps(found))
 """
 PROMPTS = ("What is the capital of France?", "Write a story about a ship.", "Count to twenty.")
 
-# Address and port of everything that listens on a host, as ss lists it.
+# Address, port and systemd's unit of everything that listens on a host, as ss lists it.
 LISTENING = """
-import json, subprocess
-lines = subprocess.run(["ss", "-Hltn"], check=True, capture_output=True, text=True).stdout
-places = [line.split()[3].rpartition(":") for line in lines.splitlines()]
-print(json.dumps([[address.strip("[]"), int(port)] for address, _, port in places]))
+import json, pathlib, re, subprocess
+lines = subprocess.run(["ss", "-Hltnp"], check=True, capture_output=True, text=True).stdout
+found = []
+for line in lines.splitlines():
+    address, _, port = line.split()[3].rpartition(":")
+    pid = re.search("pid=([0-9]+)", line)
+    group = pathlib.Path(f"/proc/{pid[1]}/cgroup").read_text() if pid else ""
+    found.append([address.strip("[]"), int(port), group.strip().rpartition("/")[2]])
+print(json.dumps(found))
 """
 
 # Where a secret stands: mode and owner of its file, and whatever else has it.
@@ -188,8 +193,10 @@ class Spread(TwoHosts):
         """SIGKILL all of a process's unit."""
         self.lab.run(host, ["systemctl", "kill", "--signal=KILL", f"vllm-demo-{name}"])
 
-    def listening(self, host: str) -> set[tuple[str, int]]:
-        return {(str(address), int(port)) for address, port in self.python(host, LISTENING)}
+    def listening(self, host: str) -> set[tuple[str, int, str]]:
+        return {
+            (str(address), int(port), unit) for address, port, unit in self.python(host, LISTENING)
+        }
 
 
 @pytest.fixture(scope="module")
@@ -242,16 +249,22 @@ def test_nothing_listens_outside_loopback_and_the_data_plane(spread: Spread) -> 
     front, plane = (one.role for one in spread.lab.record.networks)
     for host in HOSTS:
         heard = spread.listening(host)
-        loopback = {port for address, port in heard if address.startswith("127.")}
-        own = {port for address, port in heard if address == spread.lab.address(host, plane)}
-        assert own >= BETWEEN[host], heard
+        address = spread.lab.address(host, plane)
+        loopback = {port for where, port, _ in heard if where.startswith("127.")}
+        own = {port: unit for where, port, unit in heard if where == address}
+        assert own.keys() >= BETWEEN[host], heard
         assert loopback >= PRIVATE[host], heard
+        # PyTorch's store and Gloo's pairs, which an engine opens there with or without Dynamo.
+        engines = {port for port, unit in own.items() if "-serve-" in unit}
         # The address by which clients ask, with its keys.
-        assert own - BETWEEN[host] <= ({8000} if host == "lab1" else set()), heard
-        others = heard - {(spread.lab.address(host, plane), port) for port in own}
-        others -= {(address, port) for address, port in heard if address.startswith("127.")}
-        assert {port for _, port in others} <= {SSHD}, heard
-        assert spread.lab.address(host, front) not in {address for address, _ in heard}
+        clients = {8000} if host == "lab1" else set()
+        assert own.keys() - BETWEEN[host] - engines <= clients, heard
+        assert not engines & BETWEEN[host], heard
+        others = {
+            port for where, port, _ in heard if where != address and not where.startswith("127.")
+        }
+        assert others <= {SSHD}, heard
+        assert spread.lab.address(host, front) not in {where for where, _, _ in heard}
 
 
 def test_the_password_is_in_one_file_of_each_host_and_nowhere_else(spread: Spread) -> None:
@@ -343,6 +356,6 @@ def test_stop_and_start_and_teardown_leave_nothing(spread: Spread) -> None:
     assert ran.status == 0, ran.output
     assert spread.processes() == {"lab1": [], "lab2": []}
     for host in HOSTS:
-        assert {port for _, port in spread.listening(host)} <= {SSHD}
+        assert {port for _, port, _ in spread.listening(host)} <= {SSHD}
         gone = spread.lab.run(host, ["ls", RUN_DIR, f"{CLUSTER_DIR}/processes"], check=False)
         assert gone.returncode != 0, gone.stdout

@@ -278,7 +278,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(
         dest="verb",
         required=True,
-        metavar="plan|prices|up|upgrade|status|logs|down|ask|send|key|compare|sbatch|bundle|diagnose",
+        metavar="COMMAND",
     )
     verbs.add_parser("plan", help="say how to run a model on machines, see plan --help")
     verbs.add_parser("prices", help="write what a provider asks for its machines; see its --help")
