@@ -89,11 +89,13 @@ def test_what_filling_has_cost_counts_in_what_the_cluster_may_cost_and_not_in_it
     refused = site(machines("rent"), max_cost=7)["rent"]
     assert "machines have cost $7.6" in refused["msg"] and "max_cost is $7.00" in refused["msg"]
     assert site.cloud.account.clusters == {}
-    told = site(machines("rent"), machines("end", state="absent"), max_hours=1, max_cost=100)
-    assert told["rent"]["launched"] == [0, 1]
+    end = {"state": "absent"}
+    tasks = (machines("rent"), machines("end", **end), machines("anew"), machines("last", **end))
+    told = site(*tasks, max_hours=1, max_cost=100)
+    assert told["rent"]["launched"] == [0, 1] == told["anew"]["launched"]
     assert "the cluster has cost about $7.7" in told["end"]["evidence"]["summary"]
     # What was ended as a whole was told: the next cluster begins at nothing.
-    assert site(machines("rent"), max_cost=7)["rent"]["launched"] == [0, 1]
+    assert "the cluster has cost about $0.0" in told["last"]["evidence"]["summary"]
 
 
 def test_a_volume_counts_as_filled_although_its_pod_did_not_end(site: Site) -> None:
