@@ -82,16 +82,20 @@ class ActionModule(ActionBase):
             if asked["state"] == "absent":
                 end = self._end_part(cluster, wanted, asked) if part else self._end(cluster)
                 return {**result, **end}
-            if part and (why := cluster.needless(part, asked["holds"])):
-                return {**result, "needed": False, "evidence": parts.evidence(part, why)}
             fleet = cluster.part(part) if part else cluster.fleet()
-            wish = self._wish(cluster, fleet, wanted, asked)
             if self._task.check_mode:
+                if part and (why := cluster.needless(part, asked["holds"])):
+                    return {**result, **parts.needless(part, why)}
+                wish = self._wish(cluster, fleet, wanted, asked)
                 told_of = self._announce(cluster, fleet, wish, asked)
                 return {**result, **parts.of_part(self._cloud, part, told_of)}
             with cluster.alone(self._line.show):
+                # Only now: whoever held the machines may have filled the volume, or rented some.
+                if part and (why := cluster.needless(part, asked["holds"])):
+                    return {**result, **parts.needless(part, why)}
+                wish = self._wish(cluster, fleet, wanted, asked)
                 claim_for_run(STATE / wanted.cluster, variables)
-                self._begin(cluster, variables, wanted)
+                self._begin(cluster, variables, wanted, part)
                 done = self._provide(cluster, fleet, wanted, wish, asked)
                 # Again, for it may have found nothing to watch before.
                 watch(cluster.meter, self._own(variables), wanted)
@@ -118,14 +122,19 @@ class ActionModule(ActionBase):
     def _line(self) -> Progress:
         return Progress(Display(), plays.stage(self._task.play), self._task.get_name())
 
-    def _begin(self, cluster: Cluster, variables: Mapping[str, Any], wanted: Settings) -> None:
+    def _begin(
+        self, cluster: Cluster, variables: Mapping[str, Any], wanted: Settings, part: str
+    ) -> None:
         """Have the limits watched before there is anything to pay for."""
         machines = cluster.machines()
         cluster.claim(machines)
         cluster.keep_state()
         if not machines and all(one.pending is None for one in cluster.fleets()):
             # Whoever ended the last ones: what they have cost is no part of this.
-            cluster.ledger.close()
+            if part:
+                cluster.ledger.close()
+            else:
+                cluster.ledger.begin()
         watch(cluster.meter, self._own(variables), wanted)
 
     def _wish(
@@ -133,7 +142,7 @@ class ActionModule(ActionBase):
     ) -> Wish:
         """Return what is asked for; machines beside it count against what an hour may cost."""
         limit = wanted.max_cents_per_hour
-        if limit is not None and (asked["part"] or self._cloud.parts(wanted)):
+        if limit is not None and len(cluster.fleets()) > 1:
             own = {one.id for one in fleet.machines()}
             limit -= cents_per_hour([one for one in cluster.machines() if one.id not in own])
         count, spares = (1, 0) if asked["part"] else (wanted.count, wanted.spares)
@@ -179,7 +188,8 @@ class ActionModule(ActionBase):
                     equip=cluster.equip,
                 )
             )
-            others = {one.shown_by: one.door for one in cluster.machines()}
+            present = [one for one in cluster.machines() if one.status not in GONE]
+            others = {one.shown_by: one.door for one in present}
             if done.spared:
                 done.stopped = not_ours_to_end(self._cloud, done.spared)
             if done.stopped:
@@ -245,11 +255,16 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             return would_end([one for one in fleet.machines() if cluster.mine(one)])
         with cluster.alone(self._line.show, HELD_SECONDS):
+            finished = ""
+            # Before its end, which a run may not live to see; what keeps it from that is no reason
+            # to pay for the machine any longer.
+            with suppress(OSError, PlanError, *self._cloud.errors):
+                finished = cluster.finished(part, asked["holds"])
             done = end_all(fleet, ENDING_SECONDS, self._line.show, mine=cluster.mine)
             entries, now = cluster.ledger.entries(), time.time()
             cost = [entries[one.id] for one in done.ended if one.id in entries]
-            finished = "" if done.left else cluster.finished(part, asked["holds"])
-            if all(one.status in GONE for one in cluster.machines()):
+            noted = any(one.pending for one in cluster.fleets())
+            if not noted and all(one.status in GONE for one in cluster.machines()):
                 with suppress(OSError):
                     end_watch(cluster.meter)
         return parts.ended(self._cloud, part, wanted, done, cost, finished, now)

@@ -40,6 +40,7 @@ LIBRARIES = "names the collective libraries that its programs speak, or quotes t
 CUDA_RELEASE = "the release of CUDA decides what FlashInfer compiles, and preflight_cuda is public"
 BUILDS = "the release of the CUDA toolkit is in the key of a wheel that was built on a host"
 PROBE = "judges what accelerator_probe measured, which speaks to the CUDA driver alone"
+BARE_PODS = "RunPod's own word for what a pod without accelerators computes with"
 KERNELS = "the planner's own words for vLLM's kernels, those of Platform.software"
 EXCEPTIONS_OF_ACCELERATORS = {
     "src/vllm_ansible/record/diagnosis/": "knows errors by the words in which makers print them",
@@ -56,6 +57,9 @@ EXCEPTIONS_OF_ACCELERATORS = {
     "src/vllm_ansible/plan/estimate/layouts/command.py": "the help of --eager names CUDA graphs",
     "src/vllm_ansible/provision/aws_checks.py": "the name of the image that AWS keeps for GPUs",
     "src/vllm_ansible/provision/runpod_settings.py": "shows how RunPod names a machine",
+    "src/vllm_ansible/provision/runpod_pods.py": BARE_PODS,
+    "src/vllm_ansible/provision/runpod_template.py": BARE_PODS,
+    "src/vllm_ansible/inventory/rented.py": "a machine beside a cluster has no accelerators",
     "src/vllm_ansible/verify/collectives/": LIBRARIES,
     "src/vllm_ansible/verify/culprits.py": "says with which commands of makers links are looked at",
     "src/vllm_ansible/verify/devices.py": PROBE,

@@ -69,13 +69,22 @@ def end_every(
     report: Callable[[str], None],
     mine: Callable[[Machine], bool] = lambda _: True,
 ) -> Ended:
-    """End every machine of several fleets, one fleet after the other."""
-    done = Ended()
+    """End every machine of several fleets, one fleet after the other.
+
+    An error of one is raised once the others are ended, which cost as well.
+    """
+    done, failure = Ended(), None
     for fleet in fleets:
-        one = end_all(fleet, patience_seconds, report, mine=mine)
+        try:
+            one = end_all(fleet, patience_seconds, report, mine=mine)
+        except Exception as error:
+            failure = failure or error
+            continue
         done.ended += one.ended
         done.left += one.left
         done.refused = "; ".join(word for word in (done.refused, one.refused) if word)
+    if failure:
+        raise failure
     return done
 
 

@@ -29,6 +29,8 @@ BROKEN = {
 TAKEN_SECONDS = 180.0
 READY, BOOTING = "active", "booting"
 SSH = 22
+# Slots of machines beside a cluster, which are none of it.
+BESIDE = (900, 901)
 # The address of a slot without a machine: says in any message of SSH why it cannot be reached.
 NOWHERE = "no-machine-yet.invalid"
 

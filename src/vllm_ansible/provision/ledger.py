@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from . import files
-from .fleet import GONE, Machine
+from .fleet import BESIDE, GONE, Machine
 
 HOUR = 3600.0
 # After the name of the provider.
@@ -74,8 +74,18 @@ class Ledger:
         return sum(one.cents_per_hour for one in self.entries().values() if one.until is None)
 
     def since(self) -> float | None:
-        """Return when the first of them was launched; None where there is none."""
-        return min((one.since for one in self.entries().values()), default=None)
+        """Return when the first of them was launched; None where there is none.
+
+        One beside the cluster that has ended may be of days before.
+        """
+        found = self.entries().values()
+        counted = (one.since for one in found if one.until is None or one.slot not in BESIDE)
+        return min(counted, default=None)
+
+    def begin(self) -> None:
+        """Begin anew with a cluster's first machine; what was spent for it before is of it."""
+        if any(one.slot not in BESIDE for one in self.entries().values()):
+            self.close()
 
     def close(self) -> None:
         """Begin anew with the next machine: all are gone, and what they cost was told."""

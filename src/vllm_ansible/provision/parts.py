@@ -11,9 +11,9 @@ from .ledger import HOUR, Entry
 from .provider import Provider, Settings
 
 
-def evidence(part: str, summary: str) -> dict[str, Any]:
-    """Return the line of a part."""
-    return {"gate": part, "summary": summary, "values": {}}
+def needless(part: str, why: str) -> dict[str, Any]:
+    """Return the result of a task that rents nothing, and why."""
+    return {"needed": False, "evidence": {"gate": part, "summary": why, "values": {}}}
 
 
 def of_part(cloud: Provider, part: str, result: Mapping[str, Any]) -> dict[str, Any]:

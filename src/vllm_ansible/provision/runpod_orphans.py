@@ -36,6 +36,10 @@ WHY = {
     LOAD: "of this cluster, to send its load, and runpod_load is false or there is another one",
 }
 
+UNFINISHED = (
+    "of this cluster, to fill its network volume, and runpod_fill is false: no stage continues that"
+)
+
 
 def orphans(
     lists: Lists,
@@ -94,6 +98,8 @@ def _pods(lists: Lists, own: Collection[str], settings: Settings, now: float) ->
         why = f"its cluster {group} is gone" if group else _whose(tags)
         if not group and tags.get(CLUSTER) == settings.cluster:
             why = WHY.get(tags.get(PART, ""), "of this cluster, which has another pod already")
+            if tags.get(PART) == FILL and not settings.fill:
+                why = UNFINISHED
         count, kind = kind_of(pod) or (0, "")
         yield Orphan(
             id=str(pod["id"]),

@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from .fleet import BOOTING, ENDED, READY, SSH, Machine
+from .fleet import BESIDE, BOOTING, ENDED, READY, SSH, Machine
 
 # Names in a pod's environment.
 CLUSTER, LAUNCH, SLOTS, OWNER, STATE, PART = (
@@ -23,7 +23,7 @@ CLUSTER, LAUNCH, SLOTS, OWNER, STATE, PART = (
 # Pods of their own beside a cluster, without accelerators, each with its slot, which is no rank:
 # one fills the network volume, the other sends the load of the benchmark.
 FILL, LOAD = "fill", "load"
-PARTS = {FILL: 900, LOAD: 901}
+PARTS = dict(zip((FILL, LOAD), BESIDE, strict=True))
 NAME = re.compile(r"(.+)-([0-9a-f]{16})")
 # The first part of a launch is of the state/ that it was made from.
 STATE_LETTERS = 8

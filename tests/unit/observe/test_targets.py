@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from vllm_ansible.observe import facts, seen
 from vllm_ansible.observe.targets import targets
 
+ROOT = Path(__file__).parents[3]
 HOSTS = [
     {"name": "a", "address": "10.0.0.1", "accelerator": "nvidia"},
     {"name": "b", "address": "10.0.0.2", "accelerator": "nvidia"},
@@ -202,3 +204,13 @@ def test_files_need_a_directory_and_prometheus_a_host_of_this_run() -> None:
     assert all(one["ok"] for one in seen.settings("c", HOSTS, "run", "", whole=False))
     lacking = seen.settings("a", HOSTS, "run", "", keyed=False)
     assert [one["where"].split(",")[0] for one in lacking if not one["ok"]] == ["vllm_api_key_file"]
+
+
+def test_the_limit_of_the_alert_is_the_one_that_ends_the_machines(play: Any) -> None:
+    (said,) = yaml.safe_load((ROOT / "playbooks/observe.yml").read_text())[-1:]
+    (task,) = [one for one in said["tasks"] if "observe_found" in one.get("vars", {})]
+    limit = task["vars"]["observe_found"]["spend_limit_usd"]
+    tasks = [{"name": "limit", "ansible.builtin.set_fact": {"limit": limit}}]
+    rented = {"provision_provider": "runpod", "max_cost": 150}
+    assert play(tasks, {"here": rented})["limit"]["ansible_facts"]["limit"] == 150
+    assert play(tasks, {"here": {}})["limit"]["ansible_facts"]["limit"] == 0

@@ -53,10 +53,17 @@ def test_a_check_asks_for_lists_only_and_says_what_would_be_done(site: Site) -> 
 
 def test_a_machine_that_was_not_fit_is_replaced_and_said_so(site: Site) -> None:
     first = site(machines("rent"))["rent"]["machines"][1]["id"]
+    # It is listed for a while after its end.
+    site.cloud.account.faults.terminating_seconds = 600
     told = site(machines("again", rejected={first: "memory differs"}))["again"]
     assert [(one["slot"], one["why"]) for one in told["ended"]] == [(1, "memory differs")]
     assert told["evidence"]["summary"].endswith("slot 1 replaced: memory differs")
     assert site.paid_for == ["r1-0", "r1-1"]
+    # Whoever is given its address next is not taken for it.
+    known = (site.directory / "state/r1/known_hosts").read_text().splitlines()
+    assert sorted(one.split()[0] for one in known) == sorted(
+        one["address"] for one in told["machines"]
+    )
 
 
 def test_limits_are_told_and_watched_until_the_end(site: Site) -> None:

@@ -80,6 +80,10 @@ def test_a_run_that_is_killed_leaves_a_pod_that_the_next_one_takes_and_orphans_n
     assert orphan.why.startswith("of this cluster, to fill its network volume")
     assert (orphan.type, orphan.cents_per_hour) == ("8x cpu3c", 24)
     assert "$0.24/h, 1.0 h" in orphan.line()
+    assert orphan.why.endswith("site.yml continues that and ends it")
+    # Where nothing continues it, nothing promises that.
+    (orphan,) = found(world, fill=False)
+    assert orphan.why.endswith("runpod_fill is false: no stage continues that")
     assert not world.converge_part("fill").changed
     assert len(world.account.pods) == 1
 
