@@ -56,7 +56,8 @@ def test_tokens_of_a_month_hold_to_the_token_over_days_and_restarts(
     # As a release without models wrote it, as this one does, torn, and of another month.
     (journals / "2026-12-01.journal").write_text("1796200000.1 a alice 1 30 10\n")
     (journals / "2026-12-03.journal").write_text(
-        "1796300000.1 a alice 1 4 6 2 m\n1796300000.2 a alice 1 7 1?\n1796300000.3 a alice 1 7"
+        "1796300000.1 a alice 1 4 6 2 m\n1796300000.2 a alice 1 7 1?\n"
+        "1796300000.3 a alice 1 7 30 0 m?\n1796300000.4 a alice 1 7"
     )
     (journals / "2026-11-30.journal").write_text("1796000000.1 a alice 1 3000 10\n")
     alice = client(ALICE, tokens_per_month=80)
