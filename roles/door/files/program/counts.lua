@@ -73,12 +73,21 @@ function counts.refused(client, status, code)
   end
 end
 
+local function drop_old(times, now)
+  while times.first <= times.last and times[times.first] <= now - WINDOW do
+    times[times.first] = nil
+    times.first = times.first + 1
+  end
+end
+
 local function note_request(source, client, when)
   local times = source.requests[client]
   if not times then
     times = { first = 1, last = 0 }
     source.requests[client] = times
   end
+  -- Nobody asks here for the window of a client that uses another door alone.
+  drop_old(times, when)
   times.last = times.last + 1
   times[times.last] = when
 end
@@ -89,10 +98,7 @@ local function window(client, now)
   for _, source in ipairs(counts.sources) do
     local times = source.requests[client]
     if times then
-      while times.first <= times.last and times[times.first] <= now - WINDOW do
-        times[times.first] = nil
-        times.first = times.first + 1
-      end
+      drop_old(times, now)
       seen = seen + times.last - times.first + 1
       oldest = math.min(oldest, times[times.first] or now)
     end
