@@ -133,9 +133,11 @@ local function admit(txn)
     if why then return refuse(txn, 400, "invalid_request", "stream_options: " .. why) end
     state.choices = choices_of(members)
   end
-  if settings.prioritised[model] then
-    -- Of a name that comes twice the last one counts: a client gives itself no other priority.
-    state.asked = (',"priority":%d'):format(client.priority) .. state.asked
+  local prioritised = settings.prioritised[model]
+  if prioritised or members.priority then
+    -- Of a name that comes twice the last one counts: a client gives itself no other priority, also
+    -- where only some engines of a model serve by it.
+    state.asked = (',"priority":%d'):format(prioritised and client.priority or 0) .. state.asked
   end
   limited(txn, client, model)
   if state.asked ~= "" then
