@@ -142,15 +142,18 @@ local function turn_page()
   local now = os.time()
   if now < midnight and now >= midnight - DAY then return end
   local last, today = counts.day, day_of(now)
+  if last ~= "" then
+    for number = 1, #all do counts.flush(all[number]) end
+  end
   for _, source in ipairs(counts.sources) do
-    if last ~= "" then catch_up(source) end
+    if last ~= "" then journal.attempt(catch_up, source) end
     source.before = month.before(source, last, today)
     source.confirmed = nil
   end
   counts.day, midnight = today, now - now % DAY + DAY
   for _, source in ipairs(counts.sources) do
     source.tokens, source.offset = {}, 0
-    catch_up(source)
+    journal.attempt(catch_up, source)
     journal.forget(source.ending, now, counts.keep_days)
   end
 end

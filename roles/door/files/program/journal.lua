@@ -87,4 +87,10 @@ function journal.read(day, ending, from, most)
   return text
 end
 
+-- Does what one file is needed for: where that cannot be read, all others are.
+function journal.attempt(work, ...)
+  local fine, why = pcall(work, ...)
+  if not fine then core.Alert("the counting goes on after an error: " .. tostring(why)) end
+end
+
 return journal
