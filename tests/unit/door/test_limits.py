@@ -27,9 +27,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def grown(running: Running, before: tuple[int, int, int]) -> tuple[int, ...]:
     """Return what Alice used since then, once the request is written."""
     wait_until(lambda: running.used("alice")[0] > before[0])
-    return tuple(
-        late - early for early, late in zip(before, running.used("alice"), strict=True)
-    )
+    return tuple(late - early for early, late in zip(before, running.used("alice"), strict=True))
 
 
 def test_requests_a_minute_are_counted_to_the_request(door: Callable[..., Running]) -> None:
@@ -152,7 +150,7 @@ def test_a_stream_without_its_end_counts_each_of_its_choices(
 @pytest.mark.parametrize("odd", ['"\\u0033"', '" 3"'])
 def test_a_number_of_choices_that_is_written_oddly_hides_none(running: Running, odd: str) -> None:
     before = running.used("alice")
-    text = '{"model": "m", "stream": true, "max_tokens": 4, "cut": 2, "n": %s}' % odd
+    text = f'{{"model": "m", "stream": true, "max_tokens": 4, "cut": 2, "n": {odd}}}'
     assert running.ask("POST", "/v1/completions", text)[0] == 200
     requests, read, made = grown(running, before)
     assert (requests, made) == (1, 12)

@@ -39,8 +39,9 @@ now = now + 86400
 first.tokens_today("alice")
 first.flush(first.of("alice", "m"))
 local second = worker()
-core.Alert(("month %%d, then %%d, of which today %%d"):format(
-  first.tokens_this_month("alice"), second.tokens_this_month("alice"), second.tokens_today("alice")))
+local early, late = first.tokens_this_month("alice"), second.tokens_this_month("alice")
+local today = second.tokens_today("alice")
+core.Alert(("month %%d, then %%d, of which today %%d"):format(early, late, today))
 """
 
 
