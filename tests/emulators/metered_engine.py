@@ -3,12 +3,13 @@
 What it does differently is said by further members of a request: `pause` (seconds between the
 pieces of a stream), `pieces` (cut what it sends every so many bytes), `extra` (so many bytes behind
 the usage), `hold` (seconds before an answer that is not a stream), `waits` (a stream goes on once
-`finish` is set).
+`finish` is set), `cut` (a stream ends that many events early).
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 from typing import Any, Self
@@ -112,7 +113,8 @@ class MeteredEngine:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         size = int(body.get("pieces", 1 << 30))
-        for event in events(body):
+        made = events(body)
+        for event in made[: len(made) - int(body.get("cut", 0))]:
             sent = f"data: {event}\n\n".encode()
             for start in range(0, len(sent), size):
                 await response.write(sent[start : start + size])
@@ -123,29 +125,35 @@ class MeteredEngine:
         return response
 
 
-def used(number: int) -> dict[str, int]:
+def used(number: int, prompts: int = 1) -> dict[str, int]:
     """Return the usage of an answer of so many tokens."""
-    total = PROMPT_TOKENS + number
+    total = PROMPT_TOKENS * prompts + number
     return {
-        "prompt_tokens": PROMPT_TOKENS,
+        "prompt_tokens": PROMPT_TOKENS * prompts,
         "total_tokens": total,
         "completion_tokens": number,
     }
 
 
 def events(body: dict[str, Any]) -> list[str]:
-    """Return the data of all events of a stream, as its options ask for them."""
+    """Return the data of all events of a stream, as its options ask for them.
+
+    An event has one choice of one prompt, and the usage of that; the last one has that of all.
+    """
     options = body.get("stream_options") or {}
     usage = bool(options.get("include_usage"))
     each = usage and bool(options.get("continuous_usage_stats"))
+    prompts = len(body["prompt"]) if isinstance(body.get("prompt"), list) else 1
+    choices = prompts * int(body.get("n") or 1)
+    most = int(body.get("max_tokens", 5))
     found = []
-    for number in range(int(body.get("max_tokens", 5)) + 1):
+    for number, index in itertools.product(range(most + 1), range(choices)):
         content = f'wörd{number} "choices":[] "usage":{{"total_tokens":9}}' if number else ""
-        choice = {"index": 0, "delta": {"content": content}, "finish_reason": None}
+        choice = {"index": index, "delta": {"content": content}, "finish_reason": None}
         event = {"id": "chatcmpl-1", "choices": [choice]}
         found.append({**event, **({"usage": used(number)} if each else {})})
     if usage:
-        last = used(int(body.get("max_tokens", 5)))
+        last = used(most * choices, prompts)
         found.append({"id": "chatcmpl-1", "choices": [], "usage": last})
     return [json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in found] + [
         "[DONE]"

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 OK, REFUSED = 0, 2
 COLUMNS = ("client", "day", "model", "requests", "tokens_in", "tokens_out", "refused", "usd")
 _FILE = re.compile(r"(\d{4}-\d\d-\d\d)\.journal(\..+)?")
-_LINE = re.compile(rb"(\d+\.\d+) \S+ (\S+) (\d+) (\d+) (\d+)(?: (\d+) (\S+))?")
+_LINE = re.compile(rb"(\d+\.\d+) \S+ (\S+) (\d+) (\d+) (\d+)(?: (\d+) ([\w./%-]+))?")
 MILLION = 1_000_000
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import statistics
+import subprocess
 import threading
 import time
 from contextlib import ExitStack
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from .running import ALICE, HAPROXY, Running
+from .running import ALICE, HAPROXY, ROLE, Running
 from .test_two_doors import Doors, worker_of
 
 SECONDS = float(os.environ.get("DOOR_SOAK_SECONDS", "120"))
@@ -32,6 +34,22 @@ ASKED = [
     ("unknown", {}, 401),
     ("carol", {"model": "none"}, 404),
 ]
+# What a door reads of a client that asks another one alone, a hundred times a minute for a day.
+READS = """
+local counts = require("counts")
+local source, now, kept = counts.source(".other"), 1796200000, 0
+counts.clock = function() return now end
+for minute = 1, 1440 do
+  local lines = {}
+  for number = 1, 100 do lines[number] = ("%.3f a alice 1 7 3 0 m"):format(now + number * 0.6) end
+  now = now + 60
+  counts.take(source, table.concat(lines, "\\n") .. "\\n")
+end
+for place in pairs(source.requests.alice) do
+  if type(place) == "number" then kept = kept + 1 end
+end
+core.Alert(("tokens %d, requests kept %d"):format(source.tokens.alice, kept))
+"""
 
 
 def held(pid: int) -> tuple[int, int]:
@@ -93,3 +111,19 @@ def test_memory_and_descriptors_do_not_grow(tmp_path: Path) -> None:
         print(f"door {number}: KiB {memory}, descriptors {descriptors}")
         assert memory[1] <= memory[0] * (1 + MOST_GROWTH), memory
         assert descriptors[1] <= descriptors[0] + MOST_MORE_DESCRIPTORS, descriptors
+
+
+def test_requests_at_another_door_are_kept_for_a_minute(tmp_path: Path) -> None:
+    if HAPROXY is None:
+        pytest.skip("no haproxy on this machine")
+    (tmp_path / "reads.lua").write_text(READS)
+    settings = tmp_path / "haproxy.cfg"
+    program = f"lua-prepend-path {ROLE}/files/program/?.lua"
+    settings.write_text(f"global\n  {program}\n  lua-load {tmp_path}/reads.lua\n")
+    done = subprocess.run(
+        [HAPROXY, "-c", "-f", settings], capture_output=True, text=True, check=False
+    )
+    found = re.search(r"tokens (\d+), requests kept (\d+)", done.stderr)
+    assert found, done.stderr
+    assert int(found[1]) == 1440 * 100 * 10
+    assert 0 < int(found[2]) <= 101

@@ -30,6 +30,10 @@ def test_a_client_cannot_give_itself_another_priority(
     # An engine that serves in the order of arrival gets what its client has sent.
     assert running.ask("POST", "/v1/completions", {"model": "n", "stream": stream})[0] == 200
     assert "priority" not in other.bodies[-1]
+    # Of the engines of one model, only some may serve by priority.
+    body = {"model": "n", "stream": stream, "priority": -1000}
+    assert running.ask("POST", "/v1/completions", body)[0] == 200
+    assert other.bodies[-1]["priority"] == 0
     assert own.lengths[0] == len(
         json.dumps({"model": "m", "stream": stream})
         + ',"priority":-5'

@@ -70,7 +70,8 @@ def test_several_doors_are_added_up_and_no_copy_counts_twice(
     shutil.copy(two / "2026-12-01.journal", one / "2026-12-01.journal.door1")
     # Neither a line that was cut, nor other files there.
     with (one / "2026-12-02.journal").open("w") as file:
-        file.write("1796300000.1 a bob 1 7 1?\n1796300000.1 a bob 1 7 2 0 m\n1796300000.2 a bob 1")
+        file.write("1796300000.1 a bob 1 7 1?\n1796300000.1 a bob 1 7 2 0 mod?\n")
+        file.write("1796300000.1 a bob 1 7 2 0 m\n1796300000.2 a bob 1")
     (one / "2026-12-02.month").write_text("alice 40\nend\n")
     assert main(["usage", str(one), str(two)]) == 0
     both = capsys.readouterr().out

@@ -54,6 +54,15 @@ local function options_of(members)
   return json.members(raw, { include_usage = true, continuous_usage_stats = true })
 end
 
+-- Returns how many choices each prompt of a stream has, nil where there is one of one prompt.
+local function choices_of(members)
+  local number, prompts = members.n or "1", members.prompt or members.prompt_embeds or ""
+  if number == "null" then number = "1" end
+  if number == "1" and prompts:sub(1, 1) ~= "[" then return nil end
+  -- vLLM takes "2" and 2.0 as well.
+  return math.max(1, tonumber((number:gsub('"', ""))) or 1)
+end
+
 -- A stream says what it has used only when asked; whether its client asked, the filter minds.
 local function ask_for_usage(members, state)
   local options, why = options_of(members)
@@ -122,10 +131,13 @@ local function admit(txn)
   if members.stream == "true" then
     local why = ask_for_usage(members, state)
     if why then return refuse(txn, 400, "invalid_request", "stream_options: " .. why) end
+    state.choices = choices_of(members)
   end
-  if settings.prioritised[model] then
-    -- Of a name that comes twice the last one counts: a client gives itself no other priority.
-    state.asked = (',"priority":%d'):format(client.priority) .. state.asked
+  local prioritised = settings.prioritised[model]
+  if prioritised or members.priority then
+    -- Of a name that comes twice the last one counts: a client gives itself no other priority, also
+    -- where only some engines of a model serve by it.
+    state.asked = (',"priority":%d'):format(prioritised and client.priority or 0) .. state.asked
   end
   limited(txn, client, model)
   if state.asked ~= "" then

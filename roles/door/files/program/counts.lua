@@ -73,12 +73,21 @@ function counts.refused(client, status, code)
   end
 end
 
+local function drop_old(times, now)
+  while times.first <= times.last and times[times.first] <= now - WINDOW do
+    times[times.first] = nil
+    times.first = times.first + 1
+  end
+end
+
 local function note_request(source, client, when)
   local times = source.requests[client]
   if not times then
     times = { first = 1, last = 0 }
     source.requests[client] = times
   end
+  -- Nobody asks here for the window of a client that uses another door alone.
+  drop_old(times, when)
   times.last = times.last + 1
   times[times.last] = when
 end
@@ -89,10 +98,7 @@ local function window(client, now)
   for _, source in ipairs(counts.sources) do
     local times = source.requests[client]
     if times then
-      while times.first <= times.last and times[times.first] <= now - WINDOW do
-        times[times.first] = nil
-        times.first = times.first + 1
-      end
+      drop_old(times, now)
       seen = seen + times.last - times.first + 1
       oldest = math.min(oldest, times[times.first] or now)
     end
@@ -136,15 +142,18 @@ local function turn_page()
   local now = os.time()
   if now < midnight and now >= midnight - DAY then return end
   local last, today = counts.day, day_of(now)
+  if last ~= "" then
+    for number = 1, #all do counts.flush(all[number]) end
+  end
   for _, source in ipairs(counts.sources) do
-    if last ~= "" then catch_up(source) end
+    if last ~= "" then journal.attempt(catch_up, source) end
     source.before = month.before(source, last, today)
     source.confirmed = nil
   end
   counts.day, midnight = today, now - now % DAY + DAY
   for _, source in ipairs(counts.sources) do
     source.tokens, source.offset = {}, 0
-    catch_up(source)
+    journal.attempt(catch_up, source)
     journal.forget(source.ending, now, counts.keep_days)
   end
 end

@@ -52,7 +52,8 @@ function journal.append(day, line)
 end
 
 -- Walks over the lines of a text: when, by which worker, client, requests, tokens. Those of earlier
--- releases end there, others say refusals and model, too. What is no line is passed over.
+-- releases end there, others say refusals and model, too. What is no line is passed over: part of one
+-- ends with a question mark, which no model has here.
 function journal.lines(text)
   local following = text:gmatch("[^\n]+")
   return function()
@@ -60,7 +61,7 @@ function journal.lines(text)
       local when, writer, client, requests, read, made, rest =
         line:match("^(%S+) (%S+) (%S+) (%d+) (%d+) (%d+)(.*)$")
       when = tonumber(when)
-      if when and (rest == "" or rest:find("^ %d+ %S+$")) then
+      if when and (rest == "" or rest:find("^ %d+ [%w._/%%-]+$")) then
         return when, writer, client, tonumber(requests), read + made
       end
     end
@@ -84,6 +85,12 @@ function journal.read(day, ending, from, most)
   other:close()
   if why then error(journal.path(day, ending) .. ": " .. why) end
   return text
+end
+
+-- Does what one file is needed for: where that cannot be read, all others are.
+function journal.attempt(work, ...)
+  local fine, why = pcall(work, ...)
+  if not fine then core.Alert("the counting goes on after an error: " .. tostring(why)) end
 end
 
 return journal

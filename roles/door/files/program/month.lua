@@ -45,12 +45,10 @@ local function kept(ending, day)
   return sums
 end
 
-local function of_journal(ending, day)
-  local sums = {}
+local function add_journal(sums, ending, day)
   for _, _, client, _, tokens in journal.lines(journal.read(day, ending, 0) or "") do
     sums[client] = (sums[client] or 0) + tokens
   end
-  return sums
 end
 
 -- Of the last day of which it is known what came before, and all days since then.
@@ -64,7 +62,7 @@ local function of_files(ending, today)
     end
   end
   for number = first, tonumber(today:sub(9)) - 1 do
-    add(sums, of_journal(ending, today:sub(1, 8) .. ("%02d"):format(number)))
+    journal.attempt(add_journal, sums, ending, today:sub(1, 8) .. ("%02d"):format(number))
   end
   return sums
 end

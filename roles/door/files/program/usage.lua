@@ -8,6 +8,8 @@ local MOST_HELD = 65536
 -- The end of an event as vLLM writes it.
 local FIGURES = '^{"prompt_tokens":(%d+),"total_tokens":%d+,"completion_tokens":(%d+)}}\n\n()'
 local USAGE = ',"usage":{'
+-- Of the one choice in an event of a stream. In a text that a model makes, quotation marks are escaped.
+local CHOICE = '"choices"%s*:%s*%[%s*{%s*"index"%s*:%s*(%d+)'
 
 local Usage = {
   -- Put before the closing brace of a request: of a name that comes twice, the last one counts.
@@ -75,12 +77,32 @@ function Usage:charge(txn, read, made)
   end
 end
 
--- figures: the text of one usage object.
-function Usage:note(txn, figures)
+-- Counts what an event says. Where a stream has several choices, it says so of one choice and its prompt
+-- alone, which are added up; the last event, which has no choice, says it of all.
+function Usage:add(txn, read, made, text)
+  local choices = self.state.choices
+  local choice = choices and tonumber(text:match(CHOICE))
+  if choice then
+    local prompt, seen = choice // choices, self.seen
+    if not seen then
+      seen = { read = {}, made = {}, sum_read = 0, sum_made = 0 }
+      self.seen = seen
+    end
+    seen.sum_read = seen.sum_read + math.max(0, read - (seen.read[prompt] or 0))
+    seen.sum_made = seen.sum_made + math.max(0, made - (seen.made[choice] or 0))
+    seen.read[prompt] = math.max(read, seen.read[prompt] or 0)
+    seen.made[choice] = math.max(made, seen.made[choice] or 0)
+    read, made = seen.sum_read, seen.sum_made
+  end
+  self:charge(txn, read, made)
+end
+
+-- figures: the text of one usage object, in the text of an event or an answer.
+function Usage:note(txn, figures, text)
   local function figure(name) return tonumber(figures:match('"' .. name .. '"%s*:%s*(%d+)')) end
   local read = figure("prompt_tokens") or 0
   -- An embedding has no more than its prompt, and its total.
-  self:charge(txn, read, figure("completion_tokens") or math.max(0, (figure("total_tokens") or read) - read))
+  self:add(txn, read, figure("completion_tokens") or math.max(0, (figure("total_tokens") or read) - read), text)
 end
 
 -- Of several the highest counts: what a client has an engine repeat lowers nothing.
@@ -89,7 +111,7 @@ function Usage:look(txn, text)
   if not at then return false end
   local found = false
   for figures in text:sub(at):gmatch('"usage"%s*:%s*(%b{})') do
-    self:note(txn, figures)
+    self:note(txn, figures, text)
     found = true
   end
   return found
@@ -108,7 +130,7 @@ function Usage:plain_piece(txn, message, piece)
   if not at then return false end
   local read, made, stop = piece:match(FIGURES, at + #USAGE - 1)
   if stop ~= #piece + 1 or piece:find('"choices":[]', 1, true) then return false end
-  self:charge(txn, tonumber(read), tonumber(made))
+  self:add(txn, tonumber(read), tonumber(made), piece)
   if not self.strip then return #piece end
   -- All but the brace that closes the event.
   message:remove(at - 1, stop - 3 - at)
