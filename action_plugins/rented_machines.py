@@ -82,8 +82,8 @@ class ActionModule(ActionBase):
             if asked["state"] == "absent":
                 end = self._end_part(cluster, wanted, asked) if part else self._end(cluster)
                 return {**result, **end}
-            fleet = cluster.part(part) if part else cluster.fleet()
             if self._task.check_mode:
+                fleet = cluster.part(part) if part else cluster.fleet()
                 if part and (why := cluster.needless(part, asked["holds"])):
                     return {**result, **parts.needless(part, why)}
                 wish = self._wish(cluster, fleet, wanted, asked)
@@ -93,9 +93,11 @@ class ActionModule(ActionBase):
                 # Only now: whoever held the machines may have filled the volume, or rented some.
                 if part and (why := cluster.needless(part, asked["holds"])):
                     return {**result, **parts.needless(part, why)}
-                wish = self._wish(cluster, fleet, wanted, asked)
                 claim_for_run(STATE / wanted.cluster, variables)
                 self._begin(cluster, variables, wanted, part)
+                # What it launches is tagged with the id of this state/, which is there only now.
+                fleet = cluster.part(part) if part else cluster.fleet()
+                wish = self._wish(cluster, fleet, wanted, asked)
                 done = self._provide(cluster, fleet, wanted, wish, asked)
                 # Again, for it may have found nothing to watch before.
                 watch(cluster.meter, self._own(variables), wanted)
