@@ -395,12 +395,13 @@ def _environment(wanted: Mapping[str, Any], run_dir: str, address: str) -> dict[
 
     address: where the process listens.
     """
-    hosts = ("DYN_TCP_RPC_HOST", "DYN_EVENT_PLANE_HOST", "DYN_TCP_RESPONSE_STREAM_HOST")
+    hosts = (
+        *("DYN_TCP_RPC_HOST", "DYN_SYSTEM_HOST", "DYN_EVENT_PLANE_HOST"),
+        "DYN_TCP_RESPONSE_STREAM_HOST",
+    )
     return {
         # Left to themselves they take the first address of the host.
         **dict.fromkeys(hosts, address),
-        # A sidecar's own pages can pause its engine, and ask for no key.
-        "DYN_SYSTEM_HOST": LOOPBACK,
         "DO_NOT_TRACK": "1",
         "DYN_DISABLE_FRONTEND_ADMIN_API": "1",
         # Clients would choose engines.
