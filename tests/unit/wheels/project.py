@@ -8,6 +8,8 @@ from typing import Any
 
 EMULATOR = Path(__file__).parents[2] / "emulators/compiled_project.py"
 # setuptools would have to come from a package index; this does what it does, for one file of C.
+# No two builds are the same to the byte, as with real compilers: times in a zip are of two seconds,
+# in which a quick machine builds twice.
 BACKEND = """
 import os, subprocess, sys, sysconfig, time, zipfile
 
@@ -25,7 +27,8 @@ def build_wheel(directory, config_settings=None, metadata_directory=None):
     with zipfile.ZipFile(os.path.join(directory, f"{NAME}-{VERSION}-{tag}.whl"), "w") as wheel:
         wheel.write(module)
         wheel.writestr(f"{folder}/METADATA",
-                       f"Metadata-Version: 2.1\\nName: {NAME}\\nVersion: {VERSION}\\n")
+                       f"Metadata-Version: 2.1\\nName: {NAME}\\nVersion: {VERSION}\\n"
+                       f"Summary: build {os.urandom(8).hex()}\\n")
         wheel.writestr(f"{folder}/WHEEL", f"Wheel-Version: 1.0\\nTag: {tag}\\n")
         wheel.writestr(f"{folder}/RECORD", "")
     return f"{NAME}-{VERSION}-{tag}.whl"
