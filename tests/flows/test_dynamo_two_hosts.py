@@ -27,17 +27,16 @@ RUN_DIR = "/run/vllm-demo"
 PASSWORD = f"{RUN_DIR}/dynamo0/password"
 FIRST = {"chat-etcd", "chat-nats", "chat-sidecar-0", "chat-dynamo", "chat-router", "chat-watch"}
 # What listens for the other host, by host: of etcd, NATS, the answers to the frontend, and the
-# pages and requests of a sidecar.
+# requests to a sidecar.
 BETWEEN = {
-    "lab1": {20001, 20002, 20004, 20060, 20080},
-    "lab2": {20061, 20081},
+    "lab1": {20001, 20002, 20004, 20080},
+    "lab2": {20081},
 }
 PRIVATE = {
-    "lab1": {20003, 20016, 20020, 20040},
-    "lab2": {20021, 20041},
+    "lab1": {20003, 20016, 20020, 20040, 20060},
+    "lab2": {20021, 20041, 20061},
 }
-# What a sidecar lets anybody on the data plane do, as docs/dynamo.md says. The frontend reads the
-# tokenizer's files from the same port of each.
+# What a sidecar's own pages let anybody do who reaches them, without a key.
 OPEN = {f"/engine/control/{name}_generation" for name in ("pause", "resume")}
 SSHD = 22
 
@@ -118,6 +117,8 @@ def post(url, body):
             return one.status
     except urllib.error.HTTPError as error:
         return error.code
+    except urllib.error.URLError as error:
+        return str(error.reason)
 
 found = {"etcd": post(f"http://{etcd}/v3/kv/range", {"key": "AA==", "range_end": "AA=="})}
 address, _, port = nats.rpartition(":")
@@ -294,15 +295,20 @@ def test_the_password_is_in_one_file_of_each_host_and_nowhere_else(spread: Sprea
 def test_who_has_no_password_is_let_in_nowhere(spread: Spread) -> None:
     one, two = (spread.lab.address(host) for host in HOSTS)
     sidecars = (f"{one}:20060", f"{two}:20061")
+    # The same questions find these pages where they are open.
+    inside = "127.0.0.1:20061"
     requests = f"{one}:20080,{two}:20081,{one}:20004"
-    found = spread.python("lab2", STRANGER, f"{one}:20001", f"{one}:20002", requests, *sidecars)
+    found = spread.python(
+        "lab2", STRANGER, f"{one}:20001", f"{one}:20002", requests, *sidecars, inside
+    )
     print(json.dumps(found))
     assert found["etcd"] in (400, 401, 403)
     assert found["nats"] == "Authorization"
     assert not {"let in", "ended"} & set(found["requests"].values()), found["requests"]
     for place in sidecars:
-        answered = {page for page, status in found[place].items() if status not in (404, 405)}
-        assert answered == OPEN, found[place]
+        assert set(found[place].values()) == {"[Errno 111] Connection refused"}, found[place]
+    answered = {page for page, status in found[inside].items() if status not in (404, 405)}
+    assert answered == OPEN, found[inside]
 
 
 def test_the_second_run_changes_nothing(spread: Spread) -> None:

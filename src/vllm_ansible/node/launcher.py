@@ -29,6 +29,8 @@ MARKER = "VLLM_ANSIBLE_PROCESS"
 CLEAN_SECONDS = 20.0
 # How often what a process shares is looked up: most of it is made while it starts.
 FIRST_NOTE_SECONDS, LAST_NOTE_SECONDS = 1.0, 300.0
+# A door writes some 250 bytes for each request. As much again is kept beside it.
+MOST_LOG_BYTES = 256 * 1024**2
 SHARED_DIR = "/dev/shm"  # noqa: S108 where the C library has it
 # Of Python, NCCL, PyTorch, vLLM on CPUs and Ray; a file of another name there may be meant to last.
 SHARED_NAMES = re.compile(r"(psm_|nccl-|torch_|vllm_dist_|sem\.(mp-|hdr\d|obj\d))[^/]*")
@@ -385,6 +387,49 @@ def secrets_of(directory: str) -> str:
     return os.path.join(directory, "secrets")
 
 
+def copied(source: int, target: int, done: int) -> int:
+    """Copy a file from a byte on to its end, and return where that was."""
+    while sent := os.sendfile(target, source, done, CHUNK_BYTES * 16):
+        done += sent
+    return done
+
+
+def begin_anew(log: int, path: str, most: int) -> int:
+    """Keep what a log holds as `path.1` and empty it where it is larger than this.
+
+    Return at which size to look again. Whoever has it open to append goes on at its beginning. What
+    is printed between the last piece of the copy and the cut, microseconds, is lost.
+    """
+    size = os.fstat(log).st_size
+    if size <= most:
+        return most
+    directory, name = os.path.split(path)
+    try:
+        target, made = tempfile.mkstemp(dir=directory, prefix=f".{name}.")
+    except OSError:
+        return size + most
+    try:
+        source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if os.fstat(source).st_ino != os.fstat(log).st_ino:
+                raise FileNotFoundError(path)
+            os.fchmod(target, stat.S_IMODE(os.fstat(log).st_mode))
+            done = copied(source, target, 0)
+            os.replace(made, f"{path}.1")
+            copied(source, target, done)
+            os.ftruncate(log, 0)
+        finally:
+            os.close(source)
+    except OSError:
+        # As on a full disk: what is there stays as it is.
+        with contextlib.suppress(OSError):
+            os.unlink(made)
+        return size + most
+    finally:
+        os.close(target)
+    return most
+
+
 class Output:
     """Where a process writes: into its log, through a filter where the cluster has secrets.
 
@@ -486,10 +531,13 @@ def clean(record: dict[str, Any], output: Output) -> None:
         signal.sigtimedwait({signal.SIGCHLD}, left)
 
 
-def follow(pid: int, stop_seconds: float, note: Callable[[], None], output: Output) -> int:
+def follow(
+    pid: int, stop_seconds: float, note: Callable[[], None], output: Output, log_path: str
+) -> int:
     """Wait for the process, pass on a wish to stop, and return its exit status."""
     deadline: Optional[float] = None
     pause = FIRST_NOTE_SECONDS
+    most = MOST_LOG_BYTES
     while True:
         ended = reap()
         output.revive(ended)
@@ -503,6 +551,7 @@ def follow(pid: int, stop_seconds: float, note: Callable[[], None], output: Outp
             deadline = None
         elif received is None:
             note()
+            most = begin_anew(output.log, log_path, most)
             pause = min(2 * pause, LAST_NOTE_SECONDS)
         elif received.si_signo in ASKED_TO_STOP:
             note()
@@ -538,7 +587,7 @@ def main(path: str) -> int:
     state["process"] = identity(pid)
     state["error"] = error
     write_json(state_path, state)
-    status = follow(pid, record["stop_timeout_seconds"], note, output)
+    status = follow(pid, record["stop_timeout_seconds"], note, output, record["log"])
     note()
     kill_descendants(spared=output.pid)
     sweep_shared([shared_path])

@@ -120,6 +120,21 @@ def refuse_rank(name: str, accelerator: str, version: str, image: bool, joined: 
         )
 
 
+def refuse_paths(name: str, front: str, paths: Mapping[str, str]) -> None:
+    """Refuse a model at a path of its own on each host: the frontend reads it at a sidecar's."""
+    if front != DYNAMO or len(set(paths.values())) == 1:
+        return
+    raise PlanError(
+        Problem(
+            f"engine {name} has front: dynamo, and its model is not at one path of its hosts",
+            expected="one path, at which Dynamo's frontend reads the tokenizer",
+            found=", ".join(f"{host}: {path}" for host, path in paths.items()),
+            where="models_dir",
+            fix="write one models_dir for all hosts of the engine, or remove front",
+        )
+    )
+
+
 def _older(version: str) -> bool:
     found = re.match(r"(\d+)\.(\d+)", version)
     return found is not None and (int(found[1]), int(found[2])) < (0, 32)
@@ -309,10 +324,10 @@ def steps(
 
     etcd_url = f"http://{wanted['address']}:{wanted['etcd']['port']}"
     front = _environment(wanted, place["run_dir"], wanted["address"])
-    tls: dict[str, str] = {}
+    between: dict[str, str] = {}
     if is_spread(wanted):
-        tls = _tls(place["configuration"])
-        front |= {**tls, "DYN_TCP_RESPONSE_STREAM_PORT": str(wanted["responses"])}
+        between = _between_hosts(place["configuration"])
+        front |= {**between, "DYN_TCP_RESPONSE_STREAM_PORT": str(wanted["responses"])}
     nats = (*start, "other", place["nats"], "-c", f"{place['configuration']}/nats.conf")
     frontend = (
         *dynamo,
@@ -348,7 +363,7 @@ def steps(
                 {
                     "environment": {
                         **_environment(wanted, place["run_dir"], one["address"]),
-                        **tls,
+                        **between,
                         "DYN_SYSTEM_PORT": str(one["system"]),
                         "DYN_TCP_RPC_PORT": str(one["requests"]),
                     },
@@ -395,13 +410,12 @@ def _environment(wanted: Mapping[str, Any], run_dir: str, address: str) -> dict[
 
     address: where the process listens.
     """
-    hosts = (
-        *("DYN_TCP_RPC_HOST", "DYN_SYSTEM_HOST", "DYN_EVENT_PLANE_HOST"),
-        "DYN_TCP_RESPONSE_STREAM_HOST",
-    )
+    hosts = ("DYN_TCP_RPC_HOST", "DYN_EVENT_PLANE_HOST", "DYN_TCP_RESPONSE_STREAM_HOST")
     return {
         # Left to themselves they take the first address of the host.
         **dict.fromkeys(hosts, address),
+        # A sidecar's own pages can pause its engine, and ask for no key.
+        "DYN_SYSTEM_HOST": LOOPBACK,
         "DO_NOT_TRACK": "1",
         "DYN_DISABLE_FRONTEND_ADMIN_API": "1",
         # Clients would choose engines.
@@ -426,14 +440,17 @@ def _environment(wanted: Mapping[str, Any], run_dir: str, address: str) -> dict[
     }
 
 
-def _tls(directory: str) -> dict[str, str]:
+def _between_hosts(directory: str) -> dict[str, str]:
     """Return what lets frontend and sidecars of several hosts answer each other alone.
 
-    One certificate that signs itself, with its key, is the server's and the client's of all.
+    One certificate that signs itself, with its key, is the server's and the client's of all. The
+    frontend reads the tokenizer's files from the model on its own disk: a sidecar's pages, where it
+    reads them otherwise, are on loopback of their host.
     """
     certificate, key = f"{directory}/tls.crt", f"{directory}/tls.key"
     prefix = "DYN_TCP_TLS"
     return {
+        "DYN_SELF_HOST_METADATA": "0",
         f"{prefix}_CERT_PATH": certificate,
         f"{prefix}_KEY_PATH": key,
         f"{prefix}_CLIENT_CA_CERT_PATH": certificate,

@@ -8,7 +8,7 @@ from typing import Any
 
 from vllm_ansible.plan import dynamo
 from vllm_ansible.plan.contained import contained, refuse_ray
-from vllm_ansible.plan.dynamo import BEHIND, DYNAMO, LOOPBACK, rank_words, refuse_rank
+from vllm_ansible.plan.dynamo import BEHIND, DYNAMO, LOOPBACK, rank_words, refuse_paths, refuse_rank
 from vllm_ansible.plan.environment import Room, added_since, node_environment, ray_environment
 from vllm_ansible.plan.pairs import refuse_place, server_environment, server_words
 from vllm_ansible.plan.plan import Plan
@@ -44,11 +44,10 @@ def wanted_processes(
         if absent:
             raise PlanError(_split(engine, absent))
         depends = dict((fingerprints or {}).get(engine.name, {}))
-        rooms = [
-            _room(hosts[host], engine, environments[host], models[host][engine.entry]["path"])
-            for host in engine.hosts
-        ]
+        paths = {host: str(models[host][engine.entry]["path"]) for host in engine.hosts}
+        rooms = [_room(hosts[host], engine, environments[host], paths[host]) for host in paths]
         refuse_ray(engine, rooms)
+        refuse_paths(engine.name, engine.front, paths)
         for room in rooms:
             model = models[str(room.host["name"])][engine.entry]
             weights = {"weights": model.get("fingerprint", "")}

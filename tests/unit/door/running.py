@@ -178,6 +178,10 @@ class Running:
             "door_keep_days": 35,
             "door_observer_sha256": "",
             "door_peers": [],
+            "door_balance": "least_connections",
+            "door_most_of_mean": yaml.safe_load((ROLE / "vars/main.yml").read_text())[
+                "door_most_of_mean"
+            ],
             "door_peer_key": PEER_KEY,
             "door_port": self.port,
             **self.settings,

@@ -228,8 +228,11 @@ def test_other_settings_end_no_request_and_without_clients_there_is_no_door(
         assert "changed=0" in said
     pid = site.pid("door")
     with waiting_stream(site, key) as streamed:
-        status, said, _ = site.route(door_most_body_bytes=1000)
+        others = {"door_names": ["llm.example.org"], "door_balance": "conversations"}
+        status, said, events = site.route(door_most_body_bytes=1000, **others)
         assert status == 0, said
+        elsewhere = f"/v1 and https://llm.example.org:{site.door_port}/v1 for m, "
+        assert elsewhere in evidence(events)["summary"]
         assert site.ask(key, prompt="x" * 1000)[0] == 413
     assert streamed[0].endswith("data: [DONE]\n\n")
     assert site.pid("door") == pid

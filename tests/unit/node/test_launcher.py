@@ -1,4 +1,4 @@
-"""What a launcher removes outside its process, in the Pythons that hosts have."""
+"""What a launcher removes outside its process, and keeps of its log, in the Pythons of hosts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from vllm_ansible.node import launcher
 
 from .conftest import SOURCE, wait_until
 
@@ -20,6 +23,8 @@ CODE = """
 import sys
 from vllm_ansible.node import launcher
 launcher.CLEAN_SECONDS = float(sys.argv[2])
+launcher.LAST_NOTE_SECONDS = launcher.FIRST_NOTE_SECONDS = 0.2
+launcher.MOST_LOG_BYTES = 20_000
 sys.exit(launcher.main(sys.argv[1]))
 """
 
@@ -47,25 +52,71 @@ def start(node_python: str, tmp_path: Path) -> Start:
 
 def test_a_wish_to_stop_during_the_cleanup_ends_both_in_order(start: Start, tmp_path: Path) -> None:
     cleanup = "touch cleaning; until [ -e go ]; do sleep 0.02; done; echo cleaned >> cleaned"
-    with start(["sleep", "600"], cleanup, 60) as launcher:
+    with start(["sleep", "600"], cleanup, 60) as running:
         wait_until((tmp_path / "cleaning").exists)
-        launcher.send_signal(signal.SIGTERM)
+        running.send_signal(signal.SIGTERM)
         (tmp_path / "go").touch()
         try:
-            assert launcher.wait(30) == 128 + signal.SIGTERM
+            assert running.wait(30) == 128 + signal.SIGTERM
         finally:
-            launcher.kill()
+            running.kill()
     # Once before the start and once after the end, neither cut short.
     assert (tmp_path / "cleaned").read_text() == "cleaned\n" * 2
 
 
 def test_a_cleanup_that_hangs_is_killed_in_time(start: Start, tmp_path: Path) -> None:
     before = time.monotonic()
-    with start(["true"], "echo $$ >> pids; exec sleep 600", 0.2) as launcher:
+    with start(["true"], "echo $$ >> pids; exec sleep 600", 0.2) as running:
         try:
-            assert launcher.wait(30) == 0
+            assert running.wait(30) == 0
         finally:
-            launcher.kill()
+            running.kill()
     assert time.monotonic() - before >= 0.4
     pids = (tmp_path / "pids").read_text().split()
     assert len(pids) == 2 and not any(Path("/proc", pid).exists() for pid in pids)
+
+
+# Each line has its number. It goes on until the log has begun anew, however late that is.
+WRITER = """
+import itertools, os, time
+left = 400
+for number in itertools.count():
+    print(f"{number:9d}", flush=True)
+    left -= os.path.exists("log.1")
+    if not left: break
+    if number % 4 == 0: time.sleep(0.001)
+"""
+
+
+@pytest.mark.parametrize("secret", [False, True])
+def test_a_log_that_has_grown_large_begins_anew_and_one_before_it_is_kept(
+    start: Start, tmp_path: Path, secret: bool
+) -> None:
+    """Also where a filter writes it."""
+    if secret:
+        (tmp_path / "secrets").mkdir()
+        (tmp_path / "secrets/api_key").write_text("a-secret-of-the-cluster")
+    log, kept = tmp_path / "log", tmp_path / "log.1"
+    with start([sys.executable, "-c", WRITER], "true", 60) as running:
+        assert running.wait(60) == 0
+    assert kept.stat().st_size > 20_000 and kept.stat().st_mode & 0o777 == 0o640
+    numbers = [int(line) for file in (kept, log) for line in file.read_text().splitlines()]
+    # In their order. What is printed in the microseconds of the cut is lost.
+    assert numbers == sorted(set(numbers)) and len(log.read_text().splitlines()) > 300
+    assert numbers[-1] - numbers[0] - len(numbers) < 20
+    found = {path.name for path in tmp_path.iterdir() if "log" in path.name}
+    assert found == {"log", "log.1"}
+
+
+def test_a_log_that_cannot_be_copied_stays_as_it_is(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"x" * 100)
+    handle = os.open(log, os.O_WRONLY | os.O_APPEND)
+    # What lies at that path by now is another file.
+    log.unlink()
+    log.write_bytes(b"y" * 7)
+    try:
+        assert launcher.begin_anew(handle, str(log), 10) == 110
+    finally:
+        os.close(handle)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"y" * 7]

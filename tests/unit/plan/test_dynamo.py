@@ -206,6 +206,21 @@ def test_engines_of_several_hosts_stay_on_loopback_beside_their_sidecars() -> No
         assert json.loads(value(spec, "--kv-events-config"))["endpoint"].startswith("ipc:///")
 
 
+def test_a_model_at_another_path_of_another_host_is_refused() -> None:
+    """The frontend reads the tokenizer of every sidecar at the path that the sidecar names."""
+    hosts = {name: site_host(name, address) for name, address in ADDRESSES.items()}
+    environment = {"directory": "/e", "fingerprint": "f", "versions": {"vllm": "0.32.0"}}
+    environments = dict.fromkeys(hosts, environment)
+    models = {"n1": {"chat": DENSE}, "n2": {"chat": {**DENSE, "path": "/data/m"}}}
+    with pytest.raises(PlanError, match="not at one path") as error:
+        wanted_processes(planned(8, 8, layout=SPREAD), hosts, environments, models)
+    (problem,) = error.value.problems
+    assert problem.found == "n1: /models/m, n2: /data/m"
+    assert "models_dir" in problem.fix
+    routed = planned(8, 8, layout=SPREAD, front="router")
+    assert wanted_processes(routed, hosts, environments, models)
+
+
 def on_hosts(word: str = "") -> dict[str, dict[str, list[dict[str, Any]]]]:
     """Return the steps of each host of an engine over two."""
     return {
@@ -228,8 +243,11 @@ def test_what_hosts_say_to_each_other_listens_on_the_data_plane_alone() -> None:
     (one,), (two,) = steps["n1"]["sidecars"], steps["n2"]["sidecars"]
     for step, address in ((front, "10.0.0.1"), (one, "10.0.0.1"), (two, "10.0.0.2")):
         environment = step["environment"]
+        # Its own pages can pause an engine; the frontend reads the model's files from its disk.
+        assert environment.pop("DYN_SYSTEM_HOST") == "127.0.0.1"
+        assert environment["DYN_SELF_HOST_METADATA"] == "0"
         listens = [text for name, text in environment.items() if name.endswith("_HOST")]
-        assert listens == [address] * 4
+        assert listens == [address] * 3
         assert environment["ETCD_ENDPOINTS"] == "http://10.0.0.1:20001"
         assert environment["NATS_SERVER"] == "nats://10.0.0.1:20002"
         assert environment["DYN_EVENT_PLANE"] == "nats"

@@ -56,13 +56,14 @@ class Running:
         pump: bool = False,
         key: str = RANK_KEY,
         quiet_seconds: float = 60,
+        by_conversation: bool = False,
     ) -> None:
         self.directory = directory
         self.port, self.watch_port, *self.rank_ports = free_ports(2 + ranks)
         self.names = [f"rank-{number}" for number in range(ranks)]
         self._pace = ["--step", str(step), "--slots", str(slots), "--key", key]
         self._lockstep, self._pump, self._key = lockstep, pump, key
-        self._quiet_seconds = quiet_seconds
+        self._quiet_seconds, self._by_conversation = quiet_seconds, by_conversation
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         # Unix sockets have short paths only.
         self.run_dir = Path(f"/tmp/rt{self.port}")  # noqa: S108
@@ -102,6 +103,7 @@ class Running:
             "router_silence_seconds": 60,
             "router_check_path": "/health",
             "router_only_paths": "",
+            "router_by_conversation": self._by_conversation,
             "router_check_milliseconds": int(ANSWER_SECONDS * 1000),
             "router_listen": f"127.0.0.1:{self.port}",
             "router_watch_port": self.watch_port,

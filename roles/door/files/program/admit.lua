@@ -1,7 +1,7 @@
 -- Who is let in, to which engine, and what everybody else is answered, in OpenAI's form.
 
 local counts, json, settings = require("counts"), require("json"), require("settings")
-local usage = require("usage")
+local beginning, usage = require("conversation"), require("usage")
 
 local PATHS = { ["/v1/chat/completions"] = true, ["/v1/completions"] = true, ["/v1/embeddings"] = true }
 local ONCE = { model = true, stream = true, stream_options = true }
@@ -146,6 +146,10 @@ local function admit(txn)
   end
   txn:set_var("txn.number", usage.hand_over(state))
   txn:set_var("txn.backend", backend)
+  local shared = settings.by_conversation and beginning(members)
+  if shared then
+    txn.http:req_set_header("x-conversation", ("%016x"):format(txn.sc:xxh64(shared, 0)))
+  end
   txn.http:req_set_header("authorization", "Bearer " .. settings.key)
 end
 

