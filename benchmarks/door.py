@@ -434,13 +434,16 @@ def spread(values: list[float]) -> str:
 def print_parts(loads: list[Load], found: dict[str, dict[str, list[float]]]) -> None:
     """Print what each part adds to a request and, of two streams, to an event."""
     names = [name for name in found[loads[0].name] if name != "door"]
-    print("| with | " + " | ".join(f"{load.name}, us" for load in loads) + " | event, us |")
-    print("|---|" + "---|" * (len(loads) + 1))
+    streams = [number for number, load in enumerate(loads) if load.stream and load.kept]
+    head = ["with", *(f"{load.name}, us" for load in loads)]
+    if len(streams) == 2:
+        head.append("event, us")
+    print(f"| {' | '.join(head)} |")
+    print("|---" * len(head) + "|")
     for name in [*names, "door"]:
         used = [statistics.median(found[load.name][name]) for load in loads]
         bare_used = [statistics.median(found[load.name]["bare"]) for load in loads]
         row = [f"{own:.0f} ({own / base:.2f})" for own, base in zip(used, bare_used, strict=True)]
-        streams = [number for number, load in enumerate(loads) if load.stream and load.kept]
         if len(streams) == 2:
             first, second = streams
             more = loads[first].tokens - loads[second].tokens
