@@ -2,10 +2,13 @@
 """Processor time of the door for a request, beside that of a bare HAProxy.
 
 .venv/bin/python benchmarks/door.py --rounds 9
+.venv/bin/python benchmarks/door.py --rounds 9 --parts --load 0 1 3
 
 Both are the same program with one thread before the same emulated engine, with the same
 certificate: the bare one passes everything on, the door looks up a key, holds its limits, counts
 tokens and writes its log. They are asked in turn, so that other work falls on both.
+
+With --parts, what the door does is added to the bare one, one part after the other.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.emulators.metered_engine import PROMPT_TOKENS, MeteredEngine
 from tests.ports import free_port
-from tests.unit.door.running import ALICE, HAPROXY, Running, client, wait_until
+from tests.unit.door.running import ALICE, FIXED, HAPROXY, Running, client, wait_until
 from tests.unit.router.client import listens
 from vllm_ansible.node.engine.router import ask
 
@@ -42,6 +45,7 @@ BARE = """
 global
     nbthread 1
     maxconn 500
+    {settings}
     ssl-load-extra-del-ext
     ssl-default-bind-options ssl-min-ver TLSv1.2 no-tls-tickets
 defaults
@@ -53,13 +57,65 @@ defaults
     timeout server 60s
 frontend bare
     bind 127.0.0.1:{port} ssl crt {tls}.crt alpn h2,http/1.1
+    {rules}
     default_backend engine
+{tables}
 backend engine
     option httpchk
     http-check send meth GET uri /health ver HTTP/1.1 hdr Host engine
     default-server check inter 1s
     server engine 127.0.0.1:{engine}
 """
+NOTHING = """
+local Idle = { id = "idle", flags = filter.FLT_CFG_FL_HTX }
+Idle.__index = Idle
+function Idle:new() return setmetatable({}, Idle) end
+local Reader = { id = "reader", flags = filter.FLT_CFG_FL_HTX }
+Reader.__index = Reader
+function Reader:new() return setmetatable({}, Reader) end
+function Reader:http_headers(_, message)
+  if message:is_resp() then filter.register_data_filter(self, message.channel) end
+end
+function Reader:http_payload(_, message) message:body() end
+core.register_filter("idle", Idle, function(one) return one end)
+core.register_filter("reader", Reader, function(one) return one end)
+core.register_action("nothing", { "http-req" }, function() end)
+"""
+BODY_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is added to a bare HAProxy: to its settings, its rules, its tables."""
+
+    name: str
+    settings: str = ""
+    rules: str = ""
+    tables: str = ""
+
+
+def parts(directory: Path) -> list[Part]:
+    """Return what the door does, in HAProxy's own words; of Lua, calls that do nothing."""
+    rendered = (directory / "haproxy.cfg").read_text().splitlines()
+
+    def lines(*words: str) -> str:
+        found = [line for line in rendered if any(word in line for word in words)]
+        if len(found) < len(words):
+            raise SystemExit(f"the door's haproxy.cfg has no longer all of {words}")
+        return "\n".join(found)
+
+    table = next(line for line in rendered if "stick-table" in line)
+    lua = f"lua-load {directory}/nothing.lua"
+    return [
+        Part("log", "log stdout format raw daemon info", "log global\n" + lines("log-format")),
+        Part("key", rules=lines("set-var(txn.record)", "set-var(txn.client)")),
+        Part("table of clients", rules=lines("track-sc0"), tables=f"backend clients\n{table}"),
+        Part("body awaited", rules=lines("wait-for-body time 30s", "del-header")),
+        Part("its buffers", f"tune.bufsize {BODY_BYTES + 65536}"),
+        Part("action of Lua", lua, "http-request lua.nothing"),
+        Part("filter of Lua", rules="filter lua.idle"),
+        Part("filter that reads", rules="filter lua.reader"),
+    ]
 
 
 @dataclass(frozen=True)
@@ -269,8 +325,10 @@ def worker_of(admin: str) -> int:
 
 
 @contextmanager
-def bare(door: Running, directory: Path, connections: str) -> Iterator[tuple[int, int]]:
-    """Run HAProxy as it is before the same engine; gives its port and its process."""
+def bare(
+    door: Running, directory: Path, connections: str, added: Sequence[Part] = ()
+) -> Iterator[tuple[int, int]]:
+    """Run HAProxy before the same engine, with what is added; gives its port and its process."""
     directory.mkdir()
     port = free_port()
     (directory / "haproxy.cfg").write_text(
@@ -280,9 +338,18 @@ def bare(door: Running, directory: Path, connections: str) -> Iterator[tuple[int
             tls=door.directory / "tls",
             engine=door.engines[0].port,
             connections=connections,
+            settings="\n".join(one.settings for one in added),
+            rules="\n".join(one.rules for one in added),
+            tables="\n".join(one.tables for one in added),
         )
     )
-    process = subprocess.Popen([str(HAPROXY), "-db", "-f", str(directory / "haproxy.cfg")])
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(HAPROXY), "-db", "-f", str(directory / "haproxy.cfg")],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **FIXED["door_environment"]},
+        )
     try:
         wait_until(lambda: listens(port))
         yield port, process.pid
@@ -303,7 +370,9 @@ def engine_process(port: int) -> Iterator[None]:
         process.wait(30)
 
 
-def measure(loads: list[Load], rounds: int, at_once: int) -> dict[str, dict[str, list[float]]]:
+def measure(
+    loads: list[Load], rounds: int, at_once: int, by_part: bool
+) -> dict[str, dict[str, list[float]]]:
     """Return microseconds of processor time a request by load and way, of each round."""
     limits = {"requests_per_minute": 10**6, "at_once": 500}
     limits |= {"tokens_per_day": 10**9, "tokens_per_month": 10**10}
@@ -317,14 +386,24 @@ def measure(loads: list[Load], rounds: int, at_once: int) -> dict[str, dict[str,
                 clients={"alice": client(ALICE, **limits, models=(MODEL,))},
                 engines=[engine],
                 door_threads=1,
-                door_most_body_bytes=4 << 20,
+                door_most_body_bytes=BODY_BYTES,
             )
         )
         ways = {
             "door": (door.port, worker_of(door.admin)),
             "bare": stack.enter_context(bare(door, directory / "b", "option http-server-close")),
-            "bare, kept": stack.enter_context(bare(door, directory / "k", "")),
         }
+        if by_part:
+            (directory / "nothing.lua").write_text(NOTHING)
+            added = parts(directory)
+            for number, part in enumerate(added, 1):
+                # The last two are two ways of one part.
+                own = [*added[: number - 2], part] if part is added[-1] else added[:number]
+                place = directory / f"p{number}"
+                running = bare(door, place, "option http-server-close", own)
+                ways[part.name] = stack.enter_context(running)
+        else:
+            ways["bare, kept"] = stack.enter_context(bare(door, directory / "k", ""))
         found: dict[str, dict[str, list[float]]] = {
             load.name: {name: [] for name in ways} for load in loads
         }
@@ -352,11 +431,32 @@ def spread(values: list[float]) -> str:
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
+def print_parts(loads: list[Load], found: dict[str, dict[str, list[float]]]) -> None:
+    """Print what each part adds to a request and, of two streams, to an event."""
+    names = [name for name in found[loads[0].name] if name != "door"]
+    streams = [number for number, load in enumerate(loads) if load.stream and load.kept]
+    head = ["with", *(f"{load.name}, us" for load in loads)]
+    if len(streams) == 2:
+        head.append("event, us")
+    print(f"| {' | '.join(head)} |")
+    print("|---" * len(head) + "|")
+    for name in [*names, "door"]:
+        used = [statistics.median(found[load.name][name]) for load in loads]
+        bare_used = [statistics.median(found[load.name]["bare"]) for load in loads]
+        row = [f"{own:.0f} ({own / base:.2f})" for own, base in zip(used, bare_used, strict=True)]
+        if len(streams) == 2:
+            first, second = streams
+            more = loads[first].tokens - loads[second].tokens
+            row.append(f"{(used[first] - used[second]) / more:.1f}")
+        print(f"| {name} | {' | '.join(row)} |")
+
+
 def main() -> None:
-    """Print the table of docs/door.md."""
+    """Print the tables of docs/door.md."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--at-once", type=int, default=16)
+    parser.add_argument("--parts", action="store_true", help="add part after part")
     parser.add_argument("--load", type=int, nargs="*", default=range(len(LOADS)), metavar="NUMBER")
     parser.add_argument("--serve", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -368,7 +468,16 @@ def main() -> None:
     print(f"load {os.getloadavg()[0]:.1f}")
     print(f"command: {' '.join(['benchmarks/door.py', *sys.argv[1:]])}\n")
     loads = [LOADS[number] for number in options.load]
-    found = measure(loads, options.rounds, options.at_once)
+    found = measure(loads, options.rounds, options.at_once, options.parts)
+    if options.parts:
+        print_parts(loads, found)
+    else:
+        print_ratios(loads, found)
+    print(f"\n{time.monotonic() - began:.0f} s; every token of every answer was counted")
+
+
+def print_ratios(loads: list[Load], found: dict[str, dict[str, list[float]]]) -> None:
+    """Print the door beside the bare one, and beside the one that keeps connections."""
     print("| answer | bare, us | door, us | door : bare | door : bare that keeps connections |")
     print("|---|---|---|---|---|")
     for load in loads:
@@ -380,7 +489,6 @@ def main() -> None:
         )
         middle = (f"{statistics.median(one):.0f}" for one in (other, own))
         print(f"| {load.name} | {' | '.join([*middle, first, second])} |")
-    print(f"\n{time.monotonic() - began:.0f} s; every token of every answer was counted")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,10 @@ ANSWER = json.dumps(
 ).encode()
 EVENTS = 100
 PAUSE = 0.02
-EVENT = b'data: {"choices":[{"delta":{"content":"a"}}],"usage":{"prompt_tokens":7}}\n\n'
+EVENT = (
+    b'data: {"choices":[{"delta":{"content":"a"}}],'
+    b'"usage":{"prompt_tokens":7,"total_tokens":8,"completion_tokens":1}}\n\n'
+)
 
 
 class Answer(asyncio.Protocol):

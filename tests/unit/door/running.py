@@ -29,6 +29,7 @@ from vllm_ansible.node.engine import haproxy_door
 
 ROOT = Path(__file__).parents[3]
 ROLE = ROOT / "roles/door"
+FIXED = yaml.safe_load((ROLE / "vars/main.yml").read_text())
 HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
 SHOWN = subprocess.run([HAPROXY, "-v"], capture_output=True, text=True) if HAPROXY else None
 ALICE = "alice-key-4711"
@@ -70,6 +71,21 @@ def render(name: str, values: Mapping[str, Any]) -> str:
     )
     environment.filters["hash"] = lambda text, kind: hashlib.new(kind, text.encode()).hexdigest()
     return environment.from_string((ROLE / "templates" / name).read_text()).render(values)
+
+
+def with_line(place: str, added: str, directory: Path) -> Path:
+    """Return a copy of the door's program with a line at the beginning of one function.
+
+    place: the file, a colon, and how the function's first line begins, up to its parameters.
+    """
+    copy = directory / "program"
+    shutil.copytree(ROLE / "files/program", copy)
+    name, _, start = place.partition(":")
+    lines = (copy / name).read_text().splitlines(keepends=True)
+    number = next(at for at, line in enumerate(lines) if line.startswith(f"{start}("))
+    lines.insert(number + 1, f"  {added}\n")
+    (copy / name).write_text("".join(lines))
+    return copy
 
 
 class Running:
@@ -141,8 +157,7 @@ class Running:
 
     def write(self, digest: str = "first") -> None:
         """Write what HAProxy is told."""
-        fixed = yaml.safe_load((ROLE / "vars/main.yml").read_text())
-        errors = [[status, jinja2.Template(text).render()] for status, text in fixed["door_errors"]]
+        errors = [[status, jinja2.Template(text).render()] for status, text in FIXED["door_errors"]]
         values = {
             "cluster_name": "test",
             "door_digest": digest,
@@ -186,6 +201,7 @@ class Running:
                 [HAPROXY, "-W", "-S", master, "-f", str(self.directory / "haproxy.cfg")],
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, **FIXED["door_environment"]},
             )
         wait_until(lambda: self.digest() == "first" and self.ask("GET", "/health")[0] == 200)
 

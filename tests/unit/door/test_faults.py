@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from tests.emulators.metered_engine import events
 
-from .running import ROLE, Running
+from .running import Running, with_line
 
 FAULTS = {
     "at the head": "usage.lua:function Usage:begin",
@@ -22,18 +21,11 @@ FAULTS = {
 
 def with_fault(place: str, directory: Path) -> Path:
     """Return a copy of the door's program in which one function fails in an answer."""
-    copy = directory / "program"
-    shutil.copytree(ROLE / "files/program", copy)
-    name, _, start = place.partition(":")
-    lines = (copy / name).read_text().splitlines(keepends=True)
-    number = next(at for at, line in enumerate(lines) if line.startswith(f"{start}("))
     # counts.flush is called for a request as well, whose tokens are still 0.
     fault = 'error("broken")'
-    if start.endswith("flush"):
+    if place.endswith("flush"):
         fault = f"if used.read > 0 then pending = {{}} {fault} end"
-    lines.insert(number + 1, f"  {fault}\n")
-    (copy / name).write_text("".join(lines))
-    return copy
+    return with_line(place, fault, directory)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

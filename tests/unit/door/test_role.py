@@ -22,7 +22,7 @@ from tests.unit.router.site import KEY, Site
 from vllm_ansible.cli.main import main
 from vllm_ansible.door.haproxy import threads
 
-from .running import HAPROXY, ROOT, SHOWN, wait_until
+from .running import FIXED, HAPROXY, ROOT, SHOWN, wait_until
 
 pytestmark = pytest.mark.skipif(HAPROXY is None, reason="no haproxy on this machine")
 
@@ -123,6 +123,9 @@ def test_from_a_key_to_an_answer_and_a_key_that_is_revoked_meanwhile(
     assert SHOWN is not None and f"nbthread {threads(SHOWN.stdout, 2)}\n" in written
 
     pid = site.pid("door")
+    # The C library reads how much memory it keeps from the environment of its process.
+    has = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    assert {f"{name}={value}" for name, value in FIXED["door_environment"].items()} <= set(has)
     with waiting_stream(site, alice) as streamed:
         assert main(["key", "revoke", "alice", "--file", str(site.clients)]) == 0
         capsys.readouterr()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.emulators.metered_engine import PROMPT_TOKENS, events, used
 
-from .running import ALICE, HAPROXY, Running
+from .running import ALICE, HAPROXY, Running, with_line
 
 WANTED: list[dict[str, Any]] = [
     {},
@@ -46,6 +47,49 @@ def test_a_stream_is_byte_for_byte_what_the_client_asked_for(
     after = running.used("alice")
     grown = [late - early for early, late in zip(before, after, strict=True)]
     assert grown == [1, PROMPT_TOKENS, used(4)["completion_tokens"]]
+
+
+# HAProxy gives a function of Lua 4 seconds, from its last call on: the slow one takes longer.
+@pytest.mark.parametrize(
+    "how", [{"pause": 0.001}, {"pause": 0.02}, {"pieces": 300}, {"pause": 0.001, "n": 3}]
+)
+@pytest.mark.parametrize("options", [WANTED[0], WANTED[3], WANTED[4]])
+def test_a_long_stream_is_what_the_client_asked_for(
+    running: Running, options: dict[str, Any], how: dict[str, Any]
+) -> None:
+    """Most of its pieces are counted in another way than the first ones."""
+    tokens = 300
+    before = running.used("alice")
+    body = {"stream": True, "max_tokens": tokens, **how, **options}
+    status, text, _ = running.chat(**body)
+    assert status == 200
+    assert text == "".join(f"data: {one}\n\n" for one in events(body))
+    after = running.used("alice")
+    grown = [late - early for early, late in zip(before, after, strict=True)]
+    assert grown == [1, PROMPT_TOKENS, tokens * how.get("n", 1)]
+
+
+def test_most_pieces_need_no_call(door: Callable[..., Running], tmp_path: Path) -> None:
+    """What HAProxy finds in place of a function, it takes for the length that goes on."""
+    program = with_line("usage.lua:function Usage:http_payload", 'core.Alert("called")', tmp_path)
+    running = door(door_program=program)
+    body = {"stream": True, "max_tokens": 300, "pause": 0.002}
+    status, text, _ = running.chat(**body)
+    assert (status, text) == (200, "".join(f"data: {one}\n\n" for one in events(body)))
+    calls = running.log.read_text().count("called")
+    # A real call after 32 looks, and HAProxy looks twice for each piece.
+    assert 10 < calls < 100, calls
+
+
+def test_what_fails_at_once_is_counted_by_the_function(
+    door: Callable[..., Running], tmp_path: Path
+) -> None:
+    program = with_line("usage.lua:function Usage.at_once", 'error("broken")', tmp_path)
+    running = door(door_program=program)
+    body = {"stream": True, "max_tokens": 50, "pause": 0.002}
+    status, text, _ = running.chat(**body)
+    assert (status, text) == (200, "".join(f"data: {one}\n\n" for one in events(body)))
+    assert running.used("alice") == (1, PROMPT_TOKENS, 50)
 
 
 def test_what_is_no_stream_goes_on_as_it_was_sent(running: Running) -> None:

@@ -138,9 +138,15 @@ local function catch_up(source)
   counts.take(source, journal.read(counts.day, source.ending, source.offset) or "")
 end
 
-local function turn_page()
+-- Whether the next answer is of the day of the last one.
+function counts.day_goes_on()
   local now = os.time()
-  if now < midnight and now >= midnight - DAY then return end
+  return now < midnight and now >= midnight - DAY
+end
+
+local function turn_page()
+  if counts.day_goes_on() then return end
+  local now = os.time()
   local last, today = counts.day, day_of(now)
   if last ~= "" then
     for number = 1, #all do counts.flush(all[number]) end
