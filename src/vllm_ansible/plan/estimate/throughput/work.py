@@ -149,8 +149,7 @@ class Kinds:
 
 def _entry(kv: KvCache, split: Split, cached: str) -> float:
     """Return the bytes that a token leaves in a layer's cache, without its indexer's."""
-    size = layer_bytes_per_token(kv, split, cached)
-    return size - kv.extra_bytes_per_token if kv.kind == "mla" else size
+    return layer_bytes_per_token(kv, split, cached) - kv.extra_bytes_per_token
 
 
 def _signature(layer: Layer) -> object:

@@ -150,7 +150,7 @@ class Latent:
 
     Projections into the latent space are whole on every rank. Where `kv_b_proj` is quantized the
     engine keeps it beside its two absorbed halves in the model's precision; else they are views.
-    `gate` adds one on the output, as wide as the values.
+    `gate` is how many numbers a head has of one on the output, `sinks` tells of one number a head.
     """
 
     hidden: int
@@ -161,7 +161,8 @@ class Latent:
     rope_size: int
     value_size: int
     indexer: Indexer | None = None
-    gate: bool = False
+    gate: int = 0
+    sinks: bool = False
     module: str = "self_attn"
 
     def tensors(self, parts: Parts) -> Iterator[Tensor]:
@@ -189,7 +190,10 @@ class Latent:
         row = Cut("row", self.heads)
         yield from parts.linear(f"{name}.o_proj", values, self.hidden, row, "attention")
         if self.gate:
-            yield from parts.linear(f"{name}.g_proj", self.hidden, values, heads, "attention")
+            gates = self.heads * self.gate
+            yield from parts.linear(f"{name}.g_proj", self.hidden, gates, heads, "attention")
+        if self.sinks:
+            yield parts.vector(f"{name}.sinks", self.heads, "attention", heads, 4)
         if self.indexer is not None:
             yield from self.indexer.tensors(parts, self.hidden, name)
 
