@@ -14,6 +14,8 @@ from vllm_ansible.plan.estimate.throughput.step import Pass, Rank, Terms, stage_
 from vllm_ansible.plan.estimate.throughput.work import Kinds, Parts, Work
 
 V1_SINCE = (0, 8)
+# Latent attention came with the first of these, which multiplied its matrices until the second.
+ABSORBED, SPLIT_AGAIN = (0, 7, 1), (0, 8)
 FUSED_ROTARY_SINCE = (0, 10)
 MARLIN_SINCE = (0, 9)
 # Scheduling beside the device is the default from 0.14.0 on (vllm#33352 says so).
@@ -67,6 +69,11 @@ class Placed:
     def old_rotary(self) -> bool:
         """Tell whether this engine runs DeepSeek's rotary embedding operation by operation."""
         return self.engine_version is not None and self.engine_version < FUSED_ROTARY_SINCE
+
+    @property
+    def absorbed(self) -> bool:
+        """Tell whether this engine decodes latent attention by matrices that it multiplied out."""
+        return self.engine_version is not None and ABSORBED <= self.engine_version < SPLIT_AGAIN
 
     @property
     def overlaps(self) -> bool:
@@ -157,7 +164,9 @@ class Speed:
 
     def __init__(self, kinds: Kinds, placed: Placed, work: Work | None = None) -> None:
         self.placed = placed
-        self.work = work or kinds.work(placed.tensor, placed.data, placed.expert, placed.old_rotary)
+        self.work = work or kinds.work(
+            placed.tensor, placed.data, placed.expert, placed.old_rotary, placed.absorbed
+        )
         self.stages = _alike(self.work, placed)
 
     def at(

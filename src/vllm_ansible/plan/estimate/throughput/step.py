@@ -172,8 +172,13 @@ def weights_time(kind: LayerWork, load: Pass, rank: Rank) -> tuple[float, float]
     old = _old(rank, kind.dense_bits)
     share = c.OLD_WIDENED_MEMORY_SHARE if old else _memory_share(device)
     rate = _rate(device, kind.dense_bits, kind.widened and not old)
-    computed = 2 * kind.products * load.tokens / rate * load.slowed
-    return kind.dense_bytes / (device.bandwidth * share), computed
+    size, products, more, further = kind.dense_bytes, kind.products, 0.0, 0.0
+    if not load.prompt:
+        size, products = size - kind.raw, products - kind.raw_products
+        more = kind.absorbed / (device.bandwidth * _memory_share(device))
+        further = 2 * kind.absorbed_products * load.tokens / _rate(device, 16)
+    computed = 2 * products * load.tokens / rate * load.slowed
+    return size / (device.bandwidth * share) + more, computed + further
 
 
 def cache_time(kind: LayerWork, load: Pass, rank: Rank) -> float:
