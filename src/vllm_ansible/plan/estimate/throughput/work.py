@@ -102,6 +102,7 @@ class Work:
     head_bytes: float
     head_products: float
     hidden: int
+    vocabulary: int
 
     def stage(self, layers: range) -> Parts:
         """Return the kinds of a stage's layers and how many of each it has."""
@@ -155,6 +156,7 @@ class Kinds:
             head_bytes=sum(one.bytes * _share(one, tensor) for one in head),
             head_products=sum(one.elements * _share(one, tensor) for one in head),
             hidden=self.model.hidden,
+            vocabulary=self.model.vocab,
         )
 
 
