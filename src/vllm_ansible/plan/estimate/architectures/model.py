@@ -65,7 +65,8 @@ class KvCache:
     its length. `extra_bytes_per_token` is kept beside and never sharded (a sparse indexer).
     Where `tokens_per_state` exceeds one, that many tokens share one compressed entry. An entry of
     `entry_bytes` has a layout of its own, whatever the cache's precision. A layer of several caches
-    lists them in `pages`, which then decide how many tokens fit.
+    lists them in `pages`, which then decide how many tokens fit; what it keeps `beside` shares the
+    engine's pool of equal pages. `block` are the tokens of a page where it has its own.
     """
 
     kind: KvKind
@@ -78,6 +79,8 @@ class KvCache:
     tokens_per_state: int = 1
     entry_bytes: int = 0
     pages: tuple[Page, ...] = ()
+    beside: KvCache | None = None
+    block: int = 0
 
 
 @frozen
@@ -109,9 +112,10 @@ class Model:
     what was taken for granted. `most_context` is the longest that the engine allows with scaled
     positions, 0 where the configuration does not say. `on_load` is the method by which the engine
     quantizes what the checkpoint stores unquantized, empty for none. `more` is the part of its
-    weights that a rank may hold beyond what is derived, where the architecture is not known. The
-    checkpoint has `next_layers` that only propose tokens; `drafts` are those that are loaded, on
-    the last stage.
+    weights that a rank may hold beyond what is derived, where the architecture is not known. Tensor
+    parallelism must divide `tensor_divides` beside the heads (0: nothing), and a model that
+    `whole` tells of has no pipeline stages. The checkpoint has `next_layers` that only propose
+    tokens; `drafts` are those that are loaded, on the last stage.
     """
 
     name: str
@@ -136,6 +140,8 @@ class Model:
     most_context: int = 0
     on_load: str = ""
     more: float = 0.0
+    tensor_divides: int = 0
+    whole: bool = False
     next_layers: int = 0
     drafts: tuple[Layer, ...] = ()
     # Of a draft model, the hidden size and the vocabulary of the target that it is made for.

@@ -160,6 +160,11 @@ def _tower(
     """Return the tensors of the vision tower, and what was taken for granted."""
     from vllm_ansible.plan.estimate.architectures.families import vision
 
+    if named == "FOLDED":
+        from vllm_ansible.plan.estimate.architectures.families import inkling
+
+        folded = inkling.towers(config, text.count("hidden_size"), Parts(outline.quantization, ""))
+        return tuple(folded), ("the vision tower's size is that of its largest layer",)
     style: vision.Style = getattr(vision, named)
     section = config.section("vision_config")
     assumed: tuple[str, ...] = ()

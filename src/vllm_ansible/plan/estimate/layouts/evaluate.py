@@ -141,7 +141,7 @@ class Judge:
             chat=chat_seconds(self.model.architecture, self.version),
         )
         if key not in self._works:
-            self._works[key] = self.kinds.work(*key, placed.old_rotary)
+            self._works[key] = self.kinds.work(*key, placed.old_rotary, placed.absorbed)
         return Speed(self.kinds, placed, self._works[key])
 
     def _limit(self, candidate: Candidate, where: tuple[Site, ...]) -> str:

@@ -32,6 +32,8 @@ class Facts:
     latent: bool
     tied: bool
     fp8: bool
+    tensor_divides: int
+    whole: bool
 
 
 def facts(model: Model) -> Facts:
@@ -58,6 +60,8 @@ def facts(model: Model) -> Facts:
         latent=any(layer.kv.kind == "mla" for layer in model.layers),
         tied=model.tied,
         fp8=model.quantization.startswith("fp8"),
+        tensor_divides=model.tensor_divides,
+        whole=model.whole,
     )
 
 
@@ -73,6 +77,10 @@ def refusals(
         yield f"{model.heads} attention heads cannot be shared by TP{tensor}"
     elif not model.latent and model.kv_heads % tensor and tensor % model.kv_heads:
         yield (f"{model.kv_heads} KV heads can be neither shared nor repeated evenly by TP{tensor}")
+    if model.tensor_divides and model.tensor_divides % tensor:
+        yield f"vLLM's class of this model is made for TP that divides {model.tensor_divides}"
+    if model.whole and pipeline > 1:
+        yield "vLLM's class of this model has no pipeline stages"
     if pipeline > model.layers:
         yield f"{model.layers} layers make no {pipeline} pipeline stages"
     padded = -(-model.vocabulary // VOCABULARY_PADDING) * VOCABULARY_PADDING

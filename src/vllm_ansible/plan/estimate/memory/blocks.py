@@ -101,8 +101,9 @@ def groups(
     dealt = (*dealt[:-1], range(dealt[-1].start, dealt[-1].stop + len(model.drafts)))
     alike: dict[KvCache, list[int]] = {}
     for layer in (*model.layers, *model.drafts):
-        if layer.kv.kind != "none":
-            alike.setdefault(layer.kv, []).append(layer.index)
+        for cache in (layer.kv, layer.kv.beside):
+            if cache and cache.kind != "none":
+                alike.setdefault(cache, []).append(layer.index)
     sizes = {
         cache: layer_bytes_per_token(cache, split, kv_dtype, engine_version) for cache in alike
     }
@@ -152,17 +153,16 @@ def _mixed(
         (one.state_bytes / min(split.tensor, one.heads) for one in alike if one.kind == "linear"),
         default=0.0,
     )
-    largest, unit = max(sizes.values()), request.block_size
-    tokens = unit
-    if states and largest:
-        tokens = max(unit, ceil(states / largest / unit) * unit)
-    page = max(largest * tokens, states)
+    unit = request.block_size
+    largest = max(size * (cache.block or unit) for cache, size in sizes.items())
+    times = max(1, ceil(states / largest)) if largest else 1
+    page = max(largest * times, states)
     counts = [len(layers) for layers in alike.values()]
     each = max(counts) if max(counts) < 1.5 * min(counts) else min(counts)
     made = []
     for cache, layers in alike.items():
         number = ceil(len(layers) / each)
-        block = int(tokens * largest // sizes[cache]) if sizes[cache] else tokens
+        block = int(largest * times // sizes[cache]) if sizes[cache] else unit * times
         needed = _needed(cache, block, request, split, flight)
         for index in range(number):
             held = tuple(count * page for count in count_by_stage(layers[index::number], dealt))

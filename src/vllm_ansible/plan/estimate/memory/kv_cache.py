@@ -69,11 +69,10 @@ def layer_bytes_per_token(
         if kv_dtype == "fp8_ds_mla":
             entry = SPARSE_ENTRY
         per_token = (cache.entry_bytes or entry) / cache.tokens_per_state
-        per_token += cache.extra_bytes_per_token
     else:
         heads = max(1, -(-cache.heads // split.tensor))
         per_token = heads * (cache.head_size + cache.value_size) * size
-    return per_token / split.decode_context
+    return (per_token + cache.extra_bytes_per_token) / split.decode_context
 
 
 def kv_bytes_per_token(

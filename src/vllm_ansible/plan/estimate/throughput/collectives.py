@@ -57,6 +57,13 @@ class Links:
             time += 2 * (self.nodes - 1) / self.nodes * size / self.across_rate
         return time
 
+    def gather(self, size: float) -> float:
+        """Return the seconds in which each rank gets the parts of all, `size` bytes together.
+
+        NCCL's all-gather sends what one of the two halves of its all-reduce does.
+        """
+        return self.by_library(size / 2)
+
     def to_experts(self, row: float, tokens: float, chosen: int) -> float:
         """Return the seconds in which each rank sends its tokens to the ranks of their experts.
 

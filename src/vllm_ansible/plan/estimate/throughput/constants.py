@@ -76,12 +76,13 @@ EXPERTS = {
     "blackwell mxfp4": (1.60, 0.18, 68.0, 27.0),
     "blackwell fp4": (1.29, 0.73, 363.0, 64.0),
 }
-# The part of a prefill that is matrix products. Made from Qwen3-14B and Qwen3-235B on A100 (the
-# same source); engines of ours with prompts of 1,024 tokens gave 0.77, 0.75 (TP2), 0.74 (two
-# replicas), 0.66 and 0.76 (two stages) by the last first token of a wave on H200, vLLM 0.32
-# (tests/data/h200-layouts.json, h200-stages.json). Norms, rotary embedding and activation are 0.09
-# of it by their bytes; the rest is what an engine does for each prompt, 2 to 4 ms: of prompts of
-# 4,096 tokens, alone on an engine, 0.91 was products.
+# The part of a prefill that is matrix products. No mechanism gives this number: it was made from
+# Qwen3-14B and Qwen3-235B on A100 in GPUStack's lab, and engines of ours agree with it for prompts
+# of 1,024 tokens: 0.77, 0.75 (TP2), 0.74 (two replicas), 0.66 and 0.76 (two stages) by the last
+# first token of a wave on H200, vLLM 0.32 (tests/data/h200-layouts.json, h200-stages.json). It does
+# not follow from how prompts are scheduled: steps of a wave are full, 8,192 tokens each. Norms,
+# rotary embedding and activation are 0.09 of it by their bytes; the rest is what an engine does for
+# each prompt, 2 to 4 ms: of prompts of 4,096 tokens, alone on an engine, 0.91 was products.
 PREFILL_SHARE = 0.75
 # Weights of 4 bits that are widened before they are multiplied are read and multiplied like those
 # of 16 since 0.9: Marlin's kernels widen in registers. Before, Triton's did it otherwise: the model
@@ -98,6 +99,13 @@ OLD_WIDENED_MEMORY_SHARE = 0.5
 PRODUCT_KERNEL, AMPERE_PRODUCT_KERNEL = 4.0 * MICRO, 5.5 * MICRO
 ATTENTION_CALL, AMPERE_ATTENTION_CALL, BLACKWELL_ATTENTION_CALL = 11.4e-6, 18e-6, 9.4e-6
 SMALL_KERNEL = 2.2 * MICRO
+# A step launches so many small kernels besides those of its layers: it looks up and normalizes
+# tokens, prepares inputs, block tables, slots and the plan of attention, samples and notes what was
+# sampled (counted in vLLM 0.32's `v1/worker/gpu`).
+STEP_KERNELS = 17
+# Logits are read once to sample; up to 0.31 they were copied to fp32 and the copy read, which is
+# the least that a request without temperature took (`v1/sample/sampler.py`).
+SAMPLING, SAMPLING_BEFORE_0_32 = 1.0, 5.0
 # The operation over experts is eight kernels of this time: so many the fit of EXPERTS has.
 EXPERTS_KERNELS, EXPERTS_KERNEL = 8, 3.0 * MICRO
 # A kernel that Python launches through the engine's modules: GPT-2 takes 4.81 ms a token in vLLM

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 
 from vllm_ansible.accelerators.accelerator import Accelerator
@@ -14,6 +15,8 @@ from vllm_ansible.plan.estimate.throughput.step import Pass, Rank, Terms, stage_
 from vllm_ansible.plan.estimate.throughput.work import Kinds, Parts, Work
 
 V1_SINCE = (0, 8)
+# Latent attention came with the first of these, which multiplied its matrices until the second.
+ABSORBED, SPLIT_AGAIN = (0, 7, 1), (0, 8)
 FUSED_ROTARY_SINCE = (0, 10)
 MARLIN_SINCE = (0, 9)
 # Scheduling beside the device is the default from 0.14.0 on (vllm#33352 says so).
@@ -67,6 +70,11 @@ class Placed:
     def old_rotary(self) -> bool:
         """Tell whether this engine runs DeepSeek's rotary embedding operation by operation."""
         return self.engine_version is not None and self.engine_version < FUSED_ROTARY_SINCE
+
+    @property
+    def absorbed(self) -> bool:
+        """Tell whether this engine decodes latent attention by matrices that it multiplied out."""
+        return self.engine_version is not None and ABSORBED <= self.engine_version < SPLIT_AGAIN
 
     @property
     def overlaps(self) -> bool:
@@ -150,6 +158,7 @@ class Alike:
     head: bool
     rank: Rank
     times: int
+    first: bool
 
 
 class Speed:
@@ -157,7 +166,9 @@ class Speed:
 
     def __init__(self, kinds: Kinds, placed: Placed, work: Work | None = None) -> None:
         self.placed = placed
-        self.work = work or kinds.work(placed.tensor, placed.data, placed.expert, placed.old_rotary)
+        self.work = work or kinds.work(
+            placed.tensor, placed.data, placed.expert, placed.old_rotary, placed.absorbed
+        )
         self.stages = _alike(self.work, placed)
 
     def at(
@@ -269,11 +280,13 @@ class Speed:
             before,
         )
         passes = [
-            (stage_pass(self.work, one.parts, one.head, load, one.rank), one.times)
+            (stage_pass(self.work, one.parts, one.head, load, one.rank, one.first), one.times)
             for one in self.stages
         ]
         host = self._host(max(1.0, sequences))
         through = sum((one.total * times for one, times in passes), 0.0)
+        # The host's own time holds these kernels where nothing else goes on in it.
+        through += c.STEP_KERNELS * c.SMALL_KERNEL * placed.overlaps
         through = max(through, host) if placed.overlaps else through + host
         through += (len(placed.stages) - 1) * c.PIPELINE_HOP
         widest = max(max(one.total for one, _ in passes), host)
@@ -321,12 +334,12 @@ def _alike(work: Work, placed: Placed) -> tuple[Alike, ...]:
     for place, stage in enumerate(placed.stages):
         parts = work.stage(stage.layers)
         sizes = tuple((id(kind), count) for kind, count in parts)
-        key = (sizes, place == last, stage.accelerator.name)
+        key = (sizes, place == 0, place == last, stage.accelerator.name)
         before = found.get(key)
         if before is None:
-            found[key] = Alike(parts, place == last, _rank(placed, stage), 1)
+            found[key] = Alike(parts, place == last, _rank(placed, stage), 1, place == 0)
         else:
-            found[key] = Alike(parts, place == last, before.rank, before.times + 1)
+            found[key] = replace(before, times=before.times + 1)
     return tuple(found.values())
 
 
@@ -341,6 +354,9 @@ def _rank(placed: Placed, stage: Stage) -> Rank:
         old_widening=placed.engine_version is not None and placed.engine_version < MARLIN_SINCE,
         whole_choice=placed.engine_version is not None
         and placed.engine_version < CHOICE_COUNTED_SINCE,
+        sampling=c.SAMPLING
+        if placed.engine_version is None or placed.engine_version >= STAGED_ASYNC_SINCE
+        else c.SAMPLING_BEFORE_0_32,
     )
 
 

@@ -51,7 +51,7 @@ class Rank:
 
     `old_widening`: 4-bit experts are multiplied by the kernels that came before Marlin's.
     `whole_choice`: sparse attention multiplies as many tokens as it may choose, however few there
-    are.
+    are. `sampling`: how often the bytes of the logits are read and written to sample.
     """
 
     accelerator: Accelerator
@@ -61,6 +61,7 @@ class Rank:
     eager: bool
     old_widening: bool = False
     whole_choice: bool = False
+    sampling: float = c.SAMPLING
 
 
 @frozen
@@ -101,8 +102,14 @@ class Terms:
         )
 
 
-def stage_pass(work: Work, parts: Parts, head: bool, load: Pass, rank: Rank) -> Terms:
-    """Return the terms of one stage with these layers; `head` tells whether it makes the logits."""
+def stage_pass(
+    work: Work, parts: Parts, head: bool, load: Pass, rank: Rank, first: bool = False
+) -> Terms:
+    """Return the terms of one stage with these layers.
+
+    `head` tells whether it makes the logits, `first` whether it looks up the tokens, each rank a
+    part of the vocabulary.
+    """
     device, memory, arithmetic, kernels, collectives, launches = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for kind, count in parts:
         read, computed = weights_time(kind, load, rank)
@@ -120,13 +127,24 @@ def stage_pass(work: Work, parts: Parts, head: bool, load: Pass, rank: Rank) -> 
         device += count * (dense + seen + held + multiplied + kept + talk)
         calls = kind.collectives + (2 if kind.experts_all and rank.expert else 0)
         launches += count * (kind.kernels * c.EAGER_KERNEL + calls * c.EAGER_COLLECTIVE)
+    if first and rank.tensor_links.ranks > 1:
+        talk = rank.tensor_links.all_reduce(load.tokens * work.hidden * 2)
+        collectives, device = collectives + talk, device + talk
     if head:
         # Of a prompt only the last token has logits.
         rows = max(1.0, load.sequences)
-        read = work.head_bytes / (rank.accelerator.bandwidth * _memory_share(rank.accelerator))
+        bandwidth = rank.accelerator.bandwidth * _memory_share(rank.accelerator)
         computed = 2 * work.head_products * rows / _rate(rank.accelerator, 16)
-        memory += read
-        device += hidden_time(read, computed, rank.accelerator)
+        logits = rows * work.vocabulary * 2
+        read = work.head_bytes / bandwidth
+        # Those of several ranks are read and written once more, which puts them in order.
+        passes, talk = rank.sampling, 0.0
+        if rank.tensor_links.ranks > 1:
+            passes, talk = passes + 2, rank.tensor_links.gather(logits)
+        passes *= logits / bandwidth
+        memory += read + passes
+        collectives += talk
+        device += hidden_time(read, computed, rank.accelerator) + passes + talk
     if not rank.eager:
         return Terms(memory, arithmetic, kernels, collectives, 0.0, device)
     waiting = max(0.0, launches - device)
@@ -172,8 +190,13 @@ def weights_time(kind: LayerWork, load: Pass, rank: Rank) -> tuple[float, float]
     old = _old(rank, kind.dense_bits)
     share = c.OLD_WIDENED_MEMORY_SHARE if old else _memory_share(device)
     rate = _rate(device, kind.dense_bits, kind.widened and not old)
-    computed = 2 * kind.products * load.tokens / rate * load.slowed
-    return kind.dense_bytes / (device.bandwidth * share), computed
+    size, products, more, further = kind.dense_bytes, kind.products, 0.0, 0.0
+    if not load.prompt:
+        size, products = size - kind.raw, products - kind.raw_products
+        more = kind.absorbed / (device.bandwidth * _memory_share(device))
+        further = 2 * kind.absorbed_products * load.tokens / _rate(device, 16)
+    computed = 2 * products * load.tokens / rate * load.slowed
+    return size / (device.bandwidth * share) + more, computed + further
 
 
 def cache_time(kind: LayerWork, load: Pass, rank: Rank) -> float:

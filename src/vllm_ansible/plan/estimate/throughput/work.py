@@ -43,7 +43,8 @@ class LayerWork:
     bits where the device has no products for them. `mxfp4` tells of 4-bit experts that meet
     activations of 16 bits, `triton` that Triton's kernels multiply them, `cutlass` of FP8 ones
     without blocks of scales that CUTLASS's kernels multiply. `kernels` are all that a layer
-    launches, `launched` the same by what they do.
+    launches, `launched` the same by what they do. Engines before 0.8 decode with `absorbed` bytes
+    of latent attention's matrices in place of the `raw` ones; the products of both stand beside.
     """
 
     dense_bytes: float
@@ -73,6 +74,10 @@ class LayerWork:
     widened: bool = False
     sinks: bool = False
     launched: Launched = Launched()
+    absorbed: float = 0.0
+    absorbed_products: float = 0.0
+    raw: float = 0.0
+    raw_products: float = 0.0
 
 
 # Elements of a head in prompts of a model with latent attention.
@@ -82,6 +87,8 @@ ROTARY = 64
 # A recurrent state is loaded and stored for each token (vLLM 0.17.1's and 0.32's
 # `fused_recurrent.py`, `mamba_ssm.py`); of a cache of tokens only one entry is written.
 STATE_PASSES = 2
+# Matrices of latent attention that engines before 0.8 multiplied with each other for decoding.
+MULTIPLIED = (".q_b_proj.", ".q_proj.", ".kv_b_proj.", ".kv_b_absorbed", ".o_proj.")
 # Kinds of layers, and how many there are of each.
 Parts = tuple[tuple[LayerWork, int], ...]
 
@@ -95,6 +102,7 @@ class Work:
     head_bytes: float
     head_products: float
     hidden: int
+    vocabulary: int
 
     def stage(self, layers: range) -> Parts:
         """Return the kinds of a stage's layers and how many of each it has."""
@@ -119,10 +127,13 @@ class Kinds:
                 self.layers.append(layer)
             self.kind_of.append(seen[key])
 
-    def work(self, tensor: int, data: int, expert: bool, old_rope: bool) -> Work:
+    def work(
+        self, tensor: int, data: int, expert: bool, old_rope: bool, absorbed: bool = False
+    ) -> Work:
         """Return the work of one rank when `tensor` x `data` ranks share a stage.
 
         old_rope: count the kernels of DeepSeek's rotary embedding as engines before 0.10 ran it.
+        absorbed: decode by the matrices that engines before 0.8 multiplied out.
         """
         head = self.model.head or self.model.embedding
         split = Split(tensor)
@@ -135,6 +146,7 @@ class Kinds:
                     data,
                     expert,
                     old_rope,
+                    absorbed,
                     self.kernels,
                     _entry(layer.kv, split, self.cached),
                 )
@@ -144,13 +156,13 @@ class Kinds:
             head_bytes=sum(one.bytes * _share(one, tensor) for one in head),
             head_products=sum(one.elements * _share(one, tensor) for one in head),
             hidden=self.model.hidden,
+            vocabulary=self.model.vocab,
         )
 
 
 def _entry(kv: KvCache, split: Split, cached: str) -> float:
     """Return the bytes that a token leaves in a layer's cache, without its indexer's."""
-    size = layer_bytes_per_token(kv, split, cached)
-    return size - kv.extra_bytes_per_token if kv.kind == "mla" else size
+    return layer_bytes_per_token(kv, split, cached) - kv.extra_bytes_per_token
 
 
 def _signature(layer: Layer) -> object:
@@ -175,6 +187,7 @@ def _layer_work(
     data: int,
     expert: bool,
     old_rope: bool,
+    absorbed: bool,
     kernels: Kernels,
     per_token: float,
 ) -> LayerWork:
@@ -190,6 +203,8 @@ def _layer_work(
     heads = 1 if mla else max(1, kv.heads // tensor) if kv.heads else 0
     chosen = _chosen(model) if mla else 0
     launched, count = _launched(model, layer, old_rope)
+    out = layer.absorbed_before_0_8 if absorbed else ()
+    raw = [one for one in dense if out and any(part in one.name for part in MULTIPLIED)]
     return LayerWork(
         dense_bytes=sum(one.bytes * _share(one, tensor) for one in dense),
         products=sum(one.elements * _share(one, tensor) for one in dense),
@@ -222,6 +237,10 @@ def _layer_work(
         items=float(heads) if kv.kind in ("gqa", "sliding") else 0.0,
         widened=not model.quantization.startswith("int8"),
         sinks=any(one.name.endswith(".sinks") for one in layer.tensors),
+        absorbed=sum(one.bytes * _share(one, tensor) for one in out),
+        absorbed_products=sum(one.elements * _share(one, tensor) for one in out),
+        raw=sum(one.bytes * _share(one, tensor) for one in raw),
+        raw_products=sum(one.elements * _share(one, tensor) for one in raw),
     )
 
 

@@ -11,6 +11,8 @@ from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.source import load
 from vllm_ansible.plan.estimate.architectures.understand import understand
 from vllm_ansible.plan.estimate.memory.kernels import Kernels, stretch
+from vllm_ansible.plan.estimate.memory.kv_cache import kv_bytes_per_token
+from vllm_ansible.plan.estimate.memory.split import Split
 
 CONFIGS = Path(__file__).parents[4] / "data" / "public" / "configs"
 NAMES = sorted(
@@ -266,6 +268,9 @@ def test_minimax_m3_caches_a_key_of_its_indexer_behind_its_dense_layers() -> Non
     model = configuration("MiniMaxAI--MiniMax-M3")
     extra = [layer.kv.extra_bytes_per_token for layer in model.layers]
     assert extra == [0] * 3 + [256] * 57
+    # Whole on each rank, where one of 4 KV heads has 512 bytes (vLLM 0.32's `MLAAttentionSpec`).
+    for tensor in (4, 8):
+        assert kv_bytes_per_token(model, Split(tensor)) == (60 * 2 * 128 * 2 + 57 * 256,)
     assert [layer.experts for layer in model.layers[2:4]] == [0, 128]
 
 

@@ -277,3 +277,34 @@ def test_a_recurrent_state_is_read_and_written_for_each_token() -> None:
     kind = work.kinds[work.kind_of[linear.index]]
     once = linear.kv.state_bytes / (rank.accelerator.bandwidth * c.CACHE_MEMORY_SHARE)
     assert cache_time(kind, Pass(100, 8000, 100), rank) == pytest.approx(200 * once)
+
+
+def test_several_ranks_reduce_the_embedding_and_gather_the_logits() -> None:
+    """vLLM 0.32's `VocabParallelEmbedding` and `all_gather`, whose parts are put in order after."""
+    model, device = published("Qwen/Qwen3-8B"), accelerator("H200")
+    work = Kinds(model).work(4, 1, expert=False, old_rope=False)
+    among = links(device, Fabric(1e9), 4, 1)
+    rank = Rank(device, among, links(device, Fabric(1e9), 4, 1), expert=False, eager=False)
+    load, layers = Pass(64, 1024, 64), work.stage(range(36))
+    plain = stage_pass(work, layers, False, load, rank)
+    first = stage_pass(work, layers, False, load, rank, first=True)
+    assert first.collectives - plain.collectives == pytest.approx(among.all_reduce(64 * 4096 * 2))
+    last, logits = stage_pass(work, layers, True, load, rank), 64 * model.vocab * 2
+    gathered = last.collectives - plain.collectives
+    # NCCL's latency for four ranks, and three quarters of the bytes over the link.
+    assert gathered == pytest.approx(16.4e-6 + 0.75 * logits / (device.link * c.LINK_SHARE))
+    passes = last.memory - plain.memory - work.head_bytes / (device.bandwidth * c.MEMORY_SHARE)
+    assert passes == pytest.approx(3 * logits / (device.bandwidth * c.MEMORY_SHARE))
+
+
+def test_sampling_copied_the_logits_before_0_32() -> None:
+    """To fp32, 10 bytes for each of 2; and a step beside the host launches small kernels."""
+    model, device = published("Qwen/Qwen3-8B"), accelerator("H200")
+
+    def step(release: str) -> float:
+        there = even_stages((range(36),), device, 1, 1)
+        placed = Placed(1, 1, False, there, 1, Fabric(1e9), engine_version=version(release))
+        return Speed(Kinds(model), placed).tick(64.0, 1024.0, 0.0, 0.0)[0]
+
+    logits = 64 * model.vocab * 2 / (device.bandwidth * c.MEMORY_SHARE)
+    assert step("0.31.0") - step("0.32.0") == pytest.approx(4 * logits, rel=1e-3)

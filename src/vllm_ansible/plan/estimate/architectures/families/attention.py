@@ -150,7 +150,7 @@ class Latent:
 
     Projections into the latent space are whole on every rank. Where `kv_b_proj` is quantized the
     engine keeps it beside its two absorbed halves in the model's precision; else they are views.
-    `gate` adds one on the output, as wide as the values.
+    `gate` is how many numbers a head has of one on the output, `sinks` tells of one number a head.
     """
 
     hidden: int
@@ -161,7 +161,8 @@ class Latent:
     rope_size: int
     value_size: int
     indexer: Indexer | None = None
-    gate: bool = False
+    gate: int = 0
+    sinks: bool = False
     module: str = "self_attn"
 
     def tensors(self, parts: Parts) -> Iterator[Tensor]:
@@ -189,7 +190,10 @@ class Latent:
         row = Cut("row", self.heads)
         yield from parts.linear(f"{name}.o_proj", values, self.hidden, row, "attention")
         if self.gate:
-            yield from parts.linear(f"{name}.g_proj", self.hidden, values, heads, "attention")
+            gates = self.heads * self.gate
+            yield from parts.linear(f"{name}.g_proj", self.hidden, gates, heads, "attention")
+        if self.sinks:
+            yield parts.vector(f"{name}.sinks", self.heads, "attention", heads, 4)
         if self.indexer is not None:
             yield from self.indexer.tensors(parts, self.hidden, name)
 
@@ -198,15 +202,24 @@ class Latent:
         return parts.quantization.scheme(module) != parts.plain
 
     def absorbed_before_0_8(self, parts: Parts) -> tuple[Tensor, ...]:
-        """Return what engines before 0.8 held: queries and outputs multiplied into latent space."""
+        """Return what engines before 0.8 held: queries and outputs multiplied into latent space.
+
+        Read from vLLM 0.7.3's `MLACommonImpl`: FP8 is quantized again, all else in 16 bits, and so
+        is the part of the queries that is rotated.
+        """
         scheme = parts.quantization.scheme(f"{parts.prefix}{self.module}.q_b_proj")
-        size, heads = scheme.bits / 8, Cut("column", self.heads)
+        plain, heads = parts.plain.bits / 8, Cut("column", self.heads)
+        size = 1 if scheme.name.startswith("fp8") else plain
         queries = (self.query_rank or self.hidden) * self.heads * self.kv_rank
         outputs = self.heads * self.kv_rank * self.hidden
         rope = (self.query_rank or self.hidden) * self.heads * self.rope_size
         return tuple(
-            Tensor(name, elements, elements * size, heads.shard, "attention", heads.units)
-            for name, elements in (("w_q_uk", queries), ("w_uv_o", outputs), ("w_qr", rope))
+            Tensor(name, elements, elements * width, heads.shard, "attention", heads.units)
+            for name, elements, width in (
+                ("w_q_uk", queries, size),
+                ("w_uv_o", outputs, size),
+                ("w_qr", rope, plain),
+            )
         )
 
     def cache(self) -> KvCache:

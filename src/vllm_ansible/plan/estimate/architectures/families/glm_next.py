@@ -11,16 +11,20 @@ from dataclasses import replace
 
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.architectures.config import Settings
-from vllm_ansible.plan.estimate.architectures.families.attention import Indexer, Latent
+from vllm_ansible.plan.estimate.architectures.families.attention import Indexer
 from vllm_ansible.plan.estimate.architectures.families.decoder import (
-    INDEX_TOKENS,
     Block,
     Outline,
     decoder,
     layer_count,
 )
 from vllm_ansible.plan.estimate.architectures.families.feed_forward import Dense
-from vllm_ansible.plan.estimate.architectures.families.latent import deepseek_experts
+from vllm_ansible.plan.estimate.architectures.families.latent import (
+    choices,
+    deepseek_experts,
+    indexer,
+    latent,
+)
 from vllm_ansible.plan.estimate.architectures.families.parts import Parts
 from vllm_ansible.plan.estimate.architectures.families.recurrent import KeyedDelta
 from vllm_ansible.plan.estimate.architectures.model import Model, Tensor
@@ -51,7 +55,9 @@ def glm5_next(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     """Return the decoder."""
     config = outline.config
     hidden, layers = config.count("hidden_size"), layer_count(config)
-    whole, delta = _latent(config), _delta(config)
+    each, pool = indexer(config), config.count("index_kpool", default=16)
+    pooled = PooledIndexer(each.heads, each.head_size, each.query_rank, pool=pool)
+    whole, delta = latent(config, pooled), _delta(config)
     kinds = [str(one) for one in config.items("layer_types")] or [
         "linear_attention" if index % EVERY != EVERY - 1 else "indexed_attention"
         for index in range(layers)
@@ -79,28 +85,7 @@ def glm5_next(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
         )
         for index in range(layers)
     ]
-    chosen = INDEX_TOKENS * config.count("index_topk")
-    buffers = [Tensor("topk_indices", chosen, chosen * 4, "replicated", "other")]
-    return decoder(outline, blocks, others=others, buffers=buffers)
-
-
-def _latent(config: Settings) -> Latent:
-    rank = config.count("q_lora_rank")
-    return Latent(
-        hidden=config.count("hidden_size"),
-        heads=config.count("num_attention_heads"),
-        query_rank=rank,
-        kv_rank=config.count("kv_lora_rank"),
-        nope_size=config.count("qk_nope_head_dim"),
-        rope_size=config.size("qk_rope_head_dim"),
-        value_size=config.count("v_head_dim"),
-        indexer=PooledIndexer(
-            config.count("index_n_heads"),
-            config.count("index_head_dim"),
-            rank,
-            pool=config.count("index_kpool", default=16),
-        ),
-    )
+    return decoder(outline, blocks, others=others, buffers=(choices(config),))
 
 
 def _delta(config: Settings) -> KeyedDelta:

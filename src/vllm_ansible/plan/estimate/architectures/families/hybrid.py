@@ -38,6 +38,16 @@ def qwen_hybrid(
     everywhere: tuple[Role, ...], outline: Outline, others: tuple[Tensor, ...] = ()
 ) -> Model:
     """Return Qwen3-Next or Qwen3.5: every n-th layer attends, the others keep a state."""
+    blocks = qwen_blocks(outline)
+    config = outline.config
+    outline = replace(
+        outline, everywhere=everywhere, rotary_sizes=(rotated(config, head_size(config)),)
+    )
+    return decoder(outline, blocks, others=others)
+
+
+def qwen_blocks(outline: Outline) -> list[Block]:
+    """Return the layers."""
     config = outline.config
     layers = layer_count(config)
     every = config.count("full_attention_interval", default=4)
@@ -59,17 +69,13 @@ def qwen_hybrid(
     )
     dense = plain_dense(config) if "num_experts" not in config else None
     feed = qwen_feed(config) if dense is None else None
-    blocks = [
+    return [
         Block(
-            full if kinds[index] == "full_attention" else linear,
+            linear if kinds[index] == "linear_attention" else full,
             (feed(index) if feed else dense or plain_dense(config),),
         )
         for index in range(layers)
     ]
-    outline = replace(
-        outline, everywhere=everywhere, rotary_sizes=(rotated(config, head_size(config)),)
-    )
-    return decoder(outline, blocks, others=others)
 
 
 _NEXT: tuple[Role, ...] = ("embedding", "head")

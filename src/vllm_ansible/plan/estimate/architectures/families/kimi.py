@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vllm_ansible.plan.estimate.architectures.families.attention import Latent
 from vllm_ansible.plan.estimate.architectures.families.decoder import (
     Block,
     Outline,
@@ -26,13 +25,15 @@ def kimi(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
         raise config.problem("linear_attn_config is missing, which says what each layer attends by")
     hidden, layers = config.count("hidden_size"), layer_count(config)
     full = set(linear.items("full_attn_layers"))
-    whole: Latent = replace(latent(config, indexed=False), gate=config.flag("mla_use_output_gate"))
+    gate = config.count("v_head_dim") if config.flag("mla_use_output_gate") else 0
+    whole = replace(latent(config), gate=gate)
     delta = KeyedDelta(
         hidden=hidden,
         heads=linear.count("num_heads"),
         head_size=linear.count("head_dim"),
         kernel=linear.count("short_conv_kernel_size"),
         whole_gate=linear.flag("use_full_rank_gate"),
+        twice=linear.flag("use_full_rank_gate"),
     )
     # Residuals of blocks of layers: two norms and two vectors of scores in each layer.
     joined = "attn_res_block_size" in config

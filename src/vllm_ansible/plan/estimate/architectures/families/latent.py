@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vllm_ansible.plan.estimate.architectures.config import Settings
-from vllm_ansible.plan.estimate.architectures.families.attention import Indexer, Latent
+from vllm_ansible.plan.estimate.architectures.families.attention import Grouped, Indexer, Latent
 from vllm_ansible.plan.estimate.architectures.families.decoder import (
     INDEX_TOKENS,
     Block,
@@ -34,22 +34,30 @@ def deepseek_experts(config: Settings) -> Experts:
     )
 
 
-def latent(config: Settings, *, indexed: bool) -> Latent:
-    """Return the attention of one layer."""
-    rank = config.size("q_lora_rank")
-    indexer = None
-    if indexed:
-        indexer = Indexer(config.count("index_n_heads"), config.count("index_head_dim"), rank)
+def latent(config: Settings, indexer: Indexer | None = None) -> Latent:
+    """Return the attention of one layer, which rotates nothing where its rotated part is 0."""
     return Latent(
         hidden=config.count("hidden_size"),
         heads=config.count("num_attention_heads"),
-        query_rank=rank,
+        query_rank=config.size("q_lora_rank"),
         kv_rank=config.count("kv_lora_rank"),
         nope_size=config.count("qk_nope_head_dim"),
-        rope_size=config.count("qk_rope_head_dim"),
+        rope_size=config.size("qk_rope_head_dim"),
         value_size=config.count("v_head_dim"),
         indexer=indexer,
     )
+
+
+def indexer(config: Settings) -> Indexer:
+    """Return what chooses the tokens that a layer attends to."""
+    heads, size = config.count("index_n_heads"), config.count("index_head_dim")
+    return Indexer(heads, size, config.count("q_lora_rank"))
+
+
+def choices(config: Settings) -> Tensor:
+    """Return the buffer of the tokens that were chosen for each one of a step."""
+    chosen = INDEX_TOKENS * config.count("index_topk")
+    return Tensor("topk_indices", chosen, chosen * 4, "replicated", "other")
 
 
 def _indexed(config: Settings, index: int) -> bool:
@@ -73,7 +81,7 @@ def sarvam(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     corrected = config.flag("moe_router_enable_expert_bias", True)
     experts = replace(shared_experts(config), router_width=0, score_bias=corrected)
     blocks = [
-        Block(latent(config, indexed=False), (experts if index >= first else dense,))
+        Block(latent(config), (experts if index >= first else dense,))
         for index in range(layer_count(config))
     ]
     outline = replace(outline, rotary_sizes=(config.count("qk_rope_head_dim"),))
@@ -89,18 +97,20 @@ def deepseek(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     experts = deepseek_experts(config)
     plain = "kv_lora_rank" not in config  # the first DeepSeek MoE has no latent attention
     traits = Traits(output_bias=False, sliding="none")
+
+    def attention(index: int) -> Grouped | Latent:
+        if plain:
+            return grouped(config, traits)
+        return latent(config, indexer(config) if _indexed(config, index) else None)
+
     blocks = [
-        Block(
-            grouped(config, traits) if plain else latent(config, indexed=_indexed(config, index)),
-            (experts if index >= first and index % every == 0 else dense,),
-        )
+        Block(attention(index), (experts if index >= first and index % every == 0 else dense,))
         for index in range(layers)
     ]
     buffers = []
     sizes: tuple[int, ...] = (config.size("qk_rope_head_dim", config.size("head_dim", 128)),)
     if "index_topk" in config:
-        chosen = INDEX_TOKENS * config.count("index_topk")
-        buffers.append(Tensor("topk_indices", chosen, chosen * 4, "replicated", "other"))
+        buffers.append(choices(config))
         sizes = sizes * 2
     outline = replace(outline, rotary_sizes=sizes)
     return decoder(outline, blocks, others=others, buffers=buffers)

@@ -1,7 +1,7 @@
 """Layers that keep a state instead of keys: gated delta rule and state space.
 
 What each one splits and keeps is read from vLLM 0.32: `QwenGatedDeltaNetAttention`, `MambaMixer2`,
-`MambaMixer`, `KimiK3DeltaAttention`.
+`MambaMixer`, `KimiK3DeltaAttention`, `BailingMoELinearAttention`.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ class StateSpace:
 class KeyedDelta:
     """Kimi's delta attention: a decay for each key, by two small matrices; a gate on the output.
 
-    `whole_gate` tells of a gate as wide as the values, else it is two small matrices, too. The
-    convolution is in fp32 and held twice: once more by its width, for decoding.
+    `whole_gate` tells of a gate as wide as the values, else it is two small matrices, too, and
+    `whole_decay` the same of the decay. The convolution is in fp32; Kimi-K3 holds it once more by
+    its width, for decoding (`twice`).
     """
 
     hidden: int
@@ -113,21 +114,25 @@ class KeyedDelta:
     head_size: int
     kernel: int
     whole_gate: bool
+    whole_decay: bool = False
+    twice: bool = False
     module: str = "self_attn"
 
     def tensors(self, parts: Parts) -> Iterator[Tensor]:
         """Yield the projections, the convolution and the decay."""
         name, size, by_head = self.module, self.head_size, Cut("column", self.heads)
         inner = self.heads * size
-        wide = inner * (4 if self.whole_gate else 3)
+        wide = inner * (3 + self.whole_gate)
         yield from parts.linear(f"{name}.qkvg_proj", self.hidden, wide, by_head, "attention")
-        small = ("f", "g")[: 1 if self.whole_gate else 2]
-        for one in small:
+        if self.whole_decay:
+            yield from parts.linear(f"{name}.f_proj", self.hidden, inner, by_head, "attention")
+        small = (("f", self.whole_decay), ("g", self.whole_gate))
+        for one in (one for one, whole in small if not whole):
             yield from parts.linear(f"{name}.{one}_a_proj", self.hidden, size, WHOLE, "attention")
             yield from parts.linear(f"{name}.{one}_b_proj", size, inner, by_head, "attention")
         yield from parts.linear(f"{name}.b_proj", self.hidden, self.heads, by_head, "attention")
         yield parts.plain_linear(f"{name}.conv1d", self.kernel, 3 * inner, by_head, "attention", 4)
-        if self.whole_gate:
+        if self.twice:
             yield parts.plain_linear(
                 f"{name}.conv1d_decode", self.kernel, 3 * inner, by_head, "attention", 4
             )
@@ -142,6 +147,40 @@ class KeyedDelta:
         inner = self.heads * self.head_size
         tail = 3 * inner * (self.kernel - 1) * 2
         return KvCache("linear", self.heads, state_bytes=tail + inner * self.head_size * 4)
+
+
+@frozen
+class Lightning:
+    """Lightning attention (Ling 2.5): a matrix for each head, and a gate as wide as the values."""
+
+    hidden: int
+    heads: int
+    head_size: int
+    bias: bool
+    output_bias: bool
+    qk_norm: bool
+    state_width: int
+    module: str = "attention"
+
+    def tensors(self, parts: Parts) -> Iterator[Tensor]:
+        """Yield the projections and the norms."""
+        name, inner, by_head = self.module, self.heads * self.head_size, Cut("column", self.heads)
+        row = Cut("row", self.heads)
+        yield from parts.linear(
+            f"{name}.query_key_value", self.hidden, 3 * inner, by_head, "attention", bias=self.bias
+        )
+        if self.qk_norm:
+            yield parts.vector(f"{name}.qk_norm", 2 * self.head_size)
+        yield from parts.linear(f"{name}.g_proj", self.hidden, inner, by_head, "attention")
+        yield parts.vector(f"{name}.g_norm", inner, "norm", by_head)
+        yield from parts.linear(
+            f"{name}.dense", inner, self.hidden, row, "attention", bias=self.output_bias
+        )
+
+    def cache(self) -> KvCache:
+        """Return the state of one sequence, in the precision of the model's cache."""
+        state = self.heads * self.head_size**2 * self.state_width
+        return KvCache("linear", self.heads, state_bytes=state)
 
 
 @frozen

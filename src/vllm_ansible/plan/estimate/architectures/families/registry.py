@@ -60,6 +60,8 @@ DECODERS: Mapping[str, str] = {
     "MiniMaxM3SparseForCausalLM": "mixture.minimax_m3",
     "BailingMoeForCausalLM": "mixture.bailing",
     "BailingMoeV2ForCausalLM": "mixture.bailing",
+    "BailingMoeV2_5ForCausalLM": "ling.ling_2_5",
+    "BailingMoeV3ForCausalLM": "ling.ling_3",
     "SarvamMoEForCausalLM": "mixture.bailing",
     "SarvamMLAForCausalLM": "latent.sarvam",
     "Step3p5ForCausalLM": "step.step",
@@ -81,6 +83,9 @@ DECODERS: Mapping[str, str] = {
     "MuseGlimmerForCausalLM": "llama.muse",
     "Glm5NextForCausalLM": "glm_next.glm5_next",
     "HYV3ForCausalLM": "routed.hy3",
+    "HYV4ForCausalLM": "hy4.hy4",
+    "InklingForCausalLM": "inkling.inkling",
+    "Qwen4ExpForCausalLM": "qwen4.qwen4_exp",
     "LagunaForCausalLM": "routed.laguna",
     "AfmoeForCausalLM": "routed.afmoe",
     "Ernie4_5_MoeForCausalLM": "routed.ernie_moe",
@@ -122,6 +127,9 @@ TOWERS: Mapping[str, tuple[str, str]] = {
     "Step3p7ForConditionalGeneration": ("Step3p5ForCausalLM", "OUTLINE"),
     "MuseGlimmerForConditionalGeneration": ("MuseGlimmerForCausalLM", "MUSE"),
     "Glm5NextForConditionalGeneration": ("Glm5NextForCausalLM", "OUTLINE"),
+    "InklingForConditionalGeneration": ("InklingForCausalLM", "FOLDED"),
+    "Qwen4ExpForConditionalGeneration": ("Qwen4ExpForCausalLM", "QWEN3"),
+    "BailingMoeV3VLForConditionalGeneration": ("BailingMoeV3ForCausalLM", "OUTLINE"),
 }
 
 # What `transformers` fills in where a family's published configurations leave it out.
@@ -193,6 +201,9 @@ TYPES: Mapping[str, str] = {
     "muse_glimmer_text": "MuseGlimmerForCausalLM",
     "glm5_next_text": "Glm5NextForCausalLM",
     "hy_v3": "HYV3ForCausalLM",
+    "hy_v4": "HYV4ForCausalLM",
+    "inkling_text": "InklingForCausalLM",
+    "qwen4_exp_text": "Qwen4ExpForCausalLM",
     "laguna": "LagunaForCausalLM",
     "afmoe": "AfmoeForCausalLM",
     "lfm2": "Lfm2ForCausalLM",
