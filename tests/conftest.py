@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -45,11 +45,11 @@ os.environ["COLUMNS"] = "100"
 # Tests that take minutes, most of them spent waiting: each row on one worker, all others beside. A
 # test belongs to the first of these that its path begins with.
 ROWS = {
-    "tests/flows/test_rented.py": "others",
-    "tests/flows/test_slurm.py": "others",
-    "tests/lab/test_slurm": "others",
+    "tests/flows/test_rented.py": "stand-ins",
+    "tests/flows/test_slurm.py": "stand-ins",
+    "tests/lab/test_slurm": "stand-ins",
     # One process each, beside flows whose engines are several: memory ends before processors do.
-    "tests/engine/": "others",
+    "tests/engine/": "single engines",
     "tests/flows/": "engines",
     "tests/lab/": "hosts",
     "tests/test_molecule.py": "hosts",
@@ -61,6 +61,9 @@ MARKED = {
     "tests/engine/": ("engine", "engine"),
     "tests/flows/": ("run", "engine"),
 }
+# What brings a play of Ansible to a test of any place: `make test-unit` is without these, too.
+# Files that run programs in another way say it themselves, as `pytestmark`.
+PLAYS = {"play", "shared_play"}
 # Files whose tests go on, one after the other, with what the first has started.
 IN_ORDER = ("tests/unit/router/test_role.py",)
 
@@ -77,10 +80,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for place, (fixture, mark) in MARKED.items():
             if item.nodeid.startswith(place) and fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
-    long = ("tests/test_lint.py", "tests/test_pythons.py", *MARKED)
+        if PLAYS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("plays")
+    long = ("tests/test_lint.py", *MARKED)
 
     def place(item: pytest.Item) -> tuple[int, str]:
-        number = 0 if row(item.nodeid) else 2 - item.nodeid.startswith(long)
+        if row(item.nodeid):
+            number = 0
+        elif item.nodeid.startswith(long):
+            number = 1
+        else:  # the shortest come last, so that all workers end at the same time
+            number = 3 - any(item.iter_markers("plays"))
         return number, str(item.path)
 
     items.sort(key=place)
@@ -116,6 +126,43 @@ class Rows(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Rows:
     """Schedule by rows."""
     return Rows(config, log)
+
+
+class Unmarked:
+    """Refuses Ansible to a test that `make test-unit` runs: there, each play is a minute of a core.
+
+    What a test starts by way of another program is not seen.
+    """
+
+    def __init__(self) -> None:
+        self.item: pytest.Item | None = None
+        start = subprocess.Popen.__init__
+
+        @functools.wraps(start)
+        def judged(process: Any, args: Any, *more: Any, **options: Any) -> None:
+            self.judge(args)
+            start(process, args, *more, **options)
+
+        subprocess.Popen.__init__ = judged  # type: ignore[method-assign]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Note which test runs."""
+        self.item = item
+        try:
+            return (yield)
+        finally:
+            self.item = None
+
+    def judge(self, args: Any) -> None:
+        """Fail the test that runs, if it may not start this."""
+        program = Path(args if isinstance(args, str | bytes | os.PathLike) else args[0]).name
+        if self.item is None or not program.startswith("ansible"):
+            return
+        if {"plays", "lab", "vm", "engine", "soak"}.isdisjoint(
+            mark.name for mark in self.item.iter_markers()
+        ):
+            pytest.fail(f"starts {program}: expected pytest.mark.plays, and so `make test-plays`")
 
 
 def processor_seconds() -> float:
@@ -161,6 +208,7 @@ class Costs:
 def pytest_configure(config: pytest.Config) -> None:
     """Measure in every run, and begin without what killed ones have left."""
     config.pluginmanager.register(Costs(), "costs")
+    config.pluginmanager.register(Unmarked(), "unmarked")
     for words in killed.begin(killed.registry()):
         print(f"Removed what a killed run of the tests left: {words}", file=sys.stderr)
     create = Lab.create
@@ -202,6 +250,15 @@ def real_hosts() -> None:
         pytest.skip(f"real hosts need root, this is uid {os.geteuid()}")
     if missing := missing_tools(TOOLS):
         pytest.skip(f"real hosts need {', '.join(missing)}")
+
+
+@pytest.fixture(scope="session")
+def slurm_site(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Give the one Slurm of all files that need one: their row has them on one worker."""
+    from tests.slurm.lab import slurm_lab
+
+    with slurm_lab(tmp_path_factory.mktemp("slurm")) as lab:
+        yield lab
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from _pytest.mark.expression import Expression
 
 ROOT = Path(__file__).parents[1]
 CI = ROOT / ".ci/run"
-PARTS = ("unit", "hosts", "engines", "lint")
-MARKS = ("lab", "vm", "engine", "soak")
+PARTS = ("unit", "plays", "hosts", "engines", "lint")
+MARKS = ("lab", "vm", "engine", "soak", "plays")
 FILES = ("tests/test_lint.py", "tests/test_docs.py")
 
 
@@ -72,7 +72,7 @@ def test_lint_needs_neither_hosts_nor_engines() -> None:
 def test_what_is_no_part_is_refused_with_those_that_there_are() -> None:
     refused = subprocess.run([CI, "engine"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
-    assert "one of unit, hosts, engines, lint; found: engine" in refused.stderr
+    assert "one of unit, plays, hosts, engines, lint; found: engine" in refused.stderr
 
 
 def test_the_parts_are_those_of_the_table() -> None:
