@@ -54,16 +54,36 @@ ROWS = {
     "tests/lab/": "hosts",
     "tests/test_molecule.py": "hosts",
 }
-# Marks of tests by the fixture that brings what the mark is about: `make test-unit` needs none.
-MARKED = {
-    "tests/enflame/": ("machine", "lab"),
-    "tests/unit/node/image/": ("tool", "lab"),
-    "tests/engine/": ("engine", "engine"),
-    "tests/flows/": ("run", "engine"),
-}
-# What brings a play of Ansible to a test of any place: `make test-unit` is without these, too.
-# Files that run programs in another way say it themselves, as `pytestmark`.
-PLAYS = {"play", "shared_play"}
+# Marks of tests by the fixtures that bring what the mark is about: `make test-unit` needs none.
+MARKED = (
+    ("tests/enflame/", {"machine"}, "lab"),
+    ("tests/unit/node/image/", {"tool"}, "lab"),
+    ("tests/engine/", {"engine"}, "engine"),
+    ("tests/flows/", {"run"}, "engine"),
+    ("tests/unit/", {"play", "shared_play", "site", "aws_site", "project", "checkout"}, "plays"),
+    ("tests/unit/", {"browser", "running", "watched", "hold", "make_nodes"}, "plays"),
+    ("tests/unit/door/", {"door"}, "plays"),
+    ("tests/unit/router/", {"started"}, "plays"),
+    ("tests/unit/node/process/", {"host"}, "plays"),
+    ("tests/unit/weights/", {"program"}, "plays"),
+)
+# Files that play without a fixture for it. A single test says so itself, and `Unmarked` which one.
+PLAYS = (
+    "tests/test_rehearsal.py",
+    "tests/unhappy/",
+    "tests/unit/actions/test_background_wait.py",
+    "tests/unit/bundle/test_checking.py",
+    "tests/unit/bundle/test_plays.py",
+    "tests/unit/plan/test_plugins.py",
+    "tests/unit/plan/test_readme_inventory.py",
+    "tests/unit/provision/test_lost_state.py",
+    "tests/unit/record/diagnosis/test_playbook.py",
+    "tests/unit/router/test_packages.py",
+    "tests/unit/slurm/test_connection.py",
+    "tests/unit/slurm/test_inventory.py",
+    "tests/unit/test_warm.py",
+    "tests/unit/upgrade/test_around_turns.py",
+)
 # Files whose tests go on, one after the other, with what the first has started.
 IN_ORDER = ("tests/unit/router/test_role.py",)
 
@@ -74,15 +94,15 @@ def row(nodeid: str) -> str | None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Start the rows first, and what takes as long as hundreds of others."""
     for item in items:
-        for place, (fixture, mark) in MARKED.items():
-            if item.nodeid.startswith(place) and fixture in getattr(item, "fixturenames", ()):
+        for start, fixtures, mark in MARKED:
+            if item.nodeid.startswith(start) and fixtures.intersection(item.fixturenames):
                 item.add_marker(mark)
-        if PLAYS.intersection(getattr(item, "fixturenames", ())):
+        if item.nodeid.startswith(PLAYS):
             item.add_marker("plays")
-    long = ("tests/test_lint.py", *MARKED)
+    long = ("tests/test_lint.py", "tests/enflame/", "tests/unit/node/image/")
 
     def place(item: pytest.Item) -> tuple[int, str]:
         if row(item.nodeid):
