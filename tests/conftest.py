@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,7 @@ PLAYS = (
     "tests/unit/actions/test_background_wait.py",
     "tests/unit/bundle/test_checking.py",
     "tests/unit/bundle/test_plays.py",
+    "tests/unit/library/test_self_signed_certificate.py",
     "tests/unit/plan/test_plugins.py",
     "tests/unit/plan/test_readme_inventory.py",
     "tests/unit/provision/test_lost_state.py",
@@ -81,9 +82,13 @@ PLAYS = (
     "tests/unit/router/test_packages.py",
     "tests/unit/slurm/test_connection.py",
     "tests/unit/slurm/test_inventory.py",
+    "tests/unit/sweep/test_point_that_fails.py",
     "tests/unit/test_warm.py",
     "tests/unit/upgrade/test_around_turns.py",
+    "tests/unit/upgrade/test_turn_that_fails.py",
 )
+# What `make test-unit` leaves out.
+NO_UNITS = {"plays", "lab", "vm", "engine", "soak"}
 # Files whose tests go on, one after the other, with what the first has started.
 IN_ORDER = ("tests/unit/router/test_role.py",)
 
@@ -160,7 +165,8 @@ class Unmarked:
 
         @functools.wraps(start)
         def judged(process: Any, args: Any, *more: Any, **options: Any) -> None:
-            self.judge(args)
+            if self.item is not None:
+                self.judge(self.item, args)
             start(process, args, *more, **options)
 
         subprocess.Popen.__init__ = judged  # type: ignore[method-assign]
@@ -174,14 +180,13 @@ class Unmarked:
         finally:
             self.item = None
 
-    def judge(self, args: Any) -> None:
+    @staticmethod
+    def judge(item: pytest.Item, args: Any) -> None:
         """Fail the test that runs, if it may not start this."""
-        program = Path(args if isinstance(args, str | bytes | os.PathLike) else args[0]).name
-        if self.item is None or not program.startswith("ansible"):
-            return
-        if {"plays", "lab", "vm", "engine", "soak"}.isdisjoint(
-            mark.name for mark in self.item.iter_markers()
-        ):
+        first = args if isinstance(args, str | bytes | os.PathLike) else args[0]
+        program = Path(os.fsdecode(first)).name
+        marks = {mark.name for mark in item.iter_markers()}
+        if program.startswith("ansible") and marks.isdisjoint(NO_UNITS):
             pytest.fail(f"starts {program}: expected pytest.mark.plays, and so `make test-plays`")
 
 
@@ -270,15 +275,6 @@ def real_hosts() -> None:
         pytest.skip(f"real hosts need root, this is uid {os.geteuid()}")
     if missing := missing_tools(TOOLS):
         pytest.skip(f"real hosts need {', '.join(missing)}")
-
-
-@pytest.fixture(scope="session")
-def slurm_site(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Give the one Slurm of all files that need one: their row has them on one worker."""
-    from tests.slurm.lab import slurm_lab
-
-    with slurm_lab(tmp_path_factory.mktemp("slurm")) as lab:
-        yield lab
 
 
 @pytest.fixture

@@ -41,7 +41,6 @@ class SlurmLab:
         self.lab = lab
         names = [one.name for one in lab.record.hosts]
         self.login, self.computes = names[0], names[1:]
-        self.clones: dict[str, Path] = {}
 
     @property
     def shared(self) -> Path:
@@ -81,9 +80,7 @@ class SlurmLab:
 
     def controller(self, user: str) -> Path:
         """Give a user a clone of the working tree and Ansible; return the clone's directory."""
-        if user in self.clones:
-            return self.clones[user]
-        self.clones[user] = clone = self.home(user) / "vllm-ansible"
+        clone = self.home(user) / "vllm-ansible"
         Clone(clone)
         venv, tool = self.shared / "venv", self.shared / "uv"
         if not venv.exists():
