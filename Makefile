@@ -68,14 +68,17 @@ lint: $(VENV)/dev $(VENV)/compiled ## Check style and types, nothing skipped
 	@$(BIN)/yamllint --strict .
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/lint_ansible.py --offline
 
-# Rows of slow tests (tests/conftest.py) come first. They wait for some of their time: three workers
-# keep two cores busy.
+# Rows of slow tests (tests/conftest.py) come first. They wait for most of their time: four workers,
+# one for each row, keep two cores busy.
 PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
 test: $(VENV)/dev $(VENV)/compiled ## Every test that CI runs, lint among them
-	@$(PYTEST) -n 3 -m "not soak" $(ARGS)
+	@$(PYTEST) -n 4 -m "not soak" $(ARGS)
 
-test-unit: $(VENV)/dev $(VENV)/compiled ## What needs no host and no engine; without lint
-	@$(PYTEST) -n 2 -m "not (soak or lab or vm or engine)" --ignore=tests/test_lint.py $(ARGS)
+test-unit: $(VENV)/dev $(VENV)/compiled ## What runs in one process or nearly so; no play
+	@$(PYTEST) -n 2 -m "not (soak or lab or vm or engine or plays)" --ignore=tests/test_lint.py $(ARGS)
+
+test-plays: $(VENV)/dev $(VENV)/compiled ## What plays Ansible, or runs whole programs, here
+	@$(PYTEST) -n 3 -m "plays and not (soak or lab or vm or engine)" --ignore=tests/test_lint.py $(ARGS)
 
 test-lint: $(VENV)/dev $(VENV)/compiled ## Style and types, as one of the tests
 	@$(PYTEST) -n 0 -m "not soak" tests/test_lint.py $(ARGS)
@@ -108,5 +111,5 @@ lock: $(VENV)/uv ## Resolve the requirements again
 reference: $(VENV)/compiled ## Write the pages made from specs, signatures and evidence
 	@$(BIN)/python tools/reference.py
 
-.PHONY: help setup dev up down status lab lab-down lint test test-unit test-lint test-hosts test-engines test-python \
+.PHONY: help setup dev up down status lab lab-down lint test test-unit test-plays test-lint test-hosts test-engines test-python \
   test-pythons soak lock reference

@@ -45,22 +45,54 @@ os.environ["COLUMNS"] = "100"
 # Tests that take minutes, most of them spent waiting: each row on one worker, all others beside. A
 # test belongs to the first of these that its path begins with.
 ROWS = {
-    "tests/flows/test_rented.py": "others",
-    "tests/flows/test_slurm.py": "others",
-    "tests/lab/test_slurm": "others",
+    "tests/flows/test_rented.py": "stand-ins",
+    "tests/flows/test_slurm.py": "stand-ins",
+    "tests/lab/test_slurm": "stand-ins",
     # One process each, beside flows whose engines are several: memory ends before processors do.
-    "tests/engine/": "others",
+    "tests/engine/": "single engines",
     "tests/flows/": "engines",
     "tests/lab/": "hosts",
     "tests/test_molecule.py": "hosts",
 }
-# Marks of tests by the fixture that brings what the mark is about: `make test-unit` needs none.
-MARKED = {
-    "tests/enflame/": ("machine", "lab"),
-    "tests/unit/node/image/": ("tool", "lab"),
-    "tests/engine/": ("engine", "engine"),
-    "tests/flows/": ("run", "engine"),
-}
+# Marks of tests by the fixtures that bring what the mark is about: `make test-unit` needs none.
+MARKED = (
+    ("tests/enflame/", {"machine"}, "lab"),
+    ("tests/unit/node/image/", {"tool"}, "lab"),
+    ("tests/engine/", {"engine"}, "engine"),
+    ("tests/flows/", {"run"}, "engine"),
+    ("tests/unit/", {"play", "shared_play", "site", "aws_site", "project", "checkout"}, "plays"),
+    ("tests/unit/", {"browser", "running", "watched", "hold", "make_nodes"}, "plays"),
+    ("tests/unit/door/", {"door"}, "plays"),
+    ("tests/unit/router/", {"started"}, "plays"),
+    ("tests/unit/node/process/", {"host"}, "plays"),
+    ("tests/unit/weights/", {"program"}, "plays"),
+)
+# Files that play without a fixture for it. A single test says so itself, and `Unmarked` which one.
+PLAYS = (
+    "tests/test_rehearsal.py",
+    "tests/unhappy/",
+    "tests/unit/actions/test_background_wait.py",
+    "tests/unit/benchmark/test_load_teardown.py",
+    "tests/unit/bundle/test_checking.py",
+    "tests/unit/bundle/test_plays.py",
+    "tests/unit/computation/test_stop.py",
+    "tests/unit/library/test_self_signed_certificate.py",
+    "tests/unit/plan/test_plugins.py",
+    "tests/unit/plan/test_readme_inventory.py",
+    "tests/unit/plan/test_status.py",
+    "tests/unit/provision/test_lost_state.py",
+    "tests/unit/record/diagnosis/test_playbook.py",
+    "tests/unit/router/test_packages.py",
+    "tests/unit/slurm/test_connection.py",
+    "tests/unit/slurm/test_inventory.py",
+    "tests/unit/slurm/test_teardown.py",
+    "tests/unit/sweep/test_point_that_fails.py",
+    "tests/unit/test_warm.py",
+    "tests/unit/upgrade/test_around_turns.py",
+    "tests/unit/upgrade/test_turn_that_fails.py",
+)
+# What `make test-unit` leaves out.
+NO_UNITS = {"plays", "lab", "vm", "engine", "soak"}
 # Files whose tests go on, one after the other, with what the first has started.
 IN_ORDER = ("tests/unit/router/test_role.py",)
 
@@ -71,16 +103,23 @@ def row(nodeid: str) -> str | None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Start the rows first, and what takes as long as hundreds of others."""
     for item in items:
-        for place, (fixture, mark) in MARKED.items():
-            if item.nodeid.startswith(place) and fixture in getattr(item, "fixturenames", ()):
+        for start, fixtures, mark in MARKED:
+            if item.nodeid.startswith(start) and fixtures.intersection(item.fixturenames):
                 item.add_marker(mark)
-    long = ("tests/test_lint.py", "tests/test_pythons.py", *MARKED)
+        if item.nodeid.startswith(PLAYS):
+            item.add_marker("plays")
+    long = ("tests/test_lint.py", "tests/enflame/", "tests/unit/node/image/")
 
     def place(item: pytest.Item) -> tuple[int, str]:
-        number = 0 if row(item.nodeid) else 2 - item.nodeid.startswith(long)
+        if row(item.nodeid):
+            number = 0
+        elif item.nodeid.startswith(long):
+            number = 1
+        else:  # the shortest come last, so that all workers end at the same time
+            number = 3 - any(item.iter_markers("plays"))
         return number, str(item.path)
 
     items.sort(key=place)
@@ -116,6 +155,43 @@ class Rows(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Rows:
     """Schedule by rows."""
     return Rows(config, log)
+
+
+class Unmarked:
+    """Refuses Ansible to a test that `make test-unit` runs: there, each play is a minute of a core.
+
+    What a test starts by way of another program is not seen.
+    """
+
+    def __init__(self) -> None:
+        self.item: pytest.Item | None = None
+        start = subprocess.Popen.__init__
+
+        @functools.wraps(start)
+        def judged(process: Any, args: Any, *more: Any, **options: Any) -> None:
+            if self.item is not None:
+                self.judge(self.item, args)
+            start(process, args, *more, **options)
+
+        subprocess.Popen.__init__ = judged  # type: ignore[method-assign]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Note which test runs."""
+        self.item = item
+        try:
+            return (yield)
+        finally:
+            self.item = None
+
+    @staticmethod
+    def judge(item: pytest.Item, args: Any) -> None:
+        """Fail the test that runs, if it may not start this."""
+        first = args if isinstance(args, str | bytes | os.PathLike) else args[0]
+        program = Path(os.fsdecode(first)).name
+        marks = {mark.name for mark in item.iter_markers()}
+        if program.startswith("ansible") and marks.isdisjoint(NO_UNITS):
+            pytest.fail(f"starts {program}: expected pytest.mark.plays, and so `make test-plays`")
 
 
 def processor_seconds() -> float:
@@ -161,6 +237,7 @@ class Costs:
 def pytest_configure(config: pytest.Config) -> None:
     """Measure in every run, and begin without what killed ones have left."""
     config.pluginmanager.register(Costs(), "costs")
+    config.pluginmanager.register(Unmarked(), "unmarked")
     for words in killed.begin(killed.registry()):
         print(f"Removed what a killed run of the tests left: {words}", file=sys.stderr)
     create = Lab.create

@@ -9,13 +9,18 @@ import shlex
 import subprocess
 from collections.abc import Collection
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from _pytest.mark.expression import Expression
+
+from tests.conftest import ROWS, Unmarked
 
 ROOT = Path(__file__).parents[1]
 CI = ROOT / ".ci/run"
-PARTS = ("unit", "hosts", "engines", "lint")
-MARKS = ("lab", "vm", "engine", "soak")
+PARTS = ("unit", "plays", "hosts", "engines", "lint")
+MARKS = ("lab", "vm", "engine", "soak", "plays")
 FILES = ("tests/test_lint.py", "tests/test_docs.py")
 
 
@@ -65,6 +70,33 @@ def test_every_test_that_ci_runs_is_in_one_part_and_no_other_test_is(tmp_path: P
                 assert len(found) == selects(whole, file, marks), (file, marks, found)
 
 
+def test_each_row_has_a_worker_of_its_own() -> None:
+    given = words("test")
+    assert int(given[given.index("-n") + 1]) == len({*ROWS.values()})
+
+
+@pytest.mark.parametrize(
+    ("marks", "program", "refused"),
+    [
+        (["parametrize"], ["/venv/bin/ansible-playbook", "site.yml"], True),
+        ([], "ansible-inventory", True),
+        (["plays"], ["/venv/bin/ansible-playbook", "site.yml"], False),
+        (["lab"], ["ansible", "gpu"], False),
+        ([], [Path("/venv/bin/python"), "ansible-playbook"], False),
+    ],
+)
+def test_ansible_is_refused_to_a_test_that_does_not_say_so(
+    marks: list[str], program: Any, refused: bool
+) -> None:
+    item: Any = SimpleNamespace(iter_markers=lambda: [SimpleNamespace(name=one) for one in marks])
+    judge = Unmarked.judge
+    if refused:
+        with pytest.raises(pytest.fail.Exception, match=r"expected pytest\.mark\.plays"):
+            judge(item, program)
+    else:
+        judge(item, program)
+
+
 def test_lint_needs_neither_hosts_nor_engines() -> None:
     assert not re.search(r"\b(lab|vm|engine)\b", (ROOT / "tests/test_lint.py").read_text())
 
@@ -72,7 +104,7 @@ def test_lint_needs_neither_hosts_nor_engines() -> None:
 def test_what_is_no_part_is_refused_with_those_that_there_are() -> None:
     refused = subprocess.run([CI, "engine"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
-    assert "one of unit, hosts, engines, lint; found: engine" in refused.stderr
+    assert "one of unit, plays, hosts, engines, lint; found: engine" in refused.stderr
 
 
 def test_the_parts_are_those_of_the_table() -> None:

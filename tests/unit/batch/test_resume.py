@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.emulators.chat_server import ChatServer
+from tests.emulators.chat_server import STALL, ChatServer
 from vllm_ansible.batch.command import main
 from vllm_ansible.batch.prompts import PromptFile
 
@@ -67,11 +67,15 @@ def test_a_run_that_is_interrupted_ends_in_order(
     batch: Batch, cut_short: Callable[[ChatServer, int], int]
 ) -> None:
     batch.write(*(f"say 4 {number}" for number in range(PROMPTS)))
-    with ChatServer(seconds_a_token=0.01) as server:
+    # One of them would be in flight for as long as somebody waits for it.
+    with ChatServer(faults={"say 4 10": [STALL]}, seconds_a_token=0.01) as server:
         assert cut_short(server, signal.SIGINT) == 1
-        time.sleep(0.2)
         # The server was told: it does not work for nobody.
-        assert server.in_flight == 0
+        deadline = time.monotonic() + 60
+        while server.in_flight:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert server.given_up
         assert batch.send(server)[0] == 0
     assert len(batch.records()) == PROMPTS
 

@@ -236,6 +236,7 @@ def played(tmp_path: Path, tasks: list[dict[str, Any]], **variables: Any) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.plays
 def test_the_door_is_asked_at_its_address_or_by_the_name_of_a_given_certificate(
     tmp_path: Path,
 ) -> None:
@@ -256,6 +257,7 @@ def test_the_door_is_asked_at_its_address_or_by_the_name_of_a_given_certificate(
         assert (found["url"], found["certificate"]) == (url, certificate), name
 
 
+@pytest.mark.plays
 def test_the_client_trusts_the_certificate_that_the_door_shows(tmp_path: Path) -> None:
     """Also where the door was offered with another list of doors, and with this one again."""
     door = tmp_path / "door"

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests import warm
@@ -29,6 +30,7 @@ def validated(directory: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, " ".join(done.stdout.split())
 
 
+@pytest.mark.plays
 def test_all_that_is_missing_is_the_checksum_of_an_image(tmp_path: Path) -> None:
     status, said = validated(tmp_path)
     assert status != 0

@@ -109,6 +109,7 @@ def played(
     )
 
 
+@pytest.mark.plays
 def test_all_booleans_reach_tasks_as_the_command_line_and_the_inventory_say(tmp_path: Path) -> None:
     inventory = {"nfs_cache_required": False, "reach_kernel_ports": 7, "lambda_adopt": False}
     words = ["false", "no", "0", "true", "yes", "1"]

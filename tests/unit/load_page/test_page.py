@@ -21,7 +21,7 @@ NONE = "\u2013"
 def enter(page: Browser, key: str = KEY) -> None:
     page.write("#key", key)
     page.click("#open")
-    page.wait("document.querySelector('#message').innerText || !door.checkVisibility()", 10)
+    page.wait("document.querySelector('#message').innerText || !door.checkVisibility()", 60)
 
 
 def start(page: Browser, **fields: int) -> None:
@@ -126,10 +126,10 @@ def test_the_key_is_kept_nowhere_and_saved_nowhere(page: Browser, tmp_path: Path
 def test_stop_ends_the_answers_in_flight_and_keeps_what_came(page: Browser, engine: Engine) -> None:
     enter(page)
     start(page, concurrency=4, requests=1000, output_tokens=5000)
-    page.wait("document.querySelectorAll('[data-figure=tokens]')[0].innerText > 20", 30)
+    page.wait("document.querySelectorAll('[data-figure=tokens]')[0].innerText > 20", 60)
     assert page.evaluate("document.querySelector('#json').disabled")
     page.click("#stop")
-    assert finish(page, 5) == "stopped"
+    assert finish(page) == "stopped"
     assert figure(page, "answered") == 0
     assert figure(page, "tokens") > 20
     assert page.text("[data-row=ttft_ms] td:last-child") == "4"
@@ -164,7 +164,7 @@ def test_an_answer_that_cannot_be_read_is_not_let_run_on(page: Browser, engine: 
     start(page, concurrency=1, requests=1, prompt_tokens=1, output_tokens=5000)
     assert finish(page).startswith("done; the first failure: ")
     assert figure(page, "failed") == 1
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while engine.given_up == 0:
         assert time.monotonic() < deadline, "the engine still answers"
         time.sleep(0.05)

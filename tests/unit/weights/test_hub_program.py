@@ -145,7 +145,7 @@ def test_a_stalled_file_is_asked_for_again(
     hub.stall(SHARDS[0], after=SHARD // 2, seconds=60)
     begun = time.monotonic()
     assert program.run({**request_all, "stall_seconds": 0.5}).result
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 40
     assert same()
     assert hub.sent[SHARDS[0]] == SHARD
 
@@ -202,7 +202,7 @@ def test_a_download_over_xet_ends_with_the_program(
         children = [child for path in listed for child in path.read_text().split()]
         process.kill()
     assert children
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(Path(f"/proc/{child}").exists() for child in children):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -219,7 +219,7 @@ def test_it_ends_with_the_input_of_who_asked(
             time.sleep(0.01)
         assert process.stdin
         process.stdin.close()
-        assert process.wait(10) == 1
+        assert process.wait(40) == 1
 
 
 def pauses(hub: Hub, status: int) -> list[float]:

@@ -207,7 +207,7 @@ def test_a_stalled_object_is_asked_for_again(
     storage.stall(key(SHARDS[0]), after=SHARD // 2, seconds=60)
     begun = time.monotonic()
     assert program.run({**request_all, "stall_seconds": 0.5}).result
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 40
     assert same()
 
 

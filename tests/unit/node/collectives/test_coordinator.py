@@ -142,7 +142,7 @@ def test_who_says_nothing_holds_up_nobody(listener: socket.socket) -> None:
             Rank(listener, host).come()
         began = time.monotonic()
         lead.gather(listener, KEY, 30)
-        assert time.monotonic() - began < PROOF_SECONDS / 2
+        assert time.monotonic() - began < PROOF_SECONDS
     lead.close()
 
 

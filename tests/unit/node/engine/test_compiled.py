@@ -163,9 +163,9 @@ def test_who_stops_what_works_as_it_does_not_stop_root() -> None:
         return {}
 
     started = time.monotonic()
-    with waking_up_after(20), pytest.raises(compiled.CompiledError, match="no answer within 2"):
+    with waking_up_after(60), pytest.raises(compiled.CompiledError, match="no answer within 2"):
         compiled.as_user("nobody", work, 2.0)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 40
 
 
 @contextmanager

@@ -124,6 +124,6 @@ def test_an_engine_of_many_processes_does_not_hold_the_logs_up(
     slow = tool(tmp_path / "py-spy", "sleep 0.3; echo stack")
     started = time.monotonic()
     found = evidence.stacks({"a-serve": record(tmp_path, pid=os.getpid())}, "a", slow)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25
     assert found["a-serve-stack-1000"] == "stack\n"
     assert "0.5 seconds were over before" in list(found.values())[-1]

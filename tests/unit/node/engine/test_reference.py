@@ -120,7 +120,8 @@ def test_what_removes_a_container_is_given_a_moment_and_nothing_else_is(tmp_path
     conmon.symlink_to("/bin/sh")
     started = tmp_path / "started"
     program = f"{conmon} -c ': > {started}; sleep 1; : > {removed}; :' & "
-    program += f"(sleep 30; : > {other}) & until [ -e {started} ]; do sleep 0.05; done; exit 1"
+    # Its sleep may be killed a moment before the shell around it.
+    program += f"(sleep 30 && : > {other}) & until [ -e {started} ]; do sleep 0.05; done; exit 1"
     background.start(tasks, "tool", background.Command(("sh", "-c", program)))
     try:
         assert until(lambda: background.look(tasks, "tool")["state"] == "failed", 20)

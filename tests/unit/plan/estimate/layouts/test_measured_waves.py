@@ -62,7 +62,7 @@ def rows() -> Iterator[tuple[str, Request, float, float]]:
 
 @pytest.mark.parametrize(
     ("name", "request_", "median", "last"),
-    rows(),
+    list(rows()),
     ids=lambda one: one if isinstance(one, str) else getattr(one, "concurrency", ""),
 )
 def test_first_tokens_of_a_wave_come_as_planned(
