@@ -61,12 +61,6 @@ def served(site: RentedRunpod) -> list[str]:
     return [line for line in log.splitlines() if '"client": "ann"' in line]
 
 
-def test_without_a_key_for_the_door_no_pod_is_rented(site: RentedRunpod) -> None:
-    failure = site.run("-e", "benchmark_load_key_file=", playbook=BENCHMARK).failure
-    assert "the key of a client of the door" in failure["msg"]
-    assert len(site.cloud.account.pods) == 1
-
-
 def test_where_no_pod_can_be_had_the_stage_says_what_it_has_waited_for(site: RentedRunpod) -> None:
     cpu = site.cloud.account.cpus["cpu3c"]
     cpu.left[PLACE] = 0

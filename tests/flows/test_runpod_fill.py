@@ -61,6 +61,7 @@ class Here:
         here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
         (place / "group_vars/fill.yml").write_text(yaml.safe_dump(here))
         (place / "group_vars/gpu.yml").write_text(yaml.safe_dump(here))
+        (place / "group_vars/load.yml").write_text(yaml.safe_dump(here))
         return self.clone.start(place, *arguments, playbook=playbook)
 
     def run(self, *arguments: str, playbook: str = "site.yml") -> Ran:
@@ -177,5 +178,45 @@ def test_the_pods_find_the_weights_and_have_what_starts_them_again(here: Here) -
     assert (here.directory / "cluster/logs/again.log").read_text() == ""
     again = here.run("--tags", "validate,fill,provision,prepare,weights")
     assert again.changed == []
+    here.run(playbook="playbooks/teardown.yml")
+    assert here.cloud.account.pods == {}
+
+
+def test_a_rented_host_sends_the_load_once_it_could_reach_the_door_and_is_ended_with_all(
+    here: Here,
+) -> None:
+    """The client's environment has no packages, so the stage ends there."""
+    (here.directory / "client.txt").write_text("")
+    (here.directory / "ann.key").write_text("k" * 43)
+    (here.directory / "ann.key").chmod(0o600)
+    (here.directory / "clients.yml").write_text(
+        yaml.safe_dump({"clients": {"ann": {"key_sha256": "0" * 64}}})
+    )
+    here.variables |= {
+        "node_count": 1,
+        "engines": [{"name": "chat", "model": MODEL}],
+        "runpod_instance_types": ["1x NVIDIA H200"],
+        "runpod_fill": False,
+        "runpod_load": True,
+        "runpod_publish_door": True,
+        "door_address": "all",
+        "door_clients_file": str(here.directory / "clients.yml"),
+        "environment_requirements": str(here.directory / "client.txt"),
+        "environment_packages": [],
+    }
+    here.run("--tags", "validate,provision")
+    refused = here.start(playbook="playbooks/load.yml").result().failure
+    assert "the key of a client of the door" in refused["msg"]
+    # That costs nothing.
+    assert len(here.cloud.account.pods) == 1
+    here.variables["benchmark_load_key_file"] = str(here.directory / "ann.key")
+    ran = here.start(playbook="playbooks/load.yml").result()
+    told = [one["summary"] for one in ran.evidence("load")]
+    assert "r1-load reaches the engines through the door at 127.0.0.1:29443" in told, ran.output
+    assert f"1 x 8x cpu3c in {KANSAS}, $0.24/h" in told
+    assert len(here.cloud.account.pods) == 2
+    assert "$3.74/h for 2 rented machines" in " ".join(ran.output.split())
+    # A load host that fails keeps nothing from being ended.
+    assert "the engine does not import" in ran.failure["msg"]
     here.run(playbook="playbooks/teardown.yml")
     assert here.cloud.account.pods == {}
