@@ -147,8 +147,10 @@ class ActionModule(ActionBase):
         if limit is not None and len(cluster.fleets()) > 1:
             own = {one.id for one in fleet.machines()}
             limit -= cents_per_hour([one for one in cluster.machines() if one.id not in own])
-        count, spares = (1, 0) if asked["part"] else (wanted.count, wanted.spares)
-        return Wish(count, spares, limit, asked["boot_seconds"], self._cloud.together)
+        boot, together = asked["boot_seconds"], self._cloud.together
+        if part := asked["part"]:
+            return Wish(1, 0, limit, boot, together, parts.PURPOSES[part])
+        return Wish(wanted.count, wanted.spares, limit, boot, together)
 
     def _provide(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import shutil
 import socket
@@ -19,7 +20,7 @@ from vllm_ansible.lab.host import host_key
 
 from .lab_machines import LabMachines
 
-HERE, SSH = "127.0.0.1", 22
+SSH = 22
 # What the image of a pod starts, and its whole first process: sshd, and a wait that reaps.
 INIT = """\
 #!/bin/bash
@@ -43,12 +44,17 @@ def pod_lab(hosts: int, name: str, root: Path) -> Lab:
 
 
 class LabPods:
-    """Each host is one pod at a time; its sshd is published at a port of this machine."""
+    """Each host is one pod at a time; its ports are published at ports of this machine.
+
+    They are of its address in the lab's network, which pods reach too.
+    """
 
     def __init__(self, lab: Lab, root: Path) -> None:
         self.lab, self.root = lab, root
         self.machines = LabMachines(lab)
-        self._doors: dict[str, _Door] = {}
+        self.address = str(ipaddress.ip_network(lab.record.networks[0].subnet)[1])
+        # Of a pod, by the port inside.
+        self._doors: dict[tuple[str, int], _Door] = {}
         self._inside: dict[str, str] = {}
         # Hosts that were a pod before: the next one finds nothing of it.
         self._used: set[str] = set()
@@ -69,17 +75,21 @@ class LabPods:
         self._mount(name)
         for inside, here in self.files.items():
             podman("cp", here, f"{self.lab.record.host(name).container}:{inside}")
-        return HERE, self.publish(pod, 0), overlay
+        return self.address, self.publish(pod, 0), overlay
 
     def expose(self, pod: str, private: int) -> int:
-        """Refuse: no flow publishes anything but SSH yet."""
-        raise NotImplementedError(f"{pod}: {private}")
+        """Publish another port of a pod; connections that stand end."""
+        self._close(pod, private)
+        door = self._doors[pod, private] = _Door(self.address, self._inside[pod], private)
+        return door.port
 
     def publish(self, pod: str, port: int) -> int:
-        """Publish its SSH at another port; connections that stand end."""
-        self._close(pod)
-        self._doors[pod] = door = _Door(self._inside[pod])
-        return door.port
+        """Publish its SSH at another port."""
+        return self.expose(pod, SSH)
+
+    def callers(self, pod: str, private: int) -> set[str]:
+        """Return who has connected to a published port of a pod, by address."""
+        return self._doors[pod, private].callers
 
     def restart(self, pod: str) -> None:
         """Make its container anew: disk, processes and host keys are gone."""
@@ -119,7 +129,7 @@ class LabPods:
 
     def stop(self, pod: str) -> None:
         """Give its host back."""
-        self._close(pod)
+        self._close_all(pod)
         if pod in self.machines.rented:
             self._keep(self.machines.rented[pod])
             self._used.add(self.machines.rented[pod])
@@ -127,25 +137,30 @@ class LabPods:
 
     def close(self) -> None:
         """Publish nothing any more."""
-        for pod in list(self._doors):
-            self._close(pod)
+        for pod in {one for one, _ in self._doors}:
+            self._close_all(pod)
 
-    def _close(self, pod: str) -> None:
-        if door := self._doors.pop(pod, None):
+    def _close_all(self, pod: str) -> None:
+        for private in [port for one, port in self._doors if one == pod]:
+            self._close(pod, private)
+
+    def _close(self, pod: str, private: int) -> None:
+        if door := self._doors.pop((pod, private), None):
             door.close()
 
 
 class _Door(ThreadingTCPServer):
-    """A port of this machine behind which is the sshd of a host."""
+    """A port of this machine behind which is a port of a host."""
 
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, inside: str) -> None:
-        self.inside = inside
-        self.port = free_port(HERE)
+    def __init__(self, address: str, inside: str, private: int) -> None:
+        self.inside = (inside, private)
+        self.port = free_port(address)
         self.opened: list[socket.socket] = []
-        super().__init__((HERE, self.port), _Carrier)
+        self.callers: set[str] = set()
+        super().__init__((address, self.port), _Carrier)
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
@@ -162,7 +177,8 @@ class _Carrier(BaseRequestHandler):
     server: _Door
 
     def handle(self) -> None:
-        with suppress(OSError), socket.create_connection((self.server.inside, SSH), 10) as far:
+        self.server.callers.add(self.client_address[0])
+        with suppress(OSError), socket.create_connection(self.server.inside, 10) as far:
             far.settimeout(None)
             self.server.opened += [self.request, far]
             back = threading.Thread(target=_carry, args=(far, self.request), daemon=True)

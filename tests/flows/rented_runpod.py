@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.emulators.lab_pods import LabPods, pod_lab
 from tests.emulators.runpod_account import Account
 from tests.emulators.runpod_cloud import Cloud
-from tests.emulators.runpod_parts import Gpu
+from tests.emulators.runpod_parts import Cpu, Gpu
 from tests.emulators.standin import environment
 
 from .clone import Clone
@@ -44,7 +44,10 @@ def rented_runpod(directory: Path, engine: str = "vllm") -> Iterator[RentedRunpo
     with pod_lab(2, "rented-runpod-test", root) as lab:
         pods = LabPods(lab, root)
         account = Account(
-            [Gpu("NVIDIA H200", USD, {PLACE: 2})], {PLACE: ["STANDARD"]}, machines=pods
+            [Gpu("NVIDIA H200", USD, {PLACE: 2})],
+            {PLACE: ["STANDARD"]},
+            machines=pods,
+            cpus=[Cpu("cpu3c", 0.03, {PLACE: 8})],
         )
         clone = Clone(directory / "clone")
         with Cloud(account, KEY) as cloud:

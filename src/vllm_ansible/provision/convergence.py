@@ -160,7 +160,7 @@ def converge(
                 done.spared = list(step.machines)
             return done
         try:
-            empty = _take(fleet, step, done, lost, report, empty)
+            empty = _take(fleet, wish, step, done, lost, report, empty)
         except NotEnded as refusal:
             done.stopped, done.machines = str(refusal), machines
             return done
@@ -179,14 +179,9 @@ def too_dear(step: TooDear) -> str:
     )
 
 
-def named(slots: Sequence[int]) -> str:
-    """Return slots as a person reads them."""
-    words = ", ".join(map(str, slots))
-    return f"slot {words}" if len(slots) == 1 else f"slots {words}"
-
-
 def _take(
     fleet: Fleet,
+    wish: Wish,
     step: Step,
     done: Outcome,
     lost: dict[int, int],
@@ -195,7 +190,7 @@ def _take(
 ) -> set[tuple[str, str]]:
     """Do one step; return the offers that turned out to be empty."""
     if isinstance(step, End):
-        report(f"ending the machine of slot {step.machine.slot}: {step.why}")
+        report(f"ending the machine of {wish.named([step.machine.slot])}: {step.why}")
         fleet.end([step.machine])
         # Asked for again where the provider forgot it: one machine all the same.
         if step.machine.id not in {one.id for one, _ in done.ended}:
@@ -206,7 +201,7 @@ def _take(
         fleet.move(step.machine, step.slot)
         done.taken.append((step.slot, step.machine.slot))
     if isinstance(step, Launch):
-        slots = named(step.slots)
+        slots = wish.named(step.slots)
         report(f"launching {slots}: {step.offer.type} in {step.offer.region}")
         try:
             fleet.launch(step.slots, step.offer)

@@ -121,6 +121,7 @@ class Wish:
     """What the inventory asks for; prices in US cents an hour, times in seconds.
 
     `together` says that the provider starts several machines at once, all of them or none.
+    `purpose` says what a machine is for that has no slot, such as "a machine that sends the load".
     """
 
     count: int
@@ -128,6 +129,12 @@ class Wish:
     max_cents_per_hour: int | None = None
     boot_seconds: float = 1800.0
     together: bool = False
+    purpose: str = ""
+
+    def named(self, slots: Sequence[int]) -> str:
+        """Return slots as a person reads them."""
+        words = ", ".join(map(str, slots))
+        return self.purpose or (f"slot {words}" if len(slots) == 1 else f"slots {words}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +234,7 @@ def next_step(
     if broken:
         return broken
     if pending and not is_settled(pending, machines, now):
-        return Wait(f"the machine launched for slot {pending.slot} to be listed")
+        return Wait(f"the launch of {wish.named([pending.slot])} to be listed")
     by_slot, doubles = _by_slot(living, seen)
     if idle := [one for one in doubles if one.id in seen.ours]:
         return End(idle[0], f"slot {idle[0].slot} has a machine already")
@@ -336,7 +343,7 @@ def _launch(
     available = [one for one in offers if one.available]
     if not available:
         where = ", ".join(f"{one.type} in {one.region}" for one in offers)
-        return Wait(f"capacity for slot {missing[0]}: none of {where}")
+        return Wait(f"capacity for {wish.named(missing[:1])}: none of {where}")
     # Of all that is lacking, not of the next one: half a cluster is paid for and serves nothing.
     costs = [cents_per_hour(living) + len(missing) * one.cents_per_hour for one in available]
     limit = wish.max_cents_per_hour

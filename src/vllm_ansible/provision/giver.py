@@ -24,7 +24,8 @@ class Giver:
     before it exists. `unfit` is what helps where a host is not fit, `replace` what to do in place
     of `replace.yml`, for one that rents nothing. `notices` says that a host can look for a notice
     of its end, `by_login_node` that hosts are reached by way of one, `restarts_bare` that hosts are
-    containers whose start command starts our processes again: nothing else does.
+    containers whose start command starts our processes again: nothing else does. `limits` is what
+    helps where /dev/shm, locked memory or open files are too small: it starts the containers.
 
     Records hide what is in files that `secret_files` (variables of the inventory) name, in
     `credentials`, and in variables of the environment that begin with `secret_variables`.
@@ -38,6 +39,7 @@ class Giver:
     notices: bool = False
     by_login_node: bool = False
     restarts_bare: bool = False
+    limits: str = ""
     secret_files: tuple[str, ...] = ()
     secret_variables: tuple[str, ...] = ()
     credentials: Callable[[], tuple[str, ...]] = tuple

@@ -10,6 +10,9 @@ from .ending import Ended
 from .ledger import HOUR, Entry
 from .provider import Provider, Settings
 
+# What the machine of each part is for.
+PURPOSES = {"fill": "a machine that fills the volume", "load": "a machine that sends the load"}
+
 
 def needless(part: str, why: str) -> dict[str, Any]:
     """Return the result of a task that rents nothing, and why."""

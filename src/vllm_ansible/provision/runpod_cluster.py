@@ -15,7 +15,7 @@ from . import files
 from .clock import Clock
 from .cluster import Cluster
 from .convergence import Fleet
-from .fleet import GONE, Machine
+from .fleet import GONE, Machine, is_settled
 from .orphans import Orphan
 from .runpod_api import CONFLICT, ApiError, RunpodApi
 from .runpod_cpu import CpuFleet
@@ -85,10 +85,16 @@ class RunpodCluster(Cluster):
         """Return why the volume is not to be filled now: it is, or accelerators are paid for."""
         if part != FILL or self.part(part).pending:
             return ""
-        living = [one for one in self.machines() if one.status not in GONE]
+        listed = self.machines()
+        living = [one for one in listed if one.status not in GONE]
         if any(one.slot == PARTS[part] for one in living):
             return ""
-        name = self._settings.volume
+        name, launch = self._settings.volume, self.fleet().pending
+        if launch and not is_settled(launch, listed, time.time()):
+            return (
+                f"network volume {name} is filled by the pods, whose launch RunPod does not list "
+                "yet"
+            )
         if any(not is_part(one) for one in living):
             return f"network volume {name} is filled by the pods, which are rented already"
         kept, volume = self._filled(), self.surroundings.volume()

@@ -6,7 +6,17 @@ from typing import Any
 
 from .fleet import Machine
 from .runpod_api import RunpodApi
-from .runpod_pods import PART, environment, group_of, launch_of, machines, mine
+from .runpod_pods import (
+    PART,
+    cost_of,
+    environment,
+    group_of,
+    kind_of,
+    launch_of,
+    machines,
+    mine,
+    shape_of,
+)
 
 
 class Lists:
@@ -46,14 +56,27 @@ class Lists:
 
         Those beside the cluster are others; for a part beside it, all are.
         """
-        if part:
-            return sum(float(one["cost"]) for one in self.pods)
-        ours = {
-            str(one["id"]) for one in self.clusters if launch_of(self._cluster, str(one["name"]))
-        }
-        return sum(
-            float(one["cost"])
+        living = {str(one["id"]) for one in self.clusters}
+        others = [
+            one for one in self.clusters if part or not launch_of(self._cluster, str(one["name"]))
+        ]
+        alone = [
+            one
             for one in self.pods
-            if group_of(one) not in ours
-            and (not mine(self._cluster, one) or PART in environment(one))
-        )
+            if group_of(one) not in living
+            and (part or not mine(self._cluster, one) or PART in environment(one))
+        ]
+        return sum(map(self.cluster_cost, others)) + sum(map(self.cost, alone))
+
+    def cluster_cost(self, cluster: dict[str, Any]) -> float:
+        """Return what a cluster costs in US dollars an hour, with pods that no list shows yet."""
+        shape = shape_of(cluster)
+        members = [one for one in self.pods if group_of(one) == cluster["id"]]
+        lacking = max(int(cluster["compute"]["podCount"]) - len(members), 0)
+        unlisted = lacking * cost_of({}, shape, self.price) if lacking else 0.0
+        return unlisted + sum(map(self.cost, members))
+
+    def cost(self, pod: dict[str, Any]) -> float:
+        """Return what a pod costs in US dollars an hour."""
+        kind = kind_of(pod)
+        return cost_of(pod, kind, self.price) if kind else float(pod["cost"])

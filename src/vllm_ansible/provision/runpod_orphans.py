@@ -80,7 +80,7 @@ def _clusters(lists: Lists, own: Collection[str], cluster: str, now: float) -> I
             status=", ".join(f"{n} {word}" for word, n in one["pods"]["byStatus"].items()),
             type=f"{shape['podCount']} pods of {shape['gpuCountPerPod']}x {shape['gpuTypeId']}",
             region=str(one.get("dataCenterId") or "no data center yet"),
-            cents_per_hour=_cents(members),
+            cents_per_hour=round(100 * lists.cluster_cost(one)),
             cluster=tags.get(CLUSTER, ""),
             owner=tags.get(OWNER, ""),
             hours=(now - listed.since(one)) / HOUR,
@@ -107,7 +107,7 @@ def _pods(lists: Lists, own: Collection[str], settings: Settings, now: float) ->
             status=str(pod["status"]),
             type=f"{count}x {kind}" if kind else "a pod without accelerators",
             region=str(pod.get("dataCenterId") or "no data center yet"),
-            cents_per_hour=_cents([pod]),
+            cents_per_hour=round(100 * lists.cost(pod)),
             cluster=tags.get(CLUSTER, ""),
             owner=tags.get(OWNER, ""),
             hours=(now - listed.since(pod)) / HOUR,
@@ -152,7 +152,3 @@ def _whose(tags: Mapping[str, str]) -> str:
     if CLUSTER not in tags:
         return "not rented by vllm-ansible"
     return f"of cluster {tags[CLUSTER]}, rented by {tags.get(OWNER, 'somebody')}"
-
-
-def _cents(pods: Sequence[Mapping[str, Any]]) -> int:
-    return round(100 * sum(float(one["cost"]) for one in pods))

@@ -101,6 +101,20 @@ def kind_of(pod: Mapping[str, Any]) -> tuple[int, str] | None:
     return None
 
 
+def shape_of(cluster: Mapping[str, Any]) -> tuple[int, str]:
+    """Return number and catalogue name of the accelerators of each pod of a cluster."""
+    compute = cluster.get("compute") or {}
+    return int(compute.get("gpuCountPerPod") or 1), str(compute.get("gpuTypeId"))
+
+
+def cost_of(pod: Mapping[str, Any], kind: tuple[int, str], price: Price) -> float:
+    """Return what a pod costs in US dollars an hour: the catalogue's price until it is listed."""
+    cost = float(pod.get("cost") or 0)
+    if not cost and str(pod.get("status", CHARGED[0])) in CHARGED:
+        cost = kind[0] * price(kind[1])
+    return cost
+
+
 def since(listed: Mapping[str, Any]) -> float:
     """Return when something was created, in seconds since the epoch; 0 where nobody knows."""
     try:
@@ -159,20 +173,16 @@ class _Reader:
         group: str,
     ) -> Machine:
         pod = pod or {}
-        compute = created.get("compute") or {}
-        count, kind = kind_of(pod) or (
-            int(compute.get("gpuCountPerPod") or 1),
-            str(compute.get("gpuTypeId")),
-        )
+        count, kind = kind_of(pod) or shape_of(created)
         direct = (pod.get("ssh") or {}).get("direct") or {}
         launched_here = self._state[:STATE_LETTERS] == launch[:STATE_LETTERS]
         return Machine(
             id=identity,
             slot=slot,
-            status=_status(pod, slot, bool(compute)),
+            status=_status(pod, slot, bool(created.get("compute"))),
             type=f"{count}x {kind}",
             region=str(pod.get("dataCenterId") or created.get("dataCenterId") or ""),
-            cents_per_hour=self._cents(pod, kind, count),
+            cents_per_hour=round(100 * cost_of(pod, (count, kind), self._price)),
             launch=launch,
             since=since(created),
             address=str(direct.get("host") or ""),
@@ -185,12 +195,6 @@ class _Reader:
             started=str(pod.get("startedAt") or ""),
             published=_published(pod),
         )
-
-    def _cents(self, pod: Mapping[str, Any], kind: str, count: int) -> int:
-        cost = float(pod.get("cost") or 0)
-        if not cost and str(pod.get("status", CHARGED[0])) in CHARGED:
-            cost = count * self._price(kind)
-        return round(100 * cost)
 
 
 def _published(pod: Mapping[str, Any]) -> str:

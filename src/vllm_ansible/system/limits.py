@@ -60,7 +60,8 @@ def judge(look: Mapping[str, Any], want: Wants, devices: Sequence[Any]) -> Judge
                 what=f"{TITLES[kind]} that root may set",
                 expected=f"at least {shown(needs[kind])}",
                 found=f"{shown(settable[kind])}, and it cannot be raised",
-                fix="start the container with --ulimit nofile=1048576 --ulimit memlock=-1, or with "
+                fix=want.limits
+                or "start the container with --ulimit nofile=1048576 --ulimit memlock=-1, or with "
                 "--cap-add SYS_RESOURCE",
             )
             if kind == "memlock":

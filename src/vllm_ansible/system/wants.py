@@ -41,6 +41,8 @@ class Wants:
     mtu: int = 0
     container_engine: str = "docker"
     efa_installer: Installer = field(default_factory=Installer)
+    # What helps where a container's limits cannot be raised and somebody else starts it.
+    limits: str = ""
 
     @property
     def several_hosts(self) -> bool:
@@ -81,6 +83,7 @@ def wants(
         efa_installer=Installer(
             str(given["efa_installer"]), str(given["efa_installer_sha256"]).lower()
         ),
+        limits=str(given.get("limits", "")),
     )
 
 

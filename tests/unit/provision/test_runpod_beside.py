@@ -20,6 +20,7 @@ from vllm_ansible.provision.provider import provider
 
 from . import runpod_rental
 from .rental import Site, machines
+from .runpod_world import KANSAS
 
 FILLING = {"runpod_fill": True, "models_dir": "/workspace/models"}
 FILL = {"part": "fill", "holds": "a model"}
@@ -107,6 +108,32 @@ def test_what_filling_has_cost_counts_in_what_the_cluster_may_cost_and_not_in_it
     assert cost(told["last"]) < 7
 
 
+def test_a_launch_that_no_list_shows_yet_keeps_a_volume_from_being_filled_beside_it(
+    site: Site,
+) -> None:
+    """As after a run that was killed: the pods are paid for, and fetch the weights themselves."""
+    site.variables["node_count"] = 1
+    site.cloud.account.faults.listing_seconds = 600
+    assert site(machines("rent", silence_seconds=1))["rent"]["failed"]
+    site.cloud.log.clear()
+    told = site(machines("fill", silence_seconds=1, **FILL))["fill"]
+    assert not told["needed"]
+    assert "whose launch RunPod does not list yet" in told["evidence"]["summary"]
+    assert site.cloud.writes == []
+
+
+def test_a_launch_that_was_never_carried_out_keeps_no_volume_from_being_filled(site: Site) -> None:
+    site.variables["node_count"] = 1
+    site.cloud.account.faults.listing_seconds = 600
+    assert site(machines("rent", silence_seconds=1))["rent"]["failed"]
+    site.cloud.account.pods.clear()
+    site.cloud.account.faults.listing_seconds = 0
+    (note,) = (site.directory / "state/r1").glob("*launch*.json")
+    kept = json.loads(note.read_text())
+    note.write_text(json.dumps({**kept, "at": kept["at"] - 600}))
+    assert site(machines("fill", **FILL))["fill"]["needed"]
+
+
 def test_a_volume_counts_as_filled_although_its_pod_did_not_end(site: Site) -> None:
     account = site.cloud.account
     account.faults.forbidden.add(("DELETE", "/pods/{id}"))
@@ -116,6 +143,16 @@ def test_a_volume_counts_as_filled_although_its_pod_did_not_end(site: Site) -> N
     account.pods.clear()
     assert not site(machines("again", **FILL))["again"]["needed"]
     assert account.pods == {}
+
+
+def test_a_run_that_finds_no_pod_for_the_load_says_what_it_has_waited_for(site: Site) -> None:
+    site(machines("rent"))
+    site.cloud.account.cpus["cpu5c"].left[KANSAS] = 0
+    told = site(machines("load", part="load", silence_seconds=1))["load"]
+    assert told["failed"] and told["msg"].endswith(
+        f"capacity for a machine that sends the load: none of 8x cpu5c in {KANSAS}"
+    )
+    assert "runpod_load: false" in told["fix"]
 
 
 def test_a_pod_that_nothing_needs_any_more_counts_in_the_price_of_an_hour(site: Site) -> None:

@@ -190,6 +190,18 @@ def test_a_spend_limit_that_is_known_stops_before_anything_is_launched(world: Wo
     assert world.cloud.writes == ["POST /clusters"]
 
 
+def test_a_spend_limit_counts_pods_that_do_not_run_yet(world: World) -> None:
+    """RunPod lists them without a cost until they do."""
+    world.account.faults.boot_seconds = 600
+    fleet = world.fleet("other", types=(H200,))
+    fleet.launch([0, 1], fleet.offers()[0])
+    with pytest.raises(PlanError, match=r"pods that run on the account cost \$56.00/h"):
+        world.converge(types=(H200,), spend_limit=80)
+    world.account.faults.listing_seconds = 600
+    with pytest.raises(PlanError, match=r"pods that run on the account cost \$56.00/h"):
+        world.converge(types=(H200,), spend_limit=80)
+
+
 def test_a_spend_limit_that_looks_like_no_room_is_told_apart(world: World) -> None:
     world.account.faults.spend_limit = 50
     with pytest.raises(SpendLimit, match="5 times, while the catalogue shows HIGH stock"):

@@ -35,6 +35,19 @@ def test_another_cluster_is_listed_with_owner_age_and_price_of_all_its_pods(runp
     assert "$56.00/h, 2.0 h" in one.line()
 
 
+def test_what_has_just_been_launched_has_its_price_before_runpod_lists_one(runpod: World) -> None:
+    """As after a run that was killed: no pod runs yet, or none is even listed."""
+    runpod.account.faults.boot_seconds = 600
+    fleet = runpod.fleet("r2", types=(H200,))
+    fleet.launch([0, 1], fleet.offers()[0])
+    wanted = {"name": "tom", "image": "i", "cpu": {"id": "cpu5c", "vcpuCount": 8}}
+    runpod.account.create_pod({**wanted, "dataCenterIds": [KANSAS]})
+    assert [one.cents_per_hour for one in found(runpod)] == [2 * 8 * 350, 8 * 4]
+    runpod.account.faults.listing_seconds = 600
+    (one,) = found(runpod)
+    assert (one.cents_per_hour, one.type) == (2 * 8 * 350, "2 pods of 8x NVIDIA H200")
+
+
 def test_pods_without_a_living_cluster_are_orphans_of_any_cluster(runpod: World) -> None:
     runpod.converge()
     runpod.account.faults.outlived = 1

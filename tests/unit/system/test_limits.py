@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.provision.giver import giver
 from vllm_ansible.system.wants import Wants
 
 Judged = Callable[..., Any]
@@ -30,7 +31,9 @@ def test_the_files_say_what_is_wanted(judged: Judged, look: dict[str, Any]) -> N
     assert "[Manager]\nDefaultLimitNOFILE=1048576\nDefaultLimitMEMLOCK=infinity\n" in units
 
 
-def test_no_login_is_given_what_cannot_be_set(judged: Judged, look: dict[str, Any]) -> None:
+def test_no_login_is_given_what_cannot_be_set(
+    judged: Judged, want: Wants, look: dict[str, Any]
+) -> None:
     """pam_limits refuses a login whose limits cannot be set: that would lock everybody out."""
     look["container"] = True
     look["limits"] = {
@@ -46,6 +49,9 @@ def test_no_login_is_given_what_cannot_be_set(judged: Judged, look: dict[str, An
     assert memlock["what"] == "locked memory that root may set"
     assert "--cap-add SYS_RESOURCE" in memlock["fix"]
     assert "20000, and it cannot be raised" in found["limits"]["notes"][0]
+    of_a_cloud = judged(look, replace(want, limits=giver("runpod").limits))["limits"]
+    (memlock,) = [one for one in of_a_cloud["differences"] if one["needed"]]
+    assert "its API has no field for it" in memlock["fix"]
 
 
 def test_what_units_have_is_never_lowered(judged: Judged, look: dict[str, Any]) -> None:

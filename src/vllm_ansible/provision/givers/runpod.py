@@ -11,6 +11,7 @@ GIVER = Giver(
     unfit="run the same command again with -e runpod_replace_cluster=true, which ends all pods of "
     "the cluster and rents others",
     restarts_bare=True,
+    limits="take other runpod_instance_types, or ask RunPod's support: its API has no field for it",
     secret_files=("runpod_api_key_file",),
     secret_variables=("RUNPOD",),
 )

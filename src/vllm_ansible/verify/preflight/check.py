@@ -58,6 +58,8 @@ class Cluster:
     engines: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     # The CUDA release that the engine's environment is made for, like 13.0; empty if unknown.
     cuda: str = ""
+    # What helps where a container's limits are too small and somebody else starts it.
+    limits: str = ""
 
     @property
     def several(self) -> bool:

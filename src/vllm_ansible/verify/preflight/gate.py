@@ -15,9 +15,9 @@ def judge(case: Case) -> dict[str, Any]:
     """Return the evidence with all rows, or every row that fails.
 
     of: engines, as the inventory says; cuda, the release that the engine's environment is made
-    for, empty to skip its check; accept, C(check) or C(check@host); fails, whether a failing check
-    fails the task, else it is returned. of_each_host: looks, what M(preflight_info) found; hosts,
-    its C(site_host).
+    for, empty to skip its check; limits, what helps where nobody here starts the containers;
+    accept, C(check) or C(check@host); fails, whether a failing check fails the task, else it is
+    returned. of_each_host: looks, what M(preflight_info) found; hosts, its C(site_host).
     """
     looks, wanted = case.each("looks"), case.of
     cluster = Cluster(
@@ -25,6 +25,7 @@ def judge(case: Case) -> dict[str, Any]:
         looks={host: looks[host]["look"] for host in case.hosts},
         engines=wanted.get("engines") or [],
         cuda=wanted.get("cuda") or "",
+        limits=wanted.get("limits") or "",
     )
     rows = checks.accept(checks.rows(cluster), wanted.get("accept") or [])
     # What a later failure is held against, when nobody can look any more.

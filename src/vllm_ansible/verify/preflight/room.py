@@ -42,6 +42,8 @@ def rows(cluster: Cluster) -> list[Row]:
 
 def _raise(cluster: Cluster, host: str, name: str) -> str:
     """Return how a limit of the engine's processes is raised."""
+    if cluster.limits:
+        return cluster.limits
     if cluster.hosts[host]["supervisor"] == "systemd":
         value = LIMITS[name]
         return (
@@ -115,6 +117,8 @@ def _shm(cluster: Cluster, host: str, look: Any) -> Row:
         f"mount -o remount,size={target}G /dev/shm; in a container start it with "
         f"--shm-size={target}g or --ipc=host; ls -l /dev/shm shows what was left there"
     )
+    if cluster.limits:
+        fix = f"ls -l /dev/shm shows what was left there; {cluster.limits}"
     told = f"{gib(size)} free of {gib(shared['total'])}"
     return SHM.judged(verdict, host, wanted, told, fix)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.provision.giver import giver
 from vllm_ansible.verify.preflight import judge
 from vllm_ansible.verify.preflight.check import ACCEPTED, FAIL, PASS, SKIPPED, WARN, Cluster
 
@@ -30,6 +31,20 @@ def test_every_check_speaks_of_every_cluster(healthy: Make) -> None:
         rows = judge.rows(made)
         assert {row.check for row in rows} == set(names)
         assert [row for row in rows if row.verdict == SKIPPED and not row.found] == []
+
+
+@pytest.mark.parametrize("check", ["memlock", "nofile", "shm"])
+def test_limits_of_containers_that_a_cloud_starts_are_nothing_to_raise_by_hand(
+    healthy: Make, check: str
+) -> None:
+    made = healthy()
+    given = giver("runpod").limits
+    look = made.looks["n2"]
+    look["limits"] |= {"memlock": 8 * MIB, "nofile": 100}
+    look["memory"]["shared"] |= {"total": MIB, "free": MIB}
+    fix = of(judge.rows(replace(made, limits=given)), check, "n2").fix
+    assert "its API has no field for it" in fix and "--" not in fix
+    assert "start it with --" in of(judge.rows(made), check, "n2").fix
 
 
 @pytest.mark.parametrize(("check", "change", "verdict", "found"), BROKEN + ENFLAME)
