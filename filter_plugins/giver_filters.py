@@ -18,6 +18,7 @@ def giver_of(name: str) -> dict[str, Any]:
     one = giver(name)
     return {
         "gives": one.gives,
+        "limits": one.limits,
         "notices": one.notices,
         "rents": one.rents,
         "restarts_bare": one.restarts_bare,

@@ -25,6 +25,7 @@ from vllm_ansible.plan.estimate.memory.group import Request
 from vllm_ansible.plan.estimate.memory.kv_cache import kv_bytes_per_token
 from vllm_ansible.plan.estimate.memory.split import Split
 from vllm_ansible.plan.estimate.memory.weights import weights
+from vllm_ansible.problem import PlanError
 
 ROOT = Path(__file__).parents[5]
 PUBLIC = ROOT / "tests/data/public"
@@ -285,3 +286,29 @@ def test_what_vllms_class_cannot_do_is_refused(
 
     assert any(why in one for one in said(tensor, pipeline))
     assert not any(why in one for one in said(4, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "found"),
+    [
+        ("inkling", {"local_layer_ids": [[1]]}, "local_layer_ids"),
+        ("qwen4_exp", {"ngram_size": 1}, "ngram_size"),
+        ("hy_v4", {"indexer_types": ["full"]}, "indexer_types"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(
+    name: str, changes: dict[str, Any], found: str
+) -> None:
+    config = {**PARAMETERS[name]["config"], **changes}
+    with pytest.raises(PlanError, match=found):
+        understand(Settings(config, name), name)
+
+
+def test_latent_attention_that_does_not_say_what_it_rotates_is_refused() -> None:
+    """0 is a size (GLM-5-Next); none at all is a key that is missing."""
+    config = {key: one for key, one in LING.items() if key != "qk_rope_head_dim"}
+    config |= {"architectures": ["DeepseekV3ForCausalLM"], "n_routed_experts": 256}
+    with pytest.raises(PlanError, match="qk_rope_head_dim"):
+        understand(Settings(config, "d"), "d")
+    model = understand(Settings({**config, "qk_rope_head_dim": 0}, "d"), "d")
+    assert model.layers[0].kv.head_size == 512

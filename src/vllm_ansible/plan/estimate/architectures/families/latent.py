@@ -36,13 +36,14 @@ def deepseek_experts(config: Settings) -> Experts:
 
 def latent(config: Settings, indexer: Indexer | None = None) -> Latent:
     """Return the attention of one layer, which rotates nothing where its rotated part is 0."""
+    rotated = "qk_rope_head_dim"
     return Latent(
         hidden=config.count("hidden_size"),
         heads=config.count("num_attention_heads"),
         query_rank=config.size("q_lora_rank"),
         kv_rank=config.count("kv_lora_rank"),
         nope_size=config.count("qk_nope_head_dim"),
-        rope_size=config.size("qk_rope_head_dim"),
+        rope_size=config.size(rotated) if rotated in config else config.count(rotated),
         value_size=config.count("v_head_dim"),
         indexer=indexer,
     )

@@ -109,9 +109,10 @@ def _notes(config: Settings, tables: int) -> Iterator[str]:
     if "indexer_n_heads" in config:
         yield "rates are those of attention to all tokens, of which Qwen4-Exp chooses some"
     if tables:
-        heads = config.count("heads_per_ngram", default=8) * (
-            config.count("ngram_size", default=3) - 1
-        )
+        size = config.count("ngram_size", default=3)
+        if size < 2:
+            raise config.problem(f"the model's ngram_size is {size}, not 2 or more")
+        heads = config.count("heads_per_ngram", default=8) * (size - 1)
         width = config.count("ple_embed_dim", default=config.count("hidden_size")) // heads
         rows = heads * config.count("ngram_vocab_size_base", default=20_000_000)
         yield (
