@@ -537,6 +537,8 @@ def follow(
     """Wait for the process, pass on a wish to stop, and return its exit status."""
     deadline: Optional[float] = None
     pause = FIRST_NOTE_SECONDS
+    # Not from each signal on: those of orphans may come all the time.
+    due = time.monotonic() + pause
     most = MOST_LOG_BYTES
     while True:
         ended = reap()
@@ -544,8 +546,8 @@ def follow(
         if pid in ended:
             return ended[pid]
         waiting = {signal.SIGCHLD, *ASKED_TO_STOP}
-        left = pause if deadline is None else max(0.0, deadline - time.monotonic())
-        received = signal.sigtimedwait(waiting, left)
+        until = due if deadline is None else deadline
+        received = signal.sigtimedwait(waiting, max(0.0, until - time.monotonic()))
         if received is None and deadline is not None:
             kill_all({pid})
             deadline = None
@@ -553,6 +555,7 @@ def follow(
             note()
             most = begin_anew(output.log, log_path, most)
             pause = min(2 * pause, LAST_NOTE_SECONDS)
+            due = time.monotonic() + pause
         elif received.si_signo in ASKED_TO_STOP:
             note()
             with contextlib.suppress(ProcessLookupError):

@@ -130,7 +130,8 @@ def refuse_paths(name: str, front: str, paths: Mapping[str, str]) -> None:
             expected="one path, at which Dynamo's frontend reads the tokenizer",
             found=", ".join(f"{host}: {path}" for host, path in paths.items()),
             where="models_dir",
-            fix="write one models_dir for all hosts of the engine, or remove front",
+            fix="write one models_dir for all hosts of the engine, or an absolute path as model, "
+            "or remove front",
         )
     )
 

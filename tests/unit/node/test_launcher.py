@@ -23,7 +23,7 @@ CODE = """
 import sys
 from vllm_ansible.node import launcher
 launcher.CLEAN_SECONDS = float(sys.argv[2])
-launcher.LAST_NOTE_SECONDS = launcher.FIRST_NOTE_SECONDS = 0.2
+launcher.LAST_NOTE_SECONDS = launcher.FIRST_NOTE_SECONDS = float(sys.argv[3])
 launcher.MOST_LOG_BYTES = 20_000
 sys.exit(launcher.main(sys.argv[1]))
 """
@@ -31,9 +31,14 @@ sys.exit(launcher.main(sys.argv[1]))
 
 @pytest.fixture
 def start(node_python: str, tmp_path: Path) -> Start:
-    """Start a launcher whose cleanup is a script of the shell, given so many seconds."""
+    """Start a launcher whose cleanup is a script of the shell, given so many seconds.
 
-    def started(argv: list[str], cleanup: str, seconds: float) -> subprocess.Popen[bytes]:
+    pause: seconds from one look at the log to the next.
+    """
+
+    def started(
+        argv: list[str], cleanup: str, seconds: float, pause: float = 0.2
+    ) -> subprocess.Popen[bytes]:
         record: dict[str, Any] = {
             **{"argv": argv, "cleanup": ["sh", "-c", cleanup], "directory": str(tmp_path)},
             **{"state_path": str(tmp_path / "state.json"), "log": str(tmp_path / "log")},
@@ -43,7 +48,7 @@ def start(node_python: str, tmp_path: Path) -> Start:
         path = tmp_path / "record.json"
         path.write_text(json.dumps(record))
         return subprocess.Popen(
-            [node_python, "-c", CODE, path, str(seconds)],
+            [node_python, "-c", CODE, path, str(seconds), str(pause)],
             env={**os.environ, "PYTHONPATH": str(SOURCE)},
         )
 
@@ -106,6 +111,26 @@ def test_a_log_that_has_grown_large_begins_anew_and_one_before_it_is_kept(
     assert numbers[-1] - numbers[0] - len(numbers) < 20
     found = {path.name for path in tmp_path.iterdir() if "log" in path.name}
     assert found == {"log", "log.1"}
+
+
+# Each of its children's children is the launcher's when it ends, some fifty in a second.
+PARENT = """
+import os, time
+end = time.monotonic() + 6
+while time.monotonic() < end and not os.path.exists("log.1"):
+    print("x" * 1000, flush=True)
+    if os.fork() == 0:
+        os.fork()
+        os._exit(0)
+    os.wait()
+    time.sleep(0.01)
+"""
+
+
+def test_a_log_begins_anew_while_orphans_end_all_the_time(start: Start, tmp_path: Path) -> None:
+    with start([sys.executable, "-c", PARENT], "true", 60, pause=2) as running:
+        assert running.wait(60) == 0
+    assert (tmp_path / "log.1").exists()
 
 
 def test_a_log_that_cannot_be_copied_stays_as_it_is(tmp_path: Path) -> None:
