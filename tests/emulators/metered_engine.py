@@ -3,7 +3,8 @@
 What it does differently is said by further members of a request: `pause` (seconds between the
 pieces of a stream), `pieces` (cut what it sends every so many bytes), `extra` (so many bytes behind
 the usage), `hold` (seconds before an answer that is not a stream), `waits` (a stream goes on once
-`finish` is set), `cut` (a stream ends that many events early).
+`finish` is set), `cut` (a stream ends that many events early), `burst` (so many of the first events
+come in one piece).
 """
 
 from __future__ import annotations
@@ -114,8 +115,10 @@ class MeteredEngine:
         await response.prepare(request)
         size = int(body.get("pieces", 1 << 30))
         made = events(body)
-        for event in made[: len(made) - int(body.get("cut", 0))]:
-            sent = f"data: {event}\n\n".encode()
+        whole = [f"data: {event}\n\n" for event in made[: len(made) - int(body.get("cut", 0))]]
+        burst = int(body.get("burst", 1))
+        for text in ("".join(whole[:burst]), *whole[burst:]):
+            sent = text.encode()
             for start in range(0, len(sent), size):
                 await response.write(sent[start : start + size])
                 await asyncio.sleep(0.001 if len(sent) > size else 0)

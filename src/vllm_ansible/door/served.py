@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,8 +19,8 @@ def models(
     hosts: Iterable[Mapping[str, Any]],
     processes: Mapping[str, Mapping[str, Mapping[str, Any]]],
 ) -> list[dict[str, Any]]:
-    """Return the models of a plan in its order: backend, model, servers (name, address, port), and
-    whether all of them serve by priority.
+    """Return the models of a plan in its order: backend, model, servers (name, id, address, port),
+    and whether all of them serve by priority.
 
     hosts: site_host of every host of this run. processes: by host, what is recorded there; an
     engine's router counts where it is recorded. Engines of one name share its requests. Raises
@@ -36,6 +37,7 @@ def models(
             if host not in addresses:
                 raise PlanError(_left_out(str(engine["name"]), host))
             own.append({"name": name, "address": addresses[host], "port": port})
+            own[-1]["id"] = number_of(name, [one["id"] for one in own[:-1]])
     if not found:
         raise PlanError(
             Problem(
@@ -55,6 +57,18 @@ def models(
         }
         for number, (model, own) in enumerate(found.items())
     ]
+
+
+def number_of(name: str, taken: Sequence[int]) -> int:
+    """Return the number by which HAProxy spreads conversations over servers.
+
+    Left to itself it numbers them by their place, and one that is taken away moves those of all
+    behind it. Of a number it uses 20 bits.
+    """
+    number = int(hashlib.sha256(name.encode()).hexdigest()[:5], 16)
+    while number == 0 or number in taken:
+        number = (number + 1) % (1 << 20)
+    return number
 
 
 def _by_priority(engine: Mapping[str, Any]) -> bool:

@@ -24,7 +24,7 @@ from tests.emulators.metered_engine import KEY, MeteredEngine
 from tests.ports import free_port
 from vllm_ansible.door.clients import Client, map_lines
 from vllm_ansible.door.haproxy import threads
-from vllm_ansible.door.served import models_text
+from vllm_ansible.door.served import models_text, number_of
 from vllm_ansible.node.engine import haproxy_door
 
 ROOT = Path(__file__).parents[3]
@@ -144,6 +144,7 @@ class Running:
         servers: dict[str, list[dict[str, Any]]] = {}
         for number, engine in enumerate(self.engines):
             one = {"name": f"engine{number}", "address": "127.0.0.1", "port": engine.port}
+            one["id"] = number_of(f"engine{number}", [])
             servers.setdefault(engine.model, []).append(one)
         return [
             {

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from vllm_ansible.node.engine import haproxy_door
+
 from .running import ALICE, Running, client, wait_until
 
 SYSTEM = {"role": "system", "content": 'You answer in "one" [word]: {brief}.'}
@@ -113,6 +115,25 @@ def test_the_conversations_of_an_engine_that_is_gone_go_on_elsewhere(three: Runn
     three.engines[gone].end()
     wait_until(lambda: three.chat(messages=conversations[0][0])[0] == 200)
     after = [reached(three, messages=said[1]) for said in conversations]
+    for place, now in zip(before, after, strict=True):
+        assert now == place if place != gone else now != gone
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_an_engine_fewer_moves_no_conversation_of_the_others(
+    three: Running, monkeypatch: pytest.MonkeyPatch, gone: int
+) -> None:
+    """Its place in the configuration is no other engine's, nor that of the same one elsewhere."""
+    conversations = [turns(user)[0] for user in range(24)]
+    before = [reached(three, messages=said) for said in conversations]
+    (model,) = three.served()
+    left = [one for place, one in enumerate(model["servers"]) if place != gone]
+    monkeypatch.setattr(three, "served", lambda: [{**model, "servers": left[::-1]}])
+    three.write("second")
+    haproxy_door.reload(f"{three.run_dir}/master.sock")
+    wait_until(lambda: three.digest() == "second")
+    wait_until(lambda: three.ask("GET", "/health")[0] == 200)
+    after = [reached(three, messages=said) for said in conversations]
     for place, now in zip(before, after, strict=True):
         assert now == place if place != gone else now != gone
 

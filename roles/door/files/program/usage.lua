@@ -28,10 +28,6 @@ function Usage:__index(name)
   return fine and length or Usage.http_payload
 end
 
--- So many of them one after the other: HAProxy measures how long a function takes from its last real
--- call on, and looks every 10,000 steps of Lua.
-local MOST_AT_ONCE = 32
-
 -- What is known of a request when it is admitted, until its filter has it: by a number, since HAProxy
 -- shares no table between the two. Those whose client went away in between are overwritten.
 local MOST_WAITING = 1 << 16
@@ -47,7 +43,7 @@ function Usage:new()
   -- What is not there is looked up, by a call.
   return setmetatable({
     read = 0, made = 0, tail = "", state = false, seen = false, stream = false, strip = false,
-    first = false, failed = false, asked = false, sent = false, quick = false, passed = 0,
+    first = false, failed = false, asked = false, sent = false, quick = false,
     txn = false, message = false,
   }, Usage)
 end
@@ -160,8 +156,7 @@ end
 -- Counts the next piece of a stream while HAProxy looks for the function that would; returns how much
 -- of it goes on, nothing where the function is needed.
 function Usage.at_once(self)
-  self.passed = self.passed + 1
-  if self.passed > MOST_AT_ONCE or not counts.day_goes_on() then return nil end
+  if not counts.day_goes_on() then return nil end
   local message = self.message
   local piece = message:body()
   if piece == "" then return 0 end
@@ -194,17 +189,22 @@ end
 
 function Usage:http_payload(txn, message)
   local piece = message:body()
-  self.passed = 0
-  if not piece or piece == "" then return end
+  local some, length = piece and piece ~= "", nil
   if message:is_resp() then
-    -- Before the request is sent, what HAProxy looks up may be for a piece of that.
-    self.quick = self.stream and self.sent
-    return self:guarded(self.answer_piece, txn, message, piece)
-  end
-  if not self.asked then
+    if some then
+      -- Before the request is sent, what HAProxy looks up may be for a piece of that.
+      self.quick = self.stream and self.sent
+      length = self:guarded(self.answer_piece, txn, message, piece)
+    end
+    -- HAProxy sets a hook for each call: every 10,000 steps it looks how long the call takes. What it
+    -- looks up afterwards would be steps of this one, and too late, which breaks the stream off.
+    if self.quick then debug.sethook() end
+  elseif some and not self.asked then
     self.asked = true
     message:insert(self.state.asked, self.state.closing - 1)
   end
+  -- Nothing, which is not nil.
+  if length then return length end
 end
 
 function Usage:http_end(txn, message)
