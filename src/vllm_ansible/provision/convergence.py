@@ -190,7 +190,8 @@ def _take(
 ) -> set[tuple[str, str]]:
     """Do one step; return the offers that turned out to be empty."""
     if isinstance(step, End):
-        report(f"ending the machine of {wish.named([step.machine.slot])}: {step.why}")
+        ending = wish.purpose or f"the machine of {wish.named([step.machine.slot])}"
+        report(f"ending {ending}: {step.why}")
         fleet.end([step.machine])
         # Asked for again where the provider forgot it: one machine all the same.
         if step.machine.id not in {one.id for one, _ in done.ended}:

@@ -11,6 +11,7 @@ from vllm_ansible.provision.clock import Clock
 from vllm_ansible.provision.convergence import Outcome, converge
 from vllm_ansible.provision.ending import Ended, end_all
 from vllm_ansible.provision.fleet import Machine, Wish
+from vllm_ansible.provision.parts import PURPOSES
 from vllm_ansible.provision.runpod_api import RunpodApi
 from vllm_ansible.provision.runpod_cpu import CpuFleet
 from vllm_ansible.provision.runpod_fleet import RunpodFleet
@@ -71,12 +72,14 @@ class World:
             unjudged=lambda one: one.id not in self.fit,
         )
 
-    def converge_part(self, name: str, **more: Any) -> Outcome:
+    def converge_part(
+        self, name: str, boot: float = 1800, silence: float = 600, **more: Any
+    ) -> Outcome:
         return converge(
             self.part(name, **more),
-            Wish(1),
+            Wish(1, boot_seconds=boot, purpose=PURPOSES[name]),
             {},
-            600.0,
+            silence,
             self.told.append,
             now=lambda: self.now,
             sleep=self.sleep,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from jinja2.nativetypes import NativeEnvironment
 
 from vllm_ansible.problem import PlanError
 from vllm_ansible.provision.ending import end_every
@@ -16,6 +19,7 @@ from vllm_ansible.provision.runpod_orphans import orphans
 
 from .runpod_world import H200, KANSAS, STATE, TEXAS, World
 
+ROLE = Path(__file__).parents[3] / "roles/provision"
 VOLUME = {"volume": "r1", "volume_gb": 1024}
 
 
@@ -95,6 +99,27 @@ def test_a_pod_that_sends_the_load_is_claimed_while_the_inventory_wants_it(world
     assert found(world, load=True) == []
     (orphan,) = found(world)
     assert "runpod_load is false" in orphan.why
+
+
+def test_a_pod_for_the_load_that_does_not_boot_is_ended_before_the_run_gives_up(
+    world: World,
+) -> None:
+    """Else each run would end first, and it would cost until teardown; by the role's own times."""
+    defaults, (rent, *_) = (
+        yaml.safe_load((ROLE / one).read_text("utf-8"))
+        for one in ("defaults/main.yml", "tasks/part.yml")
+    )
+    shown = NativeEnvironment()
+    silence, boot = (
+        float(
+            shown.from_string(rent["rented_machines"][name]).render(defaults, provision_part="load")
+        )
+        for name in ("silence_seconds", "boot_seconds")
+    )
+    world.account.faults.boot_seconds = 1e9
+    done = world.converge_part("load", boot, silence)
+    assert done.stopped and done.ended
+    assert "ending a machine that sends the load: still booting after 10 minutes" in world.told
 
 
 def test_a_new_volume_is_made_where_accelerators_can_be_had(world: World) -> None:

@@ -18,6 +18,7 @@ from vllm_ansible.plan.estimate.architectures.quantization import BYTES, stored_
 from vllm_ansible.plan.estimate.architectures.usual import usual
 from vllm_ansible.problem import PlanError, Problem
 
+NO_TOWER = "the configuration describes no vision tower, none is counted"
 DIFFERENCE = 0.01
 NEXT_LAYER = re.compile(r"\.layers\.(\d+)\.")
 
@@ -164,13 +165,14 @@ def _tower(
         from vllm_ansible.plan.estimate.architectures.families import inkling
 
         folded = inkling.towers(config, text.count("hidden_size"), Parts(outline.quantization, ""))
-        return tuple(folded), ("the vision tower's size is that of its largest layer",)
+        largest = "the vision tower's size is that of its largest layer"
+        return tuple(folded), (largest if "vision_config" in config else NO_TOWER,)
     style: vision.Style = getattr(vision, named)
     section = config.section("vision_config")
     assumed: tuple[str, ...] = ()
     if section is None:
         if outline.architecture != "Llama4ForConditionalGeneration":
-            return (), ("the configuration describes no vision tower, none is counted",)
+            return (), (NO_TOWER,)
         section = Settings(vision.LLAMA4, config.where)
         assumed = ("the vision tower is Meta's published one, the configuration leaves it out",)
     elif not style.exact:

@@ -245,6 +245,12 @@ def test_qwen4_takes_the_bytes_that_vllm_deals() -> None:
     (needed,) = bytes_per_sequence(groups(model, Split(1), Request(131_072)))
     assert needed == pytest.approx(134 * 21_795_840, rel=0.025)
     assert any("153 GiB of n-grams are in host memory" in one for one in model.assumed)
+    # Tables of FP8 have a byte for each of these two.
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+    config = {**PARAMETERS["qwen4_exp"]["config"], "quantization_config": fp8}
+    quantized = understand(Settings(config, "q"), "q")
+    assert any("up to 153 GiB of n-grams" in one for one in quantized.assumed)
+    assert not any("up to" in one for one in model.assumed)
 
 
 def test_inkling_sees_and_hears_by_little() -> None:
@@ -260,6 +266,9 @@ def test_inkling_sees_and_hears_by_little() -> None:
     sizes = {one.name: one.elements for one in model.others}
     assert sizes["audio.encoder"] == 80 * 256 * 6144 + 6144
     assert 58e6 < sizes["vision.linear"] < 61e6
+    for towers in ({}, {"vision_config": None, "audio_config": {"n_mel_bins": 80}}):
+        plain = understand(Settings({**whole, "vision_config": None, **towers}, "i"), "i")
+        assert plain.assumed == ("the configuration describes no vision tower, none is counted",)
     # Each rank has the whole embedding, and half of the head.
     (table, _), (_, head) = model.embedding, model.head
     assert (table.shard, head.shard) == ("replicated", "vocab")

@@ -68,7 +68,7 @@ def qwen4_exp(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
         outline,
         everywhere=ENDS,
         rotary_sizes=(rotated(config, head_size(config)),),
-        assumed=(*outline.assumed, *_notes(config, len(lettered))),
+        assumed=(*outline.assumed, *_notes(outline, len(lettered))),
     )
     model = decoder(outline, blocks, others=others, head=[mixer], buffers=_choices(config, blocks))
     # The last mixing of the streams takes the place of a norm.
@@ -104,8 +104,9 @@ def _choices(config: Settings, blocks: list[Block]) -> Iterator[Tensor]:
         yield Tensor("chosen_tokens", chosen, chosen * 4, "replicated", "other")
 
 
-def _notes(config: Settings, tables: int) -> Iterator[str]:
-    """Yield what is taken for granted."""
+def _notes(outline: Outline, tables: int) -> Iterator[str]:
+    """Yield what is taken for granted; a checkpoint in FP8 or FP4 may store its n-grams so, too."""
+    config, quantization = outline.config, outline.quantization
     if "indexer_n_heads" in config:
         yield "rates are those of attention to all tokens, of which Qwen4-Exp chooses some"
     if tables:
@@ -115,7 +116,8 @@ def _notes(config: Settings, tables: int) -> Iterator[str]:
         heads = config.count("heads_per_ngram", default=8) * (size - 1)
         width = config.count("ple_embed_dim", default=config.count("hidden_size")) // heads
         rows = heads * config.count("ngram_vocab_size_base", default=20_000_000)
+        most = "" if quantization.linear == quantization.plain else "up to "
         yield (
-            f"{tables * rows * width * 2 / GIB:.0f} GiB of n-grams are in host memory, divided by "
-            "tensor parallelism, unless the engine's cpu_offload is switched off"
+            f"{most}{tables * rows * width * 2 / GIB:.0f} GiB of n-grams are in host memory, "
+            "divided by tensor parallelism, unless the engine's cpu_offload is switched off"
         )
