@@ -51,6 +51,7 @@ def test_no_output_of_a_build_is_in_the_repository() -> None:
 WRONG = "- name: Ping\n  no.such.module:\n"
 
 
+@pytest.mark.plays
 def test_one_syntax_check_of_all_finds_what_ansible_lint_finds_in_each(tmp_path: Path) -> None:
     play = "- name: Look\n  hosts: localhost\n  tasks:\n    "
     for name, content in {

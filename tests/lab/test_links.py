@@ -60,7 +60,8 @@ def ping(lab: Lab, host: str, peer: str, *, count: int = 5, network: str = "data
 
 
 def round_trip(report: str) -> float:
-    found = re.search(r"= [\d.]+/([\d.]+)/", report)
+    """Return the least of all, in ms: the others wait for processors, too."""
+    found = re.search(r"= ([\d.]+)/", report)
     assert found, report
     return float(found[1])
 
