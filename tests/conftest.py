@@ -45,11 +45,11 @@ os.environ["COLUMNS"] = "100"
 # Tests that take minutes, most of them spent waiting: each row on one worker, all others beside. A
 # test belongs to the first of these that its path begins with.
 ROWS = {
-    "tests/flows/test_rented.py": "stand-ins",
-    "tests/flows/test_slurm.py": "stand-ins",
-    "tests/lab/test_slurm": "stand-ins",
+    "tests/flows/test_rented.py": "others",
+    "tests/flows/test_slurm.py": "others",
+    "tests/lab/test_slurm": "others",
     # One process each, beside flows whose engines are several: memory ends before processors do.
-    "tests/engine/": "single engines",
+    "tests/engine/": "others",
     "tests/flows/": "engines",
     "tests/lab/": "hosts",
     "tests/test_molecule.py": "hosts",
