@@ -75,7 +75,7 @@ test: $(VENV)/dev $(VENV)/compiled ## Every test that CI runs, lint among them
 	@$(PYTEST) -n 3 -m "not soak" $(ARGS)
 
 test-unit: $(VENV)/dev $(VENV)/compiled ## What runs in one process or nearly so; no play
-	@$(PYTEST) -n 2 -m "not (soak or lab or vm or engine or plays)" --ignore=tests/test_lint.py $(ARGS)
+	@$(PYTEST) -n 3 -m "not (soak or lab or vm or engine or plays)" --ignore=tests/test_lint.py $(ARGS)
 
 test-plays: $(VENV)/dev $(VENV)/compiled ## What plays Ansible, or runs whole programs, here
 	@$(PYTEST) -n 3 -m "plays and not (soak or lab or vm or engine)" --ignore=tests/test_lint.py $(ARGS)
