@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -56,6 +57,8 @@ def engines(
     }
     made = [Engine("chat", port) for port in free_ports(2)]
     with ExitStack() as stack:
+        # vLLM leaves sockets where temporary files go, whose paths have 107 bytes.
+        environment["TMPDIR"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="vllm-"))
         for number, it in enumerate(made):
             log = directory / f"{number}.log"
             process = subprocess.Popen(
