@@ -284,10 +284,11 @@ def test_compilers_at_work_are_a_sign_of_life_and_compilers_that_hang_are_not(
     )
     results = played.tasks["wait"]
 
-    # Four looks half a second apart, without a line, at a limit of half a second.
+    # Four looks without a line, at a limit of half a second. How far they are apart is the
+    # machine's business: what counts is that the limit was passed and the engine kept.
     compiles = results["compiles"]
     assert compiles["ready"] and compiles["answer"] == "It is Paris.", compiles
-    assert 2 <= compiles["start"]["compiling kernels"] < 120
+    assert 0.5 < compiles["start"]["compiling kernels"] < 120
     assert list(compiles["start"]) == ["compiling kernels", "first answer"]
 
     hangs = results["hangs"]
