@@ -43,9 +43,11 @@ def counted(ports: Sequence[str], key: str) -> list[tuple[float, float]]:
     return found
 
 
-def ask(url: str, key: str, body: dict[str, Any]) -> tuple[float, str]:
+def ask(url: str, key: str, body: dict[str, Any], name: str) -> tuple[float, str]:
     """Return the seconds to the first token of a streamed answer, and its text."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    if name:
+        headers["X-Conversation"] = name
     request = urllib.request.Request(  # noqa: S310 - ours
         f"{url}/chat/completions", json.dumps({**body, "stream": True}).encode(), headers
     )
@@ -83,8 +85,10 @@ def converse(given: argparse.Namespace) -> dict[str, Any]:
                 {"role": "user", "content": words(place, given.more if turn else given.first)}
             )
             body = {"model": given.model, "messages": said, "max_tokens": given.tokens}
+            name = f"{seed + user:x}" if given.named else ""
+            body |= {"temperature": 0, "ignore_eos": True}
             try:
-                seconds, text = ask(given.url, key, {**body, "temperature": 0, "ignore_eos": True})
+                seconds, text = ask(given.url, key, body, name)
             except (OSError, ValueError) as error:
                 failed.append(f"{type(error).__name__}: {error}")
                 return
@@ -131,6 +135,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=600, help="words of the first turn")
     parser.add_argument("--more", type=int, default=100, help="words of each later turn")
     parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--named", action="store_true", help="say X-Conversation, as the door does")
     print(json.dumps(converse(parser.parse_args())))
 
 
