@@ -167,8 +167,15 @@ def _tower(
         folded = inkling.towers(config, text.count("hidden_size"), Parts(outline.quantization, ""))
         largest = "the vision tower's size is that of its largest layer"
         return tuple(folded), (largest if "vision_config" in config else NO_TOWER,)
-    style: vision.Style = getattr(vision, named)
     section = config.section("vision_config")
+    if named == "STEP3":
+        from vllm_ansible.plan.estimate.architectures.families import step
+
+        if section is None:
+            return (), (NO_TOWER,)
+        parts = Parts(outline.quantization, "")
+        return tuple(step.tower(config, section, text.count("hidden_size"), parts)), ()
+    style: vision.Style = getattr(vision, named)
     assumed: tuple[str, ...] = ()
     if section is None:
         if outline.architecture != "Llama4ForConditionalGeneration":
