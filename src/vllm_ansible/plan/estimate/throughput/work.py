@@ -246,7 +246,7 @@ def _layer_work(
 
 
 def _state_bytes(kv: KvCache) -> float:
-    """Return what is read of each sequence whatever its length, and written back if it is a state."""
+    """Return what is read of each sequence whatever its length; states are written back, too."""
     beside = kv.beside.state_bytes * STATE_PASSES if kv.beside else 0
     return beside + kv.state_bytes * (STATE_PASSES if kv.kind == "linear" else 1)
 

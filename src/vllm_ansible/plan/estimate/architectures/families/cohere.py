@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vllm_ansible.plan.estimate.architectures.config import Settings
+from vllm_ansible.plan.estimate.architectures.families.attention import QkNorm
 from vllm_ansible.plan.estimate.architectures.families.decoder import Block, Outline, decoder
 from vllm_ansible.plan.estimate.architectures.families.llama import (
     Traits,
@@ -28,7 +29,7 @@ def command_r(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     if "model_max_length" in config:  # stands above the positions there
         longest = {"max_position_embeddings": config.count("model_max_length")}
         config = Settings(longest, config.where).over(config)
-    norm = "full" if config.flag("use_qk_norm") else "none"
+    norm: QkNorm = "full" if config.flag("use_qk_norm") else "none"
     return _decoder(replace(outline, config=config), Traits(sliding="none", qk_norm=norm), others)
 
 
