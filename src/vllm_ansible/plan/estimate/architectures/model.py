@@ -48,7 +48,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Page:
-    """A cache with pages of its own: tokens and bytes of one, and the window that is kept of it."""
+    """A cache with pages of its own: tokens and bytes of one, and the window that is kept of it.
+
+    A window of 0 is a ring, of which a sequence has one page whatever its length.
+    """
 
     tokens: int
     bytes: int
