@@ -338,7 +338,7 @@ def test_four_layers_of_deepseek_v4_1_keep_every_token() -> None:
         for one in sources
     )
     assert kept == states * (584 + 132)
-    assert (model.whole, model.tensor_divides) == (True, 8)
+    assert (model.whole, model.tensor_divides, model.next_layers) == (True, 8, 0)
     assert configuration("deepseek-ai--DeepSeek-V4-Pro").tensor_divides == 16
 
 
