@@ -17,9 +17,11 @@ from vllm_ansible.accelerators.machines import machines
 from vllm_ansible.plan.estimate.architectures.carried import CONFIGS as CARRIED
 from vllm_ansible.plan.estimate.architectures.config import Settings
 from vllm_ansible.plan.estimate.architectures.drafts import with_drafts
+from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.source import load as load_model
 from vllm_ansible.plan.estimate.architectures.understand import understand
 from vllm_ansible.plan.estimate.layouts.answer import answer
+from vllm_ansible.plan.estimate.layouts.apart import engine_of
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
 from vllm_ansible.plan.estimate.layouts.command import OK, main
 from vllm_ansible.plan.estimate.layouts.evaluate import Judge
@@ -345,18 +347,7 @@ def eager() -> Iterator[str]:
     for line, measured, layouts in EAGER:
         for load, rate in measured.items():
             found = [
-                answer(
-                    Request(
-                        model,
-                        machines(line),
-                        load,
-                        32,
-                        1024,
-                        engine_version=None if place else "0.8.5.post1",
-                        eager=not place,
-                        wanted=layout,
-                    )
-                )
+                answer(asked_eagerly(model, line, load, layout, eager=not place))
                 for place, layout in enumerate(layouts)
             ]
             planned = " | ".join(f"{one.chosen.output_rate:,.0f}" for one in found)
@@ -366,6 +357,22 @@ def eager() -> Iterator[str]:
             for one in found
         )
         yield f"| saturated | - | {full} |"
+
+
+def asked_eagerly(
+    model: Model, line: str, load: int, layout: Candidate, *, eager: bool = True
+) -> Request:
+    """Return the question of these tables: eager engines are of the release that ran."""
+    return Request(
+        model,
+        machines(line),
+        load,
+        32,
+        1024,
+        engine_version="0.8.5.post1" if eager else None,
+        eager=eager,
+        wanted=layout,
+    )
 
 
 def steps_of_tensor_ranks() -> Iterator[str]:
@@ -404,6 +411,48 @@ def prompts_and_steps_added_up() -> Iterator[str]:
     yield f"as such waves, give {few} at 64 requests ({measured} measured) and {many} at 256"
 
 
+def off(ratio: float) -> int:
+    """Return by how many percent a ratio is above one."""
+    return round(100 * (ratio - 1))
+
+
+def sentences() -> Iterator[str]:
+    """What the text between the tables says of them."""
+    tensor, data = (
+        test_measured_layouts.planned(name, 64).output_rate
+        for name in ("dense-tensor", "dense-data")
+    )
+    yield f"Today TP2 is planned {off(tensor / data)} % faster"
+    fast: dict[str, list[int]] = {}
+    for kind, config, load, verdict, rate in test_own_rates.verdicts():
+        if config == test_own_rates.MIXTURE and load > 1:
+            fast.setdefault(kind, []).append(off(verdict.output_rate / rate))
+    one, two = fast["one H200"], fast["two H100, TP2 and a mixture"]
+    yield f"planned {min(one)} to {max(one)} % too fast on H200 from 8 requests on and up to "
+    yield f"and up to {max(two)} % on H100"
+    shapes = {name: understand(Settings(SHAPES[name], name), name) for name in ("r1", "llama-8b")}
+    ratios = [
+        test_h200_engines.planned(shapes.__getitem__, name, load) / took
+        for name, load, took in test_h200_engines.STEPS
+    ]
+    yield f"Planned is {min(ratios):.2f} to {max(ratios):.2f} of measured"
+    model = load_model(str(CONFIGS / "deepseek-ai--DeepSeek-R1_config.json"))
+    line, loads, (layout, *_) = EAGER[0]
+    took = [
+        1e3 * answer(asked_eagerly(model, line, load, layout)).chosen.token_time
+        for load in (min(loads), max(loads))
+    ]
+    yield "The eager step takes {:.0f} to {:.0f} ms from 8 to 112".format(*took)
+    judge = Judge(test_measured_four.asked("apart", 1, None, 2))
+    engine = engine_of(judge, judge.verdict(Candidate(1, replicas=2)))
+    assert engine is not None
+    yield f"took 101 ms a prompt where {1e3 * engine.taken:.0f} are planned"
+    yield f"(101 ms each, {1e3 * engine.taken:.0f} planned)"
+    load = test_measured_four.planned("tensor", 1).load
+    assert load is not None
+    yield f"on TP4 57 ms where {1e3 * load.first_token.middle:.0f} are planned"
+
+
 @pytest.mark.parametrize(
     "table",
     [
@@ -421,6 +470,7 @@ def prompts_and_steps_added_up() -> Iterator[str]:
         eager,
         steps_of_tensor_ranks,
         prompts_and_steps_added_up,
+        sentences,
     ],
     ids=lambda table: table.__name__,
 )
