@@ -303,6 +303,22 @@ def test_command_a_sees_a_window_in_three_of_four_layers() -> None:
     assert {one.kv.window for one in plus.layers} == {None}
 
 
+def test_command_a_vision_has_a_tower_of_about_its_size() -> None:
+    """SigLIP 2 So400m by its sizes; Command A Vision's own configuration was not read."""
+    whole = {
+        "architectures": ["Cohere2VisionForConditionalGeneration"],
+        "text_config": PARAMETERS["cohere2"]["config"],
+        "vision_config": {
+            **{"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27},
+            **{"num_attention_heads": 16, "patch_size": 16},
+        },
+    }
+    model = understand(Settings(whole, "c"), "c")
+    assert sum(one.elements for one in model.others) == pytest.approx(412e6, rel=0.02)
+    assert any("an estimate" in one for one in model.assumed)
+    assert [one.kv.window for one in model.layers[:4]] == [4097, 4097, 4097, None]
+
+
 def test_falcon_keeps_a_state_beside_keys_in_each_layer() -> None:
     """(4,096 + 2 x 2 x 256) x 3 of the convolution, and 32 matrices of 128 x 256, in 16 bits."""
     model = understand(Settings(PARAMETERS["falcon_h1"]["config"], "f"), "f")

@@ -318,6 +318,22 @@ def test_ranks_add_up_as_often_as_the_models_class_does(name: str, sums: int) ->
     assert spent.collectives == pytest.approx(sums * among.all_reduce(64 * work.hidden * 2))
 
 
+def test_ranks_with_whole_experts_add_up_all_but_those() -> None:
+    """Of LongCat-Flash's five sums four are left, and tokens travel in place of the fifth."""
+    config = json.loads(PARAMETERS.read_text(encoding="utf-8"))["longcat_flash"]["config"]
+    work = Kinds(understand(Settings(config, "l"), "l")).work(2, 2, expert=True, old_rope=False)
+    device = accelerator("H200")
+    among, all_ = (links(device, Fabric(1e9), ranks, 1) for ranks in (2, 4))
+    rank = Rank(device, among, all_, expert=True, eager=False)
+    (kind,) = work.kinds
+    spent = [
+        stage_pass(work, ((replace(kind, collectives=sums), 1),), False, Pass(64, 1024, 128), rank)
+        for sums in (5, 1)
+    ]
+    apart = spent[0].collectives - spent[1].collectives
+    assert apart == pytest.approx(4 * among.all_reduce(64 * work.hidden * 2))
+
+
 def test_a_layer_of_one_part_is_added_up_once() -> None:
     """Each of Nemotron-H's is a mixer, attention or experts; two were planned before."""
     name = "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-FP8_config.json"
