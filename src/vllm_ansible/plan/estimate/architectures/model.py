@@ -86,6 +86,11 @@ class KvCache:
     beside: KvCache | None = None
     block: int = 0
 
+    @property
+    def stateful(self) -> bool:
+        """Tell whether a sequence has a state here, alone or beside its keys."""
+        return self.kind == "linear" or bool(self.beside and self.beside.stateful)
+
 
 @frozen
 class Layer:

@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 
 from vllm_ansible.accelerators.accelerator import accelerator
+from vllm_ansible.accelerators.machines import machines
 from vllm_ansible.plan.estimate.architectures.config import Settings
 from vllm_ansible.plan.estimate.architectures.families import registry
 from vllm_ansible.plan.estimate.architectures.source import load
 from vllm_ansible.plan.estimate.architectures.understand import understand
+from vllm_ansible.plan.estimate.layouts.apart import LATENT_BLOCK, _descriptors
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
 from vllm_ansible.plan.estimate.layouts.limits import facts, refusals
+from vllm_ansible.plan.estimate.layouts.request import Request as Question
 from vllm_ansible.plan.estimate.memory.blocks import bytes_per_sequence, groups
 from vllm_ansible.plan.estimate.memory.budget import budget
 from vllm_ansible.plan.estimate.memory.group import Request
@@ -324,6 +327,9 @@ def test_falcon_keeps_a_state_beside_keys_in_each_layer() -> None:
     model = understand(Settings(PARAMETERS["falcon_h1"]["config"], "f"), "f")
     states = {one.kv.beside.state_bytes for one in model.layers if one.kv.beside}
     assert states == {(4096 + 1024) * 3 * 2 + 32 * 128 * 256 * 2}
+    # Graphs are captured for no more sequences than there are blocks for their states.
+    full = budget(model, Split(1), 80 * 2**30, max_model_len=1024, max_num_seqs=1024)
+    assert "captured only with max_num_seqs of at most" in full.reasons[-1]
     assert kv_bytes_per_token(model, Split(2)) == (72 * 2 * 2 * 128 * 2,)
     small = {**PARAMETERS["falcon_h1"]["config"], "mamba_n_groups": 1}
     one = understand(Settings(small, "f"), "f")
@@ -344,6 +350,9 @@ def test_longcat_chooses_among_experts_that_do_nothing() -> None:
     rest = sum(one.elements for one in model.tensors() if one.role != "experts")
     rest -= model.embedding[0].elements
     assert rest + count * routed * 8 / 512 == pytest.approx(27e9, rel=0.01)
+    # A prompt is moved in blocks of both caches of a layer.
+    asked = Question(model, machines("2x8 H200"), input_tokens=1024)
+    assert _descriptors(asked) == 56 * 1024 // LATENT_BLOCK
     assert kv_bytes_per_token(model, Split(8)) == (56 * 576 * 2,)
     # Later configurations count the attentions as layers.
     later = {**PARAMETERS["longcat_flash"]["config"], "num_hidden_layers": 56}
