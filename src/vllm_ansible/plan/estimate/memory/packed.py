@@ -1,4 +1,4 @@
-"""Blocks of models whose layers keep several caches with pages of different sizes: DeepSeek-V4.
+"""Blocks of models whose layers have several caches with pages of many sizes: DeepSeek-V4, V4.1.
 
 The rules are vLLM 0.32's `_get_packed_kv_cache_groups`: caches of one kind form a bucket, a bucket
 is dealt to groups so that all hold about as many layers, and a block is as large as the largest.
