@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..redact import redact_text
-from . import cuda_errors, lines, log_facts, own_words, raised
+from . import cuda_errors, lines, log_facts, named, own_words, raised
 from .facts import Facts, merged
 from .first import Finding
 from .hosts import host_of
@@ -92,13 +92,13 @@ def _with_own_words(told: Told, line: str, generic: bool) -> tuple[str, str]:
     """Return a cause and its fix; one that only hands on repeats the words of the line."""
     if told.because:
         return f"{told.cause}. {told.because}", told.fix
-    reason, advice = own_words.reason(line), own_words.advice(line)
+    reason = own_words.reason(line)
     if not _NAMES_IT.search(told.cause):
         if generic and reason and raised.states(reason):
             return f'{told.cause} (the line says: "{reason}")', told.fix
         return told.cause, told.fix
     cause = f'{told.cause}: "{reason}"' if reason else told.cause
-    return cause, f"{advice} (as the line says)" if advice else told.fix
+    return cause, named.fix(line) or told.fix
 
 
 def usual_cause(signature: Signature, text: str) -> str:

@@ -16,6 +16,8 @@ _WRAPS = re.compile(
             r"^(?:\S+: )?(?:fatal|error): (?=\S)|\b(?:srun|sbatch|salloc): error: .{0,60}?failed: ",
             r"\bUnable to create step for job \S+: |\bpyxis:(?: {2,}| )(?:\[\w+\] )?",
             r"\bNVRM: ",
+            # A check of pydantic's, with or without the field that it is of.
+            r"\b\d+ validation errors? for \S+ (?=\S)|\b(?:Value error|Assertion failed), (?=\S)",
         )
     )
 )

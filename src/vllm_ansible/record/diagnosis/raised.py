@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...node.accelerators import xid
-from . import condition, cuda_errors, own_words
+from . import condition, cuda_errors, named, own_words
 from .facts import Fact
 from .known import items
 from .match import Signature
@@ -174,7 +174,11 @@ def states(reason: str) -> bool:
 
 def own(line: str) -> dict[str, str]:
     """Return what a line says itself: why, and what to do."""
-    values = {"own": own_words.reason(line), "advice": own_words.advice(line)}
+    values = {
+        "own": own_words.reason(line),
+        "advice": own_words.advice(line),
+        "named": named.fix(line),
+    }
     return {name: text for name, text in values.items() if text}
 
 

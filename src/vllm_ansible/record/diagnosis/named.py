@@ -1,0 +1,119 @@
+"""What the words of a failing line name: options, values to choose from, and what it is about.
+
+From these comes what to do, where an engine gives its reason in words that no signature knows.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+
+from . import own_words
+from .known import items
+
+# --an-option, an_option=, `an_option`, an_option (3): as engines name their options; no dotted path,
+# no function, no file.
+_FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]+")
+_WORD = re.compile(r"(?<![\w./'\"<-])[a-z]+(?:_[a-z0-9]+)+(?![\w./]|\()")
+_VARIABLE = re.compile(
+    r"\b(?:VLLM|NCCL|RAY|HF|CUDA|FLASHINFER|UCX|NIXL|TORCH|TORCHINDUCTOR|TRITON|OMP|GLOO|DYN|SGLANG)"
+    r"_[A-Z0-9_]{2,}\b"
+)
+# Names that are inner ones of an engine, not options.
+_INNER = re.compile(
+    r"^(?:self|cls|hf|torch|num_tokens|head_(?:size|dim)|hidden_size|input_(?:value|type)|"
+    r"value_error|assertion_error|model_type|vocab_size|request_id|world_size|local_world_size|"
+    r"load_weights|weight_loader|quant_config)|_error$|^(?:is|get|set|has)_"
+)
+_CHOICES = re.compile(
+    r"(?:chose from|choose from|choices? (?:are|is)|(?:valid|available|supported|allowed|registered|"
+    r"known|possible)(?: [\w-]+){0,3}?(?: are)?(?: in)?:?|(?:must|should|can only) be (?:one of|either|in)|"
+    r"expected one of|use one of|only supported for)[: ]*"
+    r"(?P<open>[\[({]) *(?P<list>[^\[\](){}]{2,600}?) *[\])}]|"
+    r"(?:available|valid|supported|registered) (?:[\w-]+ ){0,2}?[\w-]+(?: are)?: (?P<bare>[\w.-]+(?:, [\w.-]+)+)",
+    re.IGNORECASE,
+)
+_GIVEN = re.compile(
+    r"(?:['\"`](?P<quoted>[\w.-]{2,40})['\"`]|[:=] ?['\"]?(?P<plain>[\w.-]{2,40})['\"]?(?=[.,; ]|$))"
+)
+_MOST_CHOICES, _MOST_OPTIONS = 12, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What words may be about, and what to change then."""
+
+    id: str
+    pattern: re.Pattern[str]
+    fix: str
+
+
+@cache
+def subjects() -> tuple[Subject, ...]:
+    """Return all subjects; of two that words name, the first counts."""
+    return tuple(
+        Subject(one["id"], re.compile(one["regex"], re.IGNORECASE), one["fix"])
+        for one in items("subjects.yml")
+    )
+
+
+def fix(line: str) -> str:
+    """Return what to do about a line that gives its reason in its own words, or nothing."""
+    words = own_words.reason(line) or own_words.innermost(line)
+    advice = own_words.advice(line)
+    said = [f"{advice} (as the line says)"] if advice else []
+    said += [text for text in (_choose(line), _options(words) if not advice else "") if text]
+    if found := subject(words):
+        said.append(found.fix)
+    return ". ".join(said)
+
+
+def subject(words: str) -> Subject | None:
+    """Return what words are about, or None."""
+    return next((one for one in subjects() if one.pattern.search(words)), None)
+
+
+def options(words: str) -> list[str]:
+    """Return the options and variables of the environment that words name, in their order."""
+    found = [
+        (one.start(), one[0])
+        for pattern in (_FLAG, _WORD, _VARIABLE)
+        for one in pattern.finditer(words)
+        if not _INNER.search(one[0])
+    ]
+    return list(dict.fromkeys(name for _, name in sorted(found)))
+
+
+def choices(line: str) -> list[str]:
+    """Return the values that a line says can be chosen from."""
+    found = _CHOICES.search(own_words.innermost(line))
+    if not found:
+        return []
+    values = (one.strip(" '\"`<>") for one in (found["list"] or found["bare"]).split(","))
+    return [one.split(": ")[0].strip("'\"") for one in values if one]
+
+
+def _choose(line: str) -> str:
+    """Return which value to give, where the line lists those that there are."""
+    known = choices(line)
+    if not known:
+        return ""
+    before = own_words.innermost(line)
+    given = [one["quoted"] or one["plain"] for one in _GIVEN.finditer(before)]
+    asked = [one for one in given if one not in known]
+    near = next((one for name in asked for one in get_close_matches(name, known, 1, 0.7)), "")
+    rest = " ..." if len(known) > _MOST_CHOICES else ""
+    listed = f"Give a value that the line lists: {', '.join(known[:_MOST_CHOICES])}{rest}"
+    return f"{listed}; the nearest one is {near}" if near else listed
+
+
+def _options(words: str) -> str:
+    """Return where to change the options that words name."""
+    named = options(words)[:_MOST_OPTIONS]
+    places = [
+        (" or ".join(one for one in named if not one.isupper()), "in the engine's `vllm_args`"),
+        (" or ".join(one for one in named if one.isupper()), "in the engine's `environment`"),
+    ]
+    return ", ".join(f"Correct or remove {names} {place}" for names, place in places if names)
