@@ -13,19 +13,17 @@ from functools import cache
 from . import own_words
 from .known import items
 
-# --an-option, an_option=, `an_option`, an_option (3): as engines name their options; no dotted path,
-# no function, no file.
+# --an-option, `an_option`, and an_option where the engine has it: no dotted path, no file.
 _FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]+")
-_WORD = re.compile(r"(?<![\w./'\"<-])[a-z]+(?:_[a-z0-9]+)+(?![\w./]|\()")
+_WORD = re.compile(r"(?<![\w/<-])[a-z]+(?:_[a-z0-9]+)+(?![\w/(])")
+# What stands behind the name of an option of another program.
+_SET = re.compile(
+    r"[`'\"]?(?: mode| flag| option)?"
+    r"(?:=| ?\(-?\d| (?:must|should|cannot|can only|is (?:not|only|set)|requires?|needs|to true)\b)"
+)
 _VARIABLE = re.compile(
     r"\b(?:VLLM|NCCL|RAY|HF|CUDA|FLASHINFER|UCX|NIXL|TORCH|TORCHINDUCTOR|TRITON|OMP|GLOO|DYN|SGLANG)"
     r"_[A-Z0-9_]{2,}\b"
-)
-# Names that are inner ones of an engine, not options.
-_INNER = re.compile(
-    r"^(?:self|cls|hf|torch|num_tokens|head_(?:size|dim)|hidden_size|input_(?:value|type)|"
-    r"value_error|assertion_error|model_type|vocab_size|request_id|world_size|local_world_size|"
-    r"load_weights|weight_loader|quant_config)|_error$|^(?:is|get|set|has)_"
 )
 _CHOICES = re.compile(
     r"(?:chose from|choose from|choices? (?:are|is)|(?:valid|available|supported|allowed|registered|"
@@ -38,6 +36,8 @@ _CHOICES = re.compile(
 _GIVEN = re.compile(
     r"(?:['\"`](?P<quoted>[\w.-]{2,40})['\"`]|[:=] ?['\"]?(?P<plain>[\w.-]{2,40})['\"]?(?=[.,; ]|$))"
 )
+# Options of a command that the words quote are not the engine's.
+_COMMAND = re.compile(r"`?(?:uv )?(?:pip3?|python3?|docker|apt|rm|ray|hf) (?:\S+ )*?[^`.]*(?:`|$)")
 _MOST_CHOICES, _MOST_OPTIONS = 12, 3
 
 
@@ -48,13 +48,19 @@ class Subject:
     id: str
     pattern: re.Pattern[str]
     fix: str
+    options: tuple[str, ...] = ()
 
 
 @cache
 def subjects() -> tuple[Subject, ...]:
     """Return all subjects; of two that words name, the first counts."""
     return tuple(
-        Subject(one["id"], re.compile(one["regex"], re.IGNORECASE), one["fix"])
+        Subject(
+            one["id"],
+            re.compile(one["regex"], re.IGNORECASE),
+            one["fix"],
+            tuple(one.get("options", ())),
+        )
         for one in items("subjects.yml")
     )
 
@@ -77,13 +83,38 @@ def subject(words: str) -> Subject | None:
 
 def options(words: str) -> list[str]:
     """Return the options and variables of the environment that words name, in their order."""
+    words = _COMMAND.sub("", words)
     found = [
         (one.start(), one[0])
         for pattern in (_FLAG, _WORD, _VARIABLE)
         for one in pattern.finditer(words)
-        if not _INNER.search(one[0])
+        if pattern is not _WORD or one[0] in _engine_options() or _SET.match(words, one.end())
     ]
-    return list(dict.fromkeys(name for _, name in sorted(found)))
+    found += [(one.start(), _names()[_plain(one[0])]) for one in _spoken().finditer(words)]
+    return list({_plain(name): name for _, name in sorted(found, reverse=True)}.values())[::-1]
+
+
+@cache
+def _engine_options() -> frozenset[str]:
+    return frozenset(name for one in items("engine_options.yml") for name in one["options"].split())
+
+
+def _plain(name: str) -> str:
+    """Return the name of an option as words say it."""
+    words = re.sub(r"[ _-]+", " ", name.lower()).strip()
+    return re.sub(r"^(?:enable|disable) | (?:size|config)$", "", words)
+
+
+@cache
+def _names() -> dict[str, str]:
+    return {_plain(name): name for one in subjects() for name in one.options}
+
+
+@cache
+def _spoken() -> re.Pattern[str]:
+    """Return what finds the options that words name with spaces in place of underscores."""
+    names = sorted((one for one in _names() if " " in one), key=len, reverse=True)
+    return re.compile(rf"\b(?:{'|'.join(names)})\b".replace(" ", "[ -]"), re.IGNORECASE)
 
 
 def choices(line: str) -> list[str]:
@@ -112,8 +143,16 @@ def _choose(line: str) -> str:
 def _options(words: str) -> str:
     """Return where to change the options that words name."""
     named = options(words)[:_MOST_OPTIONS]
-    places = [
-        (" or ".join(one for one in named if not one.isupper()), "in the engine's `vllm_args`"),
-        (" or ".join(one for one in named if one.isupper()), "in the engine's `environment`"),
-    ]
-    return ", ".join(f"Correct or remove {names} {place}" for names, place in places if names)
+    places: dict[str, list[str]] = {}
+    for one in named:
+        places.setdefault(_place(one), []).append(one)
+    said = [f"{' or '.join(names)} {place}" for place, names in places.items()]
+    return f"Correct or remove {', '.join(said)}" if said else ""
+
+
+def _place(name: str) -> str:
+    """Return where an option is set."""
+    if name.isupper():
+        return "in the engine's `environment`"
+    known = name.lstrip("-").replace("-", "_") in _engine_options()
+    return "in the engine's `vllm_args`" if known else "where it is set"

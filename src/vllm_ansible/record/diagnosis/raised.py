@@ -148,13 +148,18 @@ def read(line: str, frames: str = "", signature: Signature | None = None) -> Rea
 
 
 def _first(
-    text: str, line: str, frames: str, signature: Signature | None, plainest: bool
+    text: str,
+    line: str,
+    frames: str,
+    signature: Signature | None,
+    plainest: bool,
+    least: bool = False,
 ) -> Reading | None:
     """Return what the first family says that a text shows; those of its own words come last."""
     for family in families():
         if signature and signature.id not in family.over:
             continue
-        if family.plainest and not plainest:
+        if (family.plainest and not plainest) or (least and not family.plainest):
             continue
         if not (found := family.pattern.search(text)):
             continue
@@ -165,6 +170,14 @@ def _first(
                 family, condition.filled(family.cause, facts), condition.filled(family.fix, facts)
             )
     return None
+
+
+def stated(line: str) -> Reading | None:
+    """Return what a line states by its words alone, where they are more than the name of an error."""
+    reason = own_words.reason(line)
+    if not reason or not states(reason):
+        return None
+    return _first(reason, line, "", None, plainest=True, least=True)
 
 
 def states(reason: str) -> bool:
