@@ -20,7 +20,7 @@ from vllm_ansible.record.diagnosis.explained import USUAL
 from vllm_ansible.record.diagnosis.verdict import diagnose
 
 DATA = Path(__file__).parent / "data" / "messages"
-MESSAGES = {half: yaml.safe_load((DATA / f"{half}.yaml").read_text()) for half in ("a", "b") if (DATA / f"{half}.yaml").exists()}
+MESSAGES = {half: yaml.safe_load((DATA / f"{half}.yaml").read_text()) for half in ("a", "b", "c")}
 SITE = "/opt/venv/lib/python3.12/site-packages"
 # What repeats the words of a line, and not more.
 _OWN = re.compile(r'(?:: |\(the line says: )".*"\)?', re.DOTALL)
