@@ -23,7 +23,7 @@ USUAL = "Not certain, the usual cause of this line: "
 _HANDS_ON = re.compile(r"^Not known from this line|that the line names")
 # Behind this the words of the line follow.
 _NAMES_IT = re.compile(r"the line names$")
-_ON_PURPOSE = re.compile(r"\b(?:Value|NotImplemented|Runtime|Validation|Assertion)Error\b")
+_ON_PURPOSE = re.compile(r"\b(?:Value|NotImplemented|Runtime|Validation|Assertion|Key)Error\b")
 _WORDS_OF_A_REASON = 4
 _NO_FIX = (
     "Compare the excluded causes with the hosts as they are now, and read the lines around this one"
@@ -55,9 +55,9 @@ def explained(finding: Finding, logs: Mapping[str, str], facts: Facts) -> Explai
     if signature.generic if signature else not follows:
         reading = raised.read(finding.line, finding.frames, signature)
         area = ""
-        if not reading and signature and signature.frames and _is_on_purpose(signature, finding):
+        if not reading and _is_on_purpose(signature, finding):
             # What the words of a line state says more than where it was raised.
-            reading, area = raised.stated(finding.line), signature.fix
+            reading, area = raised.stated(finding.line), signature.fix if signature else ""
         if reading:
             certain = reading.family.states and not finding.later
             cause = reading.cause if certain else f"{USUAL}{reading.cause}"
@@ -71,10 +71,14 @@ def explained(finding: Finding, logs: Mapping[str, str], facts: Facts) -> Explai
     return _answer(signature, told, finding)
 
 
-def _is_on_purpose(signature: Signature, finding: Finding) -> bool:
-    """Tell whether an error is one that a program raises with a reason, not one of its own code."""
-    at_import = signature.frames and "<module>" in signature.frames.pattern
-    if _NAMES_IT.search(signature.cause) or at_import:
+def _is_on_purpose(signature: Signature | None, finding: Finding) -> bool:
+    """Tell whether an error is one that a program raises with a reason, not one of its own code.
+
+    signature: one that tells where it was raised, and no more, or None.
+    """
+    if signature and (not signature.frames or _NAMES_IT.search(signature.cause)):
+        return False
+    if signature and signature.frames and "<module>" in signature.frames.pattern:
         return False
     words = own_words.reason(finding.line).split()
     return bool(_ON_PURPOSE.search(finding.line)) and len(words) >= _WORDS_OF_A_REASON

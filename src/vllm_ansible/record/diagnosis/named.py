@@ -15,7 +15,7 @@ from .known import items
 
 # --an-option, `an_option`, and an_option where the engine has it: no dotted path, no file.
 _FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]+")
-_WORD = re.compile(r"(?<![\w/<-])[a-z]+(?:_[a-z0-9]+)+(?![\w/(])")
+_WORD = re.compile(r"(?<![\w/<-])(?<!self\.)[a-z]+(?:_[a-z0-9]+)+(?![\w/(])")
 # What stands behind the name of an option of another program.
 _SET = re.compile(
     r"[`'\"]?(?: mode| flag| option)?"
@@ -91,7 +91,10 @@ def options(words: str) -> list[str]:
         if pattern is not _WORD or one[0] in _engine_options() or _SET.match(words, one.end())
     ]
     found += [(one.start(), _names()[_plain(one[0])]) for one in _spoken().finditer(words)]
-    return list({_plain(name): name for _, name in sorted(found, reverse=True)}.values())[::-1]
+    first: dict[str, str] = {}
+    for _, name in sorted(found):
+        first.setdefault(name.lstrip("-").replace("-", "_"), name)
+    return list(first.values())
 
 
 @cache

@@ -70,6 +70,9 @@ _SYMPTOM = re.compile(
 )
 
 
+# Errors that programs raise on purpose, for a reason that they give.
+_REFUSES = re.compile(r"\b(?:Value|NotImplemented|Key)Error: ")
+
 # What NVIDIA asks for at an Xid.
 _ACTIONS = {
     "CHECK_MECHANICALS": "check the card's seat and power, then replace it",
@@ -173,11 +176,12 @@ def _first(
 
 
 def stated(line: str) -> Reading | None:
-    """Return what a line states by its words alone, where they are more than the name of an error."""
+    """Return what the words of a line state, by the plainest families; the last takes any words."""
     reason = own_words.reason(line)
-    if not reason or not states(reason):
-        return None
-    return _first(reason, line, "", None, plainest=True, least=True)
+    found = _first(reason, line, "", None, plainest=True, least=True) if states(reason) else None
+    if found or not _REFUSES.search(line):
+        return found
+    return _first(f"{line} error", line, "", None, plainest=True, least=True)
 
 
 def states(reason: str) -> bool:
