@@ -25,16 +25,20 @@ _VARIABLE = re.compile(
     r"\b(?:VLLM|NCCL|RAY|HF|CUDA|FLASHINFER|UCX|NIXL|TORCH|TORCHINDUCTOR|TRITON|OMP|GLOO|DYN|SGLANG)"
     r"_[A-Z0-9_]{2,}\b"
 )
+# Values behind words that announce them: in brackets, or one after the other.
+_LISTED = r"(?:valid|available|supported|allowed|registered|known|possible)"
 _CHOICES = re.compile(
-    r"(?:chose from|choose from|choices? (?:are|is)|(?:valid|available|supported|allowed|registered|"
-    r"known|possible)(?: [\w-]+){0,3}?(?: are)?(?: in)?:?|(?:must|should|can only) be (?:one of|either|in)|"
-    r"expected one of|use one of|only supported for)[: ]*"
-    r"(?P<open>[\[({]) *(?P<list>[^\[\](){}]{2,600}?) *[\])}]|"
-    r"(?:available|valid|supported|registered) (?:[\w-]+ ){0,2}?[\w-]+(?: are)?: (?P<bare>[\w.-]+(?:, [\w.-]+)+)",
+    r"(?:chose from|choose from|choices? (?:are|is)"
+    rf"|{_LISTED}(?: [\w-]+){{0,3}}?(?: are)?(?: in)?:?"
+    r"|(?:must|should|can only) be (?:one of|either|in)|expected one of|use one of"
+    r"|only supported for)[: ]*[\[({] *(?P<list>[^\[\](){}]{2,600}?) *[\])}]"
+    rf"|{_LISTED} (?:[\w-]+ ){{0,2}}?[\w-]+(?: are)?: (?P<bare>[\w.-]+(?:, [\w.-]+)+)",
     re.IGNORECASE,
 )
+# What was given in place of one of them.
 _GIVEN = re.compile(
-    r"(?:['\"`](?P<quoted>[\w.-]{2,40})['\"`]|[:=] ?['\"]?(?P<plain>[\w.-]{2,40})['\"]?(?=[.,; ]|$))"
+    r"(?:['\"`](?P<quoted>[\w.-]{2,40})['\"`]"
+    r"|[:=] ?['\"]?(?P<plain>[\w.-]{2,40})['\"]?(?=[.,; ]|$))"
 )
 # Options of a command that the words quote are not the engine's.
 _COMMAND = re.compile(r"`?(?:uv )?(?:pip3?|python3?|docker|apt|rm|ray|hf) (?:\S+ )*?[^`.]*(?:`|$)")
@@ -57,12 +61,16 @@ def subjects() -> tuple[Subject, ...]:
     return tuple(
         Subject(
             one["id"],
-            re.compile(one["regex"], re.IGNORECASE),
+            re.compile(_alternatives(one["regex"]), re.IGNORECASE),
             one["fix"],
             tuple(one.get("options", ())),
         )
         for one in items("subjects.yml")
     )
+
+
+def _alternatives(regex: str | list[str]) -> str:
+    return regex if isinstance(regex, str) else "|".join(regex)
 
 
 def fix(line: str) -> str:

@@ -8,7 +8,8 @@ import re
 _WRAPS = re.compile(
     "|".join(
         (
-            r"[.:] Error: |(?<!often )(?<!usually )[Cc]aused by[: ]\s*|\bdesc = |\bstderr: |<\w+ error |\bLast error:\s*",
+            r"[.:] Error: |(?<!often )(?<!usually )[Cc]aused by[: ]\s*|\bdesc = |\bstderr: ",
+            r"<\w+ error |\bLast error:\s*",
             r"(?<![(.\w])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:_\w+)?: (?=\S)",
             r"\b(?:error running (?:\w+ )?hook #\d+|during container init|runc create failed): ",
             r"\bwhat\(\): +|\b[Rr]eason: |\b[Rr]oot cause: |[Dd]ue to: |\berr(?:or)?=\\?\"",
@@ -27,10 +28,12 @@ _ENDS = re.compile(
     r"|(?:See|Please see|check the \w+ in:?|Checkout) https?:|https?://\S+\s*$|\n"
 )
 _ADVICE = re.compile(
-    r"(?:(?<=[.!?:;,] )|^)(?P<advice>(?:[Pp]lease |[Tt]ry |[Dd]id you mean |[Cc]onsider |[Tt]o (?:fix|avoid|resolve|"
-    r"enable|disable)\b|[Uu]se |[Ss]et |[Ii]nstall |[Uu]pgrade |[Uu]pdate |[Ii]ncrease |[Dd]ecrease"
-    r" |[Rr]educe |[Ee]ither |[Yy]ou (?:can|may|must|need|should) |[Mm]ake sure |[Ee]nsure |[Rr]un "
-    r"|[Rr]aise |[Ll]ower |[Ss]pecify |[Pp]ass |[Ee]nable |[Dd]isable |[Cc]hoose |[Rr]emove )"
+    r"(?:(?<=[.!?:;,] )|^)(?P<advice>(?:[Pp]lease |[Tt]ry |[Dd]id you mean |[Cc]onsider "
+    r"|[Tt]o (?:fix|avoid|resolve|enable|disable)\b|[Uu]se |[Ss]et |[Ii]nstall |[Uu]pgrade "
+    r"|[Uu]pdate |[Ii]ncrease |[Dd]ecrease |[Rr]educe |[Ee]ither "
+    r"|[Yy]ou (?:can|may|must|need|should) "
+    r"|[Mm]ake sure |[Ee]nsure |[Rr]un |[Rr]aise |[Ll]ower |[Ss]pecify |[Pp]ass |[Ee]nable "
+    r"|[Dd]isable |[Cc]hoose |[Rr]emove )"
     r"[^\n]{8,}?(?:[.!?](?=\s|$)|$))"
 )
 _LONGEST = 260

@@ -37,7 +37,11 @@ def test_options_are_found_as_words_name_them(words: str, options: list[str]) ->
     ("line", "choices", "nearest"),
     [
         ("KeyError: 'invalid ring: acm (chose from { acme,ring })'", ["acme", "ring"], "acme"),
-        ("ValueError: Unknown ring: 'acm'. Valid options are: ['acme', 'o']", ["acme", "o"], "acme"),
+        (
+            "ValueError: Unknown ring: 'acm'. Valid options are: ['acme', 'o']",
+            ["acme", "o"],
+            "acme",
+        ),
         ("ValueError: ring='q' is odd. Expected one of ['acme', 'ring'].", ["acme", "ring"], ""),
         ("KeyError: \"Ring 'q' not found. Available rings: acme, ring\"", ["acme", "ring"], ""),
         ("ValueError: the ring is odd", [], ""),
