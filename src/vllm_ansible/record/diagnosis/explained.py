@@ -74,11 +74,13 @@ def explained(finding: Finding, logs: Mapping[str, str], facts: Facts) -> Explai
 def _is_on_purpose(signature: Signature | None, finding: Finding) -> bool:
     """Tell whether an error is one that a program raises with a reason, not one of its own code.
 
-    signature: one that tells where it was raised, and no more, or None.
+    signature: one that tells where it was raised, and no more; without one, frames have to show it.
     """
     if signature and (not signature.frames or _NAMES_IT.search(signature.cause)):
         return False
     if signature and signature.frames and "<module>" in signature.frames.pattern:
+        return False
+    if not signature and not finding.frames:
         return False
     words = own_words.reason(finding.line).split()
     return bool(_ON_PURPOSE.search(finding.line)) and len(words) >= _WORDS_OF_A_REASON

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.record.diagnosis import named, own_words
+from vllm_ansible.record.diagnosis import named, own_words, page
 from vllm_ansible.record.diagnosis.explained import USUAL
 from vllm_ansible.record.diagnosis.verdict import diagnose
 
@@ -132,3 +132,12 @@ def test_a_warning_is_no_end_however_it_begins() -> None:
     line = "{} 11-20 10:31:02 [acme.py:7] Could not load the ring of acme. Falling back to another."
     assert "cause" not in of(line.format("WARNING"), "INFO 11-20 10:31:09 [acme.py:9] done")
     assert "cause" in of(line.format("ERROR"))
+
+
+def test_logs_that_only_show_what_followed_say_which_other_logs_to_bring() -> None:
+    followed = "(EngineCore_DP0 pid=7) ERROR 11-20 10:31:02 [core.py:7] EngineCore failed to start."
+    said = page.page(page.explain({"a": followed}))
+    assert "only follows from a failure that these logs do not show" in said
+    assert "worker-*.err" in said
+    unknown = page.page(page.explain({"a": "AcmeError: a word that nobody reads"}))
+    assert "no signature knows this line" in unknown
