@@ -41,7 +41,9 @@ _GIVEN = re.compile(
     r"|[:=] ?['\"]?(?P<plain>[\w.-]{2,40})['\"]?(?=[.,; ]|$))"
 )
 # Options of a command that the words quote are not the engine's.
-_COMMAND = re.compile(r"`?(?:uv )?(?:pip3?|python3?|docker|apt|rm|ray|hf) (?:\S+ )*?[^`.]*(?:`|$)")
+_COMMAND = re.compile(
+    r"`(?:uv )?(?:pip3?|python3?|docker|apt|rm|ray|hf) [^`]*`|\bpip3? install (?:-\S+ )*\S+"
+)
 _MOST_CHOICES, _MOST_OPTIONS = 12, 3
 
 

@@ -27,6 +27,7 @@ def of(*texts: str) -> dict[str, Any]:
         ("self.model_config of fused_moe/layer.py", []),
         ("the strange_name of ring_7", []),
         ("it requires acme (`pip install --upgrade acme`)", []),
+        ("the ray executor and max_num_seqs", ["max_num_seqs"]),
     ],
 )
 def test_options_are_found_as_words_name_them(words: str, options: list[str]) -> None:
