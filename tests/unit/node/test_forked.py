@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import selectors
 import signal
 import time
-from typing import Any
 
 import pytest
 
-from vllm_ansible.node import forked
 from vllm_ansible.node.forked import Tell, run_each
 
 
@@ -40,30 +37,6 @@ def test_one_that_hangs_is_ended_and_what_it_told_is_kept() -> None:
         "stage": "matmul",
         "error": "no answer within 1.5 seconds at matmul; it was ended",
     }
-
-
-def test_who_was_given_no_time_takes_what_has_come_by_then(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Late(selectors.DefaultSelector):
-        """One whose process goes on once its child has ended, and all time is over."""
-
-        def register(self, *arguments: Any) -> selectors.SelectorKey:
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-            time.sleep(0.2)
-            return super().register(*arguments)
-
-    monkeypatch.setattr(forked.selectors, "DefaultSelector", Late)
-    assert run_each([lambda tell: tell("number", 1)], 0.1, OSError) == [{"number": 1}]
-
-
-def test_one_that_never_stops_to_write_is_ended() -> None:
-    def work(tell: Tell) -> None:
-        while True:
-            tell("stage", "write")
-
-    (told,) = run_each([work], 0.2, OSError)
-    assert told["error"] == "no answer within 0.2 seconds at write; it was ended"
 
 
 def test_one_that_dies_is_told_by_its_signal() -> None:
