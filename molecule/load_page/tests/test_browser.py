@@ -86,7 +86,8 @@ def generated(
 def most_at_once(requests: list[dict[str, Any]]) -> int:
     """Return how many requests were in flight at the same time, by when they began and ended."""
     times = [(1000 * one["began_s"], 1) for one in requests]
-    times += [(1000 * one["began_s"] + one["total_ms"], -1) for one in requests]
+    # The next one may begin in the very moment; both are rounded.
+    times += [(1000 * one["began_s"] + one["total_ms"] - 0.1, -1) for one in requests]
     now, most = 0, 0
     for _, change in sorted(times):
         now += change
