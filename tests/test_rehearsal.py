@@ -114,7 +114,7 @@ def play(tmp_path: Path) -> Play:
             },
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=1800,
             check=False,
         )
         found = [

@@ -96,6 +96,8 @@ class Cloud(Served):
         self.lose_launch_replies = 0
         self.fail_requests = 0
         self.fail_launches = 0
+        # So many of the next requests are called too early, however slow their sender is.
+        self.too_early = 0
         self.log: list[tuple[str, str, int]] = []
         self.misfits: list[str] = []
         self._last: dict[str, float] = {}
@@ -154,6 +156,9 @@ class Cloud(Served):
         return False
 
     def _too_early(self, kind: str, distance: float) -> bool:
+        if kind == "request" and self.too_early > 0:
+            self.too_early -= 1
+            return True
         now = time.monotonic()
         # Requests that were sent at the right distance may arrive a little closer.
         if now - self._last.get(kind, float("-inf")) < 0.5 * distance:

@@ -89,7 +89,7 @@ def _run(
         env=variables,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
         **options,
     )

@@ -67,7 +67,7 @@ def server(engine: Path, port: tuple[int, socket.socket]) -> Iterator[subprocess
         pass_fds=[listener.fileno()],
     )
     try:
-        wait_until(lambda: ask(number, "/metrics")[0] == 200, 60, "the server")
+        wait_until(lambda: ask(number, "/metrics")[0] == 200, 300, "the server")
         yield started
     finally:
         started.kill()

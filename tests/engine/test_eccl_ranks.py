@@ -33,7 +33,7 @@ def measure(engine: Path, tmp_path: Path) -> Iterator[Measure]:
     key.write_text(secrets.token_hex(32))
     started: list[subprocess.Popen[bytes]] = []
 
-    def run(ranks: int, seconds: float = 120.0, **environment: str) -> dict[str, Any]:
+    def run(ranks: int, seconds: float = 600.0, **environment: str) -> dict[str, Any]:
         place, store = ("127.0.0.1", free_port()), free_port()
         options = {
             "coordinator": place[0],
@@ -57,7 +57,7 @@ def measure(engine: Path, tmp_path: Path) -> Iterator[Measure]:
     yield run
     for process in started:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
 def test_every_operation_is_measured_over_eccl(measure: Measure) -> None:

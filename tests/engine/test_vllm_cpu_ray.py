@@ -96,7 +96,7 @@ for name, port, apart, kind, what in json.loads(sys.argv[1]):
         if pid:
             ranks.append(pid)
             continue
-        signal.alarm(120)
+        signal.alarm(400)
         file = os.open(f"{sys.argv[2]}/{name}-{number}", os.O_WRONLY | os.O_CREAT)
         os.dup2(file, 1)
         os.dup2(file, 2)
@@ -179,7 +179,7 @@ def ranks(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=700,
+        timeout=2400,
         check=False,
     )
     assert done.returncode == 0, done.stderr

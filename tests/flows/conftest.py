@@ -16,7 +16,7 @@ import pytest
 
 from .clone import Clone, Ran, Running
 from .greedy import ASK
-from .processes import end_all, identities, of_cluster
+from .processes import end_all, identities, of_cluster, untouched
 from .two_hosts import TwoHosts
 
 CHAT = {
@@ -114,9 +114,7 @@ class Site:
         assert ran.status == 0, ran.output
         assert ran.changed == []
         assert "changed=0" in ran.output
-        after = of_cluster(self.cluster_dir)
-        assert [one.arguments for one in after if (one.pid, one.started) not in before] == []
-        assert {(one.pid, one.started) for one in after} == before
+        untouched(self.cluster_dir, before)
         looked = self.run(playbook="playbooks/status.yml")
         assert looked.status == 0, looked.output
         return ran, looked

@@ -12,7 +12,7 @@ headers = {"Authorization": "Bearer " + open(key_file).read().strip()}
 headers["Content-Type"] = "application/json"
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(), headers)
-with opener.open(request, timeout=120) as answer:
+with opener.open(request, timeout=600) as answer:
     choice = json.load(answer)["choices"][0]
 print(json.dumps({"text": choice["text"], "tokens": choice["token_ids"]}))
 """

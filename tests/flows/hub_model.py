@@ -33,6 +33,16 @@ log = open(f"{directory}/log", "wb")
 command = [sys.executable, f"{directory}/hub.py", f"{directory}/tree", *arguments]
 print(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True).pid)
 """
+# A hub listens a moment after it was started.
+KNOCK = """
+import contextlib, socket, sys, time
+for _ in range(3000):
+    with contextlib.suppress(OSError):
+        socket.create_connection((sys.argv[1], int(sys.argv[2]))).close()
+        sys.exit()
+    time.sleep(0.1)
+sys.exit("nobody listens there")
+"""
 
 
 @contextmanager
@@ -43,6 +53,7 @@ def hub_on(lab: Lab, host: str, *arguments: str) -> Iterator[str]:
     where = ["--model", MODEL, "--address", address, "--port", str(PORT)]
     pid = lab.run(host, ["python3", "-c", SERVE, DIRECTORY, *where, *arguments]).stdout.strip()
     try:
+        lab.run(host, ["python3", "-c", KNOCK, address, str(PORT)])
         yield f"http://{address}:{PORT}"
     finally:
         lab.run(host, ["kill", pid])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import stat
@@ -56,6 +57,28 @@ def identities(cluster_dir: Path) -> set[tuple[int, str]]:
     return {(process.pid, process.started) for process in of_cluster(cluster_dir)}
 
 
+def untouched(cluster_dir: Path, before: set[tuple[int, str]]) -> None:
+    """Hold a cluster to it: none of its processes is new, and all lives that its host recorded.
+
+    Others may have ended by themselves, as a task does a moment after it was called done.
+    """
+
+    def new() -> list[str]:
+        return [
+            one.arguments for one in of_cluster(cluster_dir) if (one.pid, one.started) not in before
+        ]
+
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: not new(), 60, "end of what a run has started", every=0.5)
+    assert new() == []
+    states = [
+        json.loads(path.read_text()) for path in (cluster_dir / "processes").glob("*.state.json")
+    ]
+    recorded = {(one["process"]["pid"], str(one["process"]["start_time"])) for one in states}
+    assert recorded
+    assert recorded <= identities(cluster_dir)
+
+
 def end_all(cluster_dir: Path) -> None:
     """Kill what a failed test has left, each by its number."""
 
@@ -99,7 +122,10 @@ def listing(directory: Path) -> dict[str, tuple[int, int, int]]:
     for folder, folders, files in os.walk(directory):
         for name in [*folders, *files]:
             path = Path(folder, name)
-            about = path.lstat()
+            try:
+                about = path.lstat()
+            except FileNotFoundError:  # written anew beside us
+                continue
             grows = stat.S_ISREG(about.st_mode) and path.suffix == ".log"
             figures = (0, 0) if grows else (about.st_size, about.st_mtime_ns)
             found[str(path.relative_to(directory))] = (about.st_mode, *figures)

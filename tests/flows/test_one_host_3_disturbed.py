@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import shutil
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,8 +48,13 @@ def damaged_model(site: Site, directory: Path) -> Path:
 def test_of_two_runs_at_once_the_second_is_told_who_holds_the_cluster(untouched: Site) -> None:
     first = untouched.start()
     lock = untouched.cluster_dir / "lock.json"
-    first.wait_for(lambda _: lock.exists(), "lock", MINUTE)
-    failure = untouched.run("--tags", "serve").failure
+    first.wait_for(lambda _: lock.exists(), "lock", 10 * MINUTE)
+    # However long the second one takes to come so far, the first has not ended by then.
+    first.process.send_signal(signal.SIGSTOP)
+    try:
+        failure = untouched.run("--tags", "serve").failure
+    finally:
+        first.process.send_signal(signal.SIGCONT)
     result = first.result()
     assert result.status == 0, result.output
     run = result.directory.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def ann(lab: SlurmLab, engine: str) -> Person:
 
 @pytest.fixture(scope="module")
 def served(ann: Person) -> Ran:
-    ran = ann.run(seconds=15 * MINUTE)
+    ran = ann.run()
     assert ran.status == 0, ran.output
     return ran
 
@@ -89,8 +90,12 @@ def test_site_serves_over_two_nodes_to_a_correct_answer(served: Ran, ann: Person
 def test_tasks_share_the_steps_that_carry_them(served: Ran, ann: Person) -> None:
     job = ann.jobs()[0][0]
     highest = max(int(one.partition(".")[2]) for one in started(ann, job))
-    # Each time that nothing was asked of a node for longer than the step is kept, another one.
-    assert highest * 10 < len(served.of("task")), highest
+    # Each time that nothing was asked of a node for longer than the step is kept, another one: on
+    # a slow machine, that is oftener.
+    times = [datetime.fromisoformat(one["time"]) for one in served.events]
+    lasted = (max(times) - min(times)).total_seconds()
+    paused = lasted / ann.variables["slurm_persist_seconds"]
+    assert highest < len(ann.lab.computes) * (4 + paused), (highest, lasted)
 
 
 def started(ann: Person, job: str) -> list[str]:
@@ -106,7 +111,7 @@ def test_a_second_run_changes_nothing(served: Ran, ann: Person) -> None:
 
 
 def test_the_engine_answers_once_every_step_of_ansible_is_gone(served: Ran, ann: Person) -> None:
-    wait_until(lambda: not steps(ann), 90, "steps ended", EVERY)
+    wait_until(lambda: not steps(ann), 600, "steps ended", EVERY)
     assert "Paris" in answer(ann)
 
 

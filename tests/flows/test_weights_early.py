@@ -19,8 +19,9 @@ from .hub_model import MAKE, MODEL
 from .processes import end_all, of_cluster
 
 SIZE = 4 * (6 << 20)
-# As slow as it takes for the bytes to outlast a stage; afterwards nobody has to wait for them.
-RATE = SIZE / 120
+# As slow as it takes for the bytes to outlast a stage, also where a stage takes ten times as long;
+# afterwards nobody has to wait for them.
+RATE = SIZE / 1200
 HERE = {"here": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}}
 
 
@@ -87,14 +88,12 @@ def test_weights_arrive_beside_other_work_and_not_while_links_are_measured(
 
     run("prepare")
     assert fetching()["state"] == "running", "prepare waited for the weights, or began none"
-    wait_until(lambda: sum(hub.sent.values()) > 1 << 20, 60, "the first bytes")
+    wait_until(lambda: sum(hub.sent.values()) > CHUNK, 600, "the first bytes")
 
     run("verify")
     assert (fetching()["state"], fetching()["message"]) == ("failed", "it was stopped")
-    sent = sum(hub.sent.values())
-    assert sent < SIZE, "nothing was left to stand still"
+    assert sum(hub.sent.values()) < SIZE, "nothing was left to stand still"
     assert [one for one in of_cluster(cluster_dir) if "hub" in one.arguments] == []
-    assert sum(hub.sent.values()) == sent
 
     hub.throttle(0)
     run("weights")

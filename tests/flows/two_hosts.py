@@ -32,7 +32,7 @@ SCAN = """
 import concurrent.futures, json, socket, sys
 def knock(place):
     try:
-        socket.create_connection(place, timeout=5).close()
+        socket.create_connection(place, timeout=60).close()
     except OSError:
         return []
     return [list(place)]
@@ -64,7 +64,7 @@ class TwoHosts:
 
     def python(self, host: str, program: str, *arguments: str, interpreter: str = PYTHON) -> Any:
         """Return what a program prints as JSON on a host."""
-        ran = self.lab.run(host, [interpreter, "-c", program, *arguments], timeout=300)
+        ran = self.lab.run(host, [interpreter, "-c", program, *arguments], timeout=3000)
         return json.loads(ran.stdout)
 
     def processes(self) -> dict[str, list[list[Any]]]:

@@ -14,16 +14,30 @@ import yaml
 from vllm_ansible.lab import Lab, LabError
 from vllm_ansible.lab import host as hosts
 from vllm_ansible.lab.commands import podman
+from vllm_ansible.lab.paths import lab_paths
 from vllm_ansible.lab.record import load, save
 
 pytestmark = pytest.mark.lab
 
 
-def podman_names() -> set[str]:
+def podman_names(token: str) -> set[str]:
+    """Return what podman has of one lab; tests beside this one make and remove others."""
     everything = json.loads(podman("ps", "--all", "--format", "json"))
-    return {name for one in everything for name in one["Names"]} | set(
-        podman("network", "ls", "--format", "{{.Name}}").split()
-    )
+    names = {name for one in everything for name in one["Names"]}
+    names |= set(podman("network", "ls", "--format", "{{.Name}}").split())
+    return {name for name in names if token in name}
+
+
+def token_of(root: Path) -> str:
+    """Return what makes the names of a lab its own."""
+    record = load(lab_paths("test", None, root).record)
+    assert record is not None
+    return record.token
+
+
+def started(lab: Lab, host: str) -> str:
+    """Return when a host's first process began, in ticks of the kernel."""
+    return lab.run(host, ["cat", "/proc/1/stat"]).stdout.rpartition(")")[2].split()[19]
 
 
 def test_every_host_runs_a_real_systemd_with_its_own_address_and_identity(lab: Lab) -> None:
@@ -92,11 +106,11 @@ def test_hosts_install_packages_and_share_their_bytes(lab: Lab) -> None:
 
 def test_up_again_changes_nothing(lab: Lab, make_lab: Callable[..., Lab]) -> None:
     before = lab.paths.record.read_text()
-    since = lab.run("lab1", ["stat", "-c", "%Y", "/proc/1"]).stdout
+    since = started(lab, "lab1")
     root = lab.paths.state.parents[2]
     make_lab(2, "test", second_network=True, root=root)
     assert lab.paths.record.read_text() == before
-    assert lab.run("lab1", ["stat", "-c", "%Y", "/proc/1"]).stdout == since
+    assert started(lab, "lab1") == since
 
 
 def test_another_shape_under_the_same_name_is_refused(
@@ -109,11 +123,12 @@ def test_another_shape_under_the_same_name_is_refused(
 def test_two_labs_live_side_by_side_and_down_removes_only_its_own(
     lab: Lab, make_lab: Callable[..., Lab], tmp_path: Path
 ) -> None:
-    before = podman_names()
+    mine = podman_names(lab.record.token)
     # Of a lab that was killed and whose hosts are gone: the kernel gives their cables' names again.
+    # Not these, which others use now.
     dead = "vllm_lab_deadbeef"
     cuts = f"table bridge {dead} {{ chain c {{ type filter hook prerouting priority -300; "
-    rules = 'iifname "veth*" drop; }; }'
+    rules = 'iifname "vethdeadbeef" drop; }; }'
     subprocess.run(["nft", "-f", "-"], input=cuts + rules, text=True, check=True)
     lab.link("lab1").limit(loss=0.1)
     with make_lab(1, "test", root=tmp_path) as other:
@@ -121,13 +136,14 @@ def test_two_labs_live_side_by_side_and_down_removes_only_its_own(
         assert dead not in tables and f"vllm_lab_{lab.record.token}" in tables
         lab.link("lab1").restore()
         assert other.run("lab1", ["true"]).returncode == 0
-        assert len(podman_names() - before) == 2
+        assert len(podman_names(other.record.token)) == 2
         other.link("lab1").limit(rate="10mbit", delay="1ms", loss=0.1)
         devices = set(os.listdir("/sys/class/net"))
         token = other.record.token
         assert any(token[:6] in device for device in devices)
         trees = other.cache.host_directory(token, "")
-    assert podman_names() == before
+    assert podman_names(token) == set()
+    assert podman_names(lab.record.token) == mine
     assert not any(token[:6] in device for device in os.listdir("/sys/class/net"))
     assert not trees.exists()
     assert list((tmp_path / "state" / "lab").iterdir()) == []
@@ -140,28 +156,29 @@ def test_an_interrupted_up_is_finished_by_the_next_one(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = podman_names()
     with monkeypatch.context() as patch:
         patch.setattr(hosts, "seed", interrupted)
         with pytest.raises(KeyboardInterrupt):
             make_lab(1, "test", root=tmp_path)
-    assert podman_names() != before
+    token = token_of(tmp_path)
+    assert podman_names(token)
     with make_lab(1, "test", root=tmp_path) as again:
+        assert again.record.token == token
         assert again.run("lab1", ["true"]).returncode == 0
-    assert podman_names() == before
+    assert podman_names(token) == set()
 
 
 def test_down_after_an_interrupted_up_needs_no_ids(
     make_lab: Callable[..., Lab], tmp_path: Path
 ) -> None:
-    before = podman_names()
     lab = make_lab(1, "test", root=tmp_path)
+    assert podman_names(lab.record.token)
     record = load(lab.paths.record)
     assert record is not None
     record.hosts[0].id = record.networks[0].id = ""
     save(record, lab.paths.record)
     Lab.open("test", root=tmp_path).down()
-    assert podman_names() == before
+    assert podman_names(lab.record.token) == set()
 
 
 def test_a_stopped_host_comes_back_with_its_link_as_it_was(

@@ -33,7 +33,7 @@ def ann(site: SlurmLab) -> Iterator[Person]:
     person = Person(site, "ann", "r1")
     yield person
     site.run("ann", "scancel", "--user=ann", check=False)
-    wait_until(lambda: not person.jobs(), 60, "no job left", EVERY)
+    wait_until(lambda: not person.jobs(), 600, "no job left", EVERY)
 
 
 def hold(person: Person) -> str:
@@ -75,9 +75,9 @@ def test_what_ansible_leaves_running_stays_and_what_a_step_leaves_dies(ann: Pers
     step = [f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", "--gres=none"]
     ann.lab.run("ann", "srun", *step, "sh", "-c", "setsid sleep 8888 & sleep 1")
     for host in ann.lab.computes:
-        commands = ann.processes(host)
-        assert "sleep 7777" in commands
-        assert "sleep 8888" not in commands
+        # srun ends with the task, a moment before Slurm has ended what else is in the step.
+        wait_until(lambda host=host: "sleep 8888" not in ann.processes(host), 300, "its end", EVERY)
+        assert "sleep 7777" in ann.processes(host)
 
 
 def test_the_sites_own_lines_run_first_and_a_bad_one_is_told(ann: Person) -> None:
@@ -88,7 +88,7 @@ def test_the_sites_own_lines_run_first_and_a_bad_one_is_told(ann: Person) -> Non
         == 2
     )
     ann.lab.run("ann", "scancel", "--user=ann")
-    wait_until(lambda: not ann.jobs(), 60, "no job left", EVERY)
+    wait_until(lambda: not ann.jobs(), 600, "no job left", EVERY)
     ann.variables["site_setup"] = ["echo no such module: cuda/99 >&2; false"]
     failure = ann.run(playbook=PROVISION).failure
     assert "has ended before its nodes could be used" in failure["msg"]
@@ -145,9 +145,9 @@ def test_a_controller_killed_while_it_waits_leaves_one_job_that_the_next_run_tak
     blocker = ["--exclusive", "--nodes=2", "--wrap=sleep 600", "--job-name=other", "--time=30"]
     ann.lab.run("ann", "sbatch", "--output=/dev/null", *blocker)
     process, console, _ = ann.start(playbook=PROVISION)
-    wait_until(lambda: "waits: Resources, number 1 in gpu" in console.read_text(), 60, "a wait")
+    wait_until(lambda: "waits: Resources, number 1 in gpu" in console.read_text(), 600, "a wait")
     ann.lab.run("ann", "pkill", "-KILL", "-f", "^[^ ]*python[^ ]* .*ansible-playbook")
-    process.wait(30)
+    process.wait(300)
     ann.lab.run("ann", "scancel", "--name=other")
     assert hold(ann)
     assert [name for _, name, _ in ann.jobs("PENDING,RUNNING")] == ["vllm-r1"]
@@ -173,19 +173,19 @@ def test_a_job_that_drained_is_put_back_into_the_queue_waited_for_and_told_of(
 
 
 def test_a_job_whose_time_is_over_is_told_of_and_leaves_nothing_on_its_nodes(ann: Person) -> None:
-    ann.variables |= {"slurm_time": "1", "slurm_drain_seconds": 0}
+    ann.variables |= {"slurm_time": "30", "slurm_drain_seconds": 0}
     job = hold(ann)
     ask(ann, "shell", f"mkdir -p {ann.run_dir}; setsid sleep 7777 >/dev/null 2>&1 </dev/null &")
     published = ann.shared_dir / "r1" / "endpoint.json"
     published.write_text("{}")
+    shorten(ann, job, minutes=0)
     # Slurm looks once a minute, and half a minute is grace.
-    wait_until(lambda: not ann.jobs(), 180, "the end of the job", EVERY)
+    wait_until(lambda: not ann.jobs(), 600, "the end of the job", EVERY)
     assert not published.exists()
     for host in ann.lab.computes:
         assert not [one for one in ann.processes(host) if "sleep" in one or "python" in one]
         assert ann.on(host, "find", str(Path(ann.run_dir).parent), "-maxdepth", "1", *OF_ANN) == ""
     assert f"the cluster {ann.cluster} has no running allocation" in ask(ann, "ping")
-    ann.variables["slurm_time"] = "30"
     ran = ann.run(playbook=PROVISION)
     assert ran.status == 0, ran.output
     assert f"job {job} has ended: timeout" in ran.evidence("allocation")[0]["summary"]
@@ -197,22 +197,27 @@ def test_requests_in_flight_are_answered_before_the_time_is_over(ann: Person) ->
     own = ann.shared_dir / "r1"
     (own / "endpoint.json").write_text("{}")
     serve(ann)
-    wait_until(lambda: {"listens", "follows"} <= set(said(own)), 60, "both there")
+    wait_until(lambda: {"listens", "follows"} <= set(said(own)), 600, "both there")
     url = f"http://{ann.lab.computes[0]}:{SLOW_PORT}/"
     fetch = f"import urllib.request as r; print(r.urlopen({url!r}, timeout=600).read().decode())"
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(ann.lab.run, "ann", "python3", "-c", fetch, seconds=600)
-        wait_until(lambda: "asked" in said(own), 60, "a request in flight")
+        wait_until(lambda: "asked" in said(own), 600, "a request in flight")
         shorten(ann, job, minutes=4)
         # Within half a minute, for the job drains when 300 s are left.
-        wait_until(lambda: "asked to end" in said(own), 120, "the drain")
-        assert "refused" in ann.lab.run("ann", "python3", "-c", fetch, check=False).stderr
+        wait_until(lambda: "asked to end" in said(own), 600, "the drain")
+        # Soon after it was asked to: a server listens for a moment more.
+        knock = f"import socket; socket.create_connection(('{ann.lab.computes[0]}', {SLOW_PORT}))"
+        knocks = ("ann", "python3", "-c", knock)
+        wait_until(
+            lambda: "refused" in ann.lab.run(*knocks, check=False).stderr, 120, "a refusal", EVERY
+        )
         assert not (own / "endpoint.json").exists()
         looked = ann.run(playbook="playbooks/status.yml")
         assert "it has taken no more requests since" in looked.evidence("allocation")[0]["summary"]
         (own / "go").touch()
         assert answer.result().stdout == "answered\n"
-    wait_until(lambda: not ann.jobs(), 120, "the end of the job", EVERY)
+    wait_until(lambda: not ann.jobs(), 600, "the end of the job", EVERY)
     # Supervisor and agent may both ask a process to end.
     told = list(dict.fromkeys(said(own)))
     assert told[-3:] == ["answered", "the server has ended", "the rank has ended"], told

@@ -35,7 +35,7 @@ def environment(site: SlurmLab) -> Path:
 def ann(site: SlurmLab, environment: Path) -> Person:
     person = Person(site, "ann", "r1")
     person.variables |= {
-        "ray_join_silence_seconds": 20,
+        "ray_join_silence_seconds": 60,
         "slurm_environment": str(site.inside(environment)),
         "engines": [
             {
@@ -68,7 +68,7 @@ def script(ann: Person, environment: Path) -> Iterator[Script]:
 
 def test_it_answers_and_its_end_leaves_logs_alone(script: Script) -> None:
     script.submit()
-    told = script.endpoint(120)
+    told = script.endpoint(600)
     assert "Paris" in script.ask(told)
     assert script.ask(told, with_key=False) == "401"
     assert told["job"] == script.job
@@ -103,7 +103,7 @@ def test_shared_memory_of_others_of_the_user_stays(script: Script) -> None:
     older, used = "/dev/shm/psm_older", "/dev/shm/psm_used"  # noqa: S108
     script.person.on(first, "touch", older)
     script.submit()
-    script.endpoint(120)
+    script.endpoint(600)
     hold = (
         f"import mmap, time; held = open('{used}', 'w+b'); held.truncate(9)\n"
         "mapped = mmap.mmap(held.fileno(), 9); print('held', flush=True); time.sleep(600)"
@@ -122,7 +122,7 @@ def test_shared_memory_of_others_of_the_user_stays(script: Script) -> None:
 
 def test_its_time_being_over_ends_it_in_order(script: Script) -> None:
     script.submit()
-    script.endpoint(120)
+    script.endpoint(600)
     # As Slurm itself does some time before.
     script.lab.run("ann", "scancel", "--batch", "--signal=TERM", script.job)
     assert script.ended() == "COMPLETED"
@@ -133,14 +133,14 @@ def test_its_time_being_over_ends_it_in_order(script: Script) -> None:
 @pytest.mark.soak
 def test_put_back_into_the_queue_it_starts_anew(script: Script) -> None:
     script.submit()
-    script.endpoint(120)
+    script.endpoint(600)
     key = (script.directory / "api_key").read_text()
     script.lab.root(script.lab.login, "scontrol", "requeue", script.job)
     # Slurm keeps a job that was requeued from its nodes for a while; ours to end.
     wait_until(lambda: script.state == "PENDING", 60, "the requeue", EVERY)
     assert script.left() == []
     script.lab.root(script.lab.login, "scontrol", "update", f"jobid={script.job}", "starttime=now")
-    told = script.endpoint(120)
+    told = script.endpoint(600)
     assert (script.directory / "api_key").read_text() != key
     assert "Paris" in script.ask(told)
 
@@ -153,9 +153,9 @@ def test_devices_that_ray_does_not_count_are_told(script: Script) -> None:
     script.path.write_text("--num-gpus=0".join(text.rsplit("--num-gpus=1", 1)))
     second = script.lab.computes[1]
     script.submit()
-    assert script.ended(150) == "FAILED"
+    assert script.ended(600) == "FAILED"
     assert "Ray counts 1 of 2 devices, missing 10." in script.output
-    assert "nothing new for 20 s" in script.output
+    assert "nothing new for 60 s" in script.output
     assert "begins" in (script.directory / "logs" / f"{second}-chat-ray.log").read_text()
 
 
@@ -174,7 +174,7 @@ def test_a_process_that_dies_ends_the_wait_with_the_end_of_its_log(
 
 def test_a_server_that_dies_while_it_serves_ends_the_job(script: Script, environment: Path) -> None:
     script.submit()
-    script.endpoint(120)
+    script.endpoint(600)
     first = script.lab.computes[0]
     number = script.person.on(first, "cat", f"/tmp/vllm-{script.job}/pids/chat-serve")  # noqa: S108
     script.person.on(first, "kill", "-KILL", number.strip())

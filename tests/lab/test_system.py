@@ -111,7 +111,7 @@ def reaches(lab: Lab, source: str, target: str) -> bool:
         listening = f"until ss -Hlnt sport = :{PORT} | grep -q .; do sleep 0.1; done"
         lab.run(target, ["timeout", "30", "sh", "-c", listening])
         connect = f"</dev/tcp/{address}/{PORT}"
-        done = lab.run(source, ["timeout", "5", "bash", "-c", connect], check=False)
+        done = lab.run(source, ["timeout", "15", "bash", "-c", connect], check=False)
         return done.returncode == 0
     finally:
         lab.run(target, ["systemctl", "stop", "rank"])

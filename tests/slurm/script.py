@@ -47,7 +47,7 @@ class Script:
         clone = self.lab.inside(self.person.clone)
         inside = f'cd {clone} && PYTHONPATH=src NO_COLOR=1 exec "$@"'
         return self.lab.run(
-            self.person.user, "bash", "-c", inside, "-", *words, check=False, seconds=300
+            self.person.user, "bash", "-c", inside, "-", *words, check=False, seconds=900
         )
 
     def submit(self) -> None:
@@ -88,7 +88,7 @@ class Script:
         except AssertionError as late:
             raise AssertionError(f"{late}\n{self.output}") from None
 
-    def ended(self, seconds: float = 90) -> str:
+    def ended(self, seconds: float = 600) -> str:
         """Wait for the end of the job and return its state."""
         over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
         wait_until(lambda: self.state in over, seconds, f"the end\n{self.output}", EVERY)

@@ -58,9 +58,9 @@ if "head" in OPTIONS:
     serve("127.0.0.1", int(OPTIONS["dashboard-port"]), Dashboard)
 import urllib.request
 data = json.dumps({**own, "token": token}).encode()
-for _ in range(300):
+for _ in range(3000):
     try:
-        urllib.request.urlopen(f"http://{OPTIONS['address']}", data, timeout=5).close()
+        urllib.request.urlopen(f"http://{OPTIONS['address']}", data, timeout=300).close()
         break
     except OSError as error:
         print(error, flush=True)

@@ -15,7 +15,7 @@ ASK = """
 import glob, http.client, json, ssl, sys
 address, port, directory, key = sys.argv[1:]
 context = ssl.create_default_context(cafile=glob.glob(directory + "/*.crt")[0])
-connection = http.client.HTTPSConnection(address, int(port), context=context, timeout=30)
+connection = http.client.HTTPSConnection(address, int(port), context=context, timeout=300)
 body = json.dumps({"model": "m", "prompt": "p", "max_tokens": 1})
 connection.request("POST", "/v1/completions", body, {"Authorization": "Bearer " + key})
 answer = connection.getresponse()

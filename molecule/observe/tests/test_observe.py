@@ -20,7 +20,7 @@ word = base64.b64encode(("observe:" + key).encode()).decode()
 request.add_header("Authorization", "Basic " + word)
 try:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=60) as answer:
+    with opener.open(request, timeout=300) as answer:
         print(json.dumps([answer.status, answer.read().decode()]))
 except urllib.error.HTTPError as error:
     print(json.dumps([error.code, ""]))

@@ -19,7 +19,7 @@ def listed(path: str) -> list[dict[str, Any]]:
     """Return what the cloud says."""
     key = {"Authorization": f"Bearer {(CLOUD / 'key').read_text()}"}
     request = urllib.request.Request((CLOUD / "url").read_text() + path, headers=key)  # noqa: S310
-    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310  on loopback
+    with urllib.request.urlopen(request, timeout=300) as answer:  # noqa: S310  on loopback
         found: list[dict[str, Any]] = json.load(answer)["data"]
     return found
 

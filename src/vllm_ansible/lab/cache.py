@@ -97,7 +97,8 @@ def link_tree(source: Path, target: Path) -> int:
     """Link one tree, skipping what the target already has and uv's half-written files."""
     linked = 0
     target.mkdir(exist_ok=True)
-    with os.scandir(source) as entries:
+    # A directory may have been pruned by uv since it was listed.
+    with contextlib.suppress(FileNotFoundError), os.scandir(source) as entries:
         for entry in entries:
             copy = target / entry.name
             if entry.name.startswith(".tmp") or entry.name == ".lock":

@@ -124,7 +124,7 @@ def remove_host(host: HostRecord) -> None:
         podman("rm", "--force", "--time", "0", "--volumes", host.id or host.container)
 
 
-def wait_for_ssh(host: HostRecord, paths: LabPaths, address: str, timeout: float = 60) -> None:
+def wait_for_ssh(host: HostRecord, paths: LabPaths, address: str, timeout: float = 300) -> None:
     """Wait until the host answers a command over SSH and its systemd, if any, has settled."""
     options = ssh_options(paths.key, paths.known_hosts)
     ask = [

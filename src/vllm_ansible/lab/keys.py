@@ -28,5 +28,6 @@ def ssh_options(key: Path, known_hosts: Path) -> list[str]:
         *("-F", "none", "-i", str(key)),
         *("-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "LogLevel=ERROR"),
         *("-o", f'UserKnownHostsFile="{known_hosts}"', "-o", "StrictHostKeyChecking=yes"),
-        *("-o", "ConnectTimeout=5"),
+        # Also for what sshd says first, on a machine that has no processor for it.
+        *("-o", "ConnectTimeout=30"),
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .commands import podman, run
+from .network import listed_networks
 
 LABEL = "vllm-ansible.lab"
 TABLE = re.compile(r"vllm_lab_([0-9a-f]{8})")
@@ -59,16 +60,16 @@ def made_at(text: str) -> float:
 
 def remove_leftovers(trees: Path) -> None:
     """Remove tables, devices, networks and trees of labs that have no host any more, by token."""
-    living = tokens("ps")
-    for table in dead_tables(json.loads(run(["nft", "-j", "list", "tables"]).stdout), living):
-        run(["nft", "delete", "table", "bridge", table], check=False)
+    # Before it is asked who lives: a lab that starts a host now may have them in a moment.
+    tables = json.loads(run(["nft", "-j", "list", "tables"]).stdout)
     links = json.loads(run(["ip", "-j", "link"]).stdout)
+    living = tokens("ps")
+    for table in dead_tables(tables, living):
+        run(["nft", "delete", "table", "bridge", table], check=False)
     for device in dead_devices([str(one["ifname"]) for one in links], living):
         run(["ip", "link", "del", device], check=False)
     known, old = tokens("ps", "--all"), time.time() - YOUNG_SECONDS
-    names = podman("network", "ls", "--quiet", "--filter", f"label={LABEL}").splitlines()
-    listed = json.loads(podman("network", "inspect", *names)) if names else []
-    for network in dead_networks(listed, known, old):
+    for network in dead_networks(listed_networks(f"--filter=label={LABEL}"), known, old):
         run(["podman", "network", "rm", network], check=False)
     for tree in trees.iterdir() if trees.is_dir() else ():
         ours = re.fullmatch(r"[0-9a-f]{8}", tree.name)

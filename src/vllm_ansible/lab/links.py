@@ -150,6 +150,6 @@ def start_wire(
 
     extra = [f"{address}={seconds}" for address, seconds in peers.items()]
     argv = [sys.executable, str(WIRE), interface, tap, bridge, str(own), *extra]
-    wire = WireRecord(interface, tap, start(argv, carries, timeout=10))
+    wire = WireRecord(interface, tap, start(argv, carries, timeout=120))
     record.wires.append(wire)
     return wire

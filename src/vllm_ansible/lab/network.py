@@ -3,6 +3,7 @@
 import ipaddress
 import json
 from collections.abc import Iterable
+from typing import Any
 
 from .commands import LabError, podman, run
 from .record import NetworkRecord, Record
@@ -25,11 +26,19 @@ def free_subnet(used: Iterable[Network], pool: Network = POOL) -> Network:
 def used_subnets() -> list[Network]:
     """Return every network that this machine routes or podman has promised to someone."""
     texts = [route.get("dst", "") for route in json.loads(run(["ip", "-j", "-4", "route"]).stdout)]
-    names = podman("network", "ls", "--quiet").splitlines()
-    for one in json.loads(podman("network", "inspect", *names)) if names else []:
+    for one in listed_networks():
         texts += [subnet["subnet"] for subnet in one.get("subnets") or []]
     networks = (ipaddress.ip_network(text) for text in texts if text and text != "default")
     return [network for network in networks if isinstance(network, Network)]
+
+
+def listed_networks(*options: str) -> list[dict[str, Any]]:
+    """Return what podman knows about each network.
+
+    In one look: another lab may remove one between a list of names and a question about them.
+    """
+    found: list[dict[str, Any]] = json.loads(podman("network", "ls", "--format", "json", *options))
+    return found
 
 
 def outside_mtu() -> int:

@@ -103,7 +103,7 @@ class Ranks:
                     argv = [str(python), f"{MOUNT / place.name}/rank.py"]
                     process = self._start(host, [*argv, *self._options(host, here, place.name)])
                     stack.callback(self._end, process)
-                self.lead.gather(listener, channel.key_of(secret.encode()), 120)
+                self.lead.gather(listener, channel.key_of(secret.encode()), 600)
             join(self.lead, (self.lab.address(self.hosts[0]), PORTS[1]))
             self._stack = stack.pop_all()
         self.start_seconds = time.monotonic() - started
@@ -152,7 +152,7 @@ class Ranks:
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

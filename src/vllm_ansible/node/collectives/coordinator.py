@@ -16,6 +16,8 @@ from .channel import Channel, ChannelError, answer_to, line_of, message_of
 
 Message = dict[str, Any]
 REFUSED_TOLD = 8
+# The connection of a rank that was killed may close after others have said what that did to them.
+END_SECONDS = 2.0
 
 
 class CollectiveError(Exception):
@@ -146,8 +148,8 @@ class Coordinator:
                 if not ready:
                     self._silent(list(waiting), doing)
                 for rank in ready:
-                    answers[rank] = self._answer(rank, doing)
                     del waiting[rank]
+                    answers[rank] = self._answer(rank, doing, list(waiting))
                     selector.unregister(self.channels[rank].socket)
         return answers
 
@@ -155,7 +157,7 @@ class Coordinator:
         """Ask every rank the same."""
         return self.ask(dict.fromkeys(range(len(self.places)), message))
 
-    def _answer(self, rank: int, doing: str) -> Message:
+    def _answer(self, rank: int, doing: str, others: Sequence[int]) -> Message:
         try:
             answer = self.channels[rank].receive(self.silence)
         except (ChannelError, TimeoutError, OSError):
@@ -163,8 +165,28 @@ class Coordinator:
         if answer is None:
             self._died(rank, doing)
         if "error" in answer:
+            host, local = self.places[rank]
+            for dead in self._hung_up(others):
+                self._died(dead, doing, f"; rank {local} of {host} failed: {answer['error']}")
             self._failed(rank, doing, f"every rank does its part of {doing}", answer)
         return answer
+
+    def _hung_up(self, ranks: Sequence[int]) -> list[int]:
+        """Return the first of these ranks whose connection closes within seconds, if one does."""
+        deadline = time.monotonic() + END_SECONDS
+        with selectors.DefaultSelector() as selector:
+            for rank in ranks:
+                selector.register(self.channels[rank].socket, selectors.EVENT_READ, rank)
+            while selector.get_map() and (left := deadline - time.monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    try:
+                        said = self.channels[key.data].socket.recv(1, socket.MSG_PEEK)
+                    except OSError:
+                        said = b""
+                    if not said:
+                        return [int(key.data)]
+                    selector.unregister(key.fileobj)
+        return []
 
     def _failed(self, rank: int, doing: str, expected: str, answer: Message) -> NoReturn:
         host, local = self.places[rank]
@@ -176,12 +198,12 @@ class Coordinator:
             fix="see the causes named; the ranks' logs say more",
         )
 
-    def _died(self, rank: int, doing: str) -> NoReturn:
+    def _died(self, rank: int, doing: str, also: str = "") -> NoReturn:
         host, local = self.places[rank]
         raise CollectiveError(
             f"rank {local} of {host} ended in the middle of {doing}",
             expected="every rank lives to the end",
-            found="its connection closed",
+            found=f"its connection closed{also}",
             where=host,
             fix="read the log of its task, collective-ranks; dmesg shows what the kernel killed",
         )

@@ -52,7 +52,9 @@ def resolved(hostname: str) -> Optional[list[str]]:
     # A name server that does not answer holds the C library for much longer.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    thread.join(RESOLVE_SECONDS)
+    # In two parts: a process that was given no time waits once more for its thread.
+    for _ in range(2):
+        thread.join(RESOLVE_SECONDS / 2)
     return None if thread.is_alive() else found
 
 

@@ -12,7 +12,7 @@ from .. import forked, launcher, safely
 Run = Callable[[list[str]], tuple[int, str, str]]
 TITLES = {"nofile": "Max open files", "memlock": "Max locked memory"}
 KINDS = {"nofile": resource.RLIMIT_NOFILE, "memlock": resource.RLIMIT_MEMLOCK}
-SECONDS = 5.0
+SECONDS = 30.0
 # Columns of /proc/PID/limits: what holds, and how far a process may raise it.
 SOFT, HARD = slice(26, 47), slice(47, 68)
 

@@ -15,6 +15,8 @@ PINGS = 20
 # A far peer gets fewer, so that the whole takes seconds wherever the hosts are.
 LEAST_PINGS = 5
 PING_SECONDS = 0.5
+# A peer that was given no time reads all that has come before it counts.
+COUNT_SECONDS = 15.0
 
 
 class NoAnswer(Exception):
@@ -42,6 +44,7 @@ class Session:
 
     def counts(self) -> tuple[int, int]:
         """Return how many datagrams reached the peer, and how many its own kernel dropped."""
+        self.connection.settimeout(COUNT_SECONDS)
         arrived, dropped = wire.COUNTS.unpack(self.ask(wire.COUNT, wire.COUNTS.size))
         return arrived, dropped
 

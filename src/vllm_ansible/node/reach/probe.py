@@ -39,13 +39,12 @@ def probe(peers: dict[str, dict[str, Any]], key: bytes, seconds: float) -> dict[
             found[name] = {"blocked": {kind: fold(ports) for kind, ports in blocked.items()}}
             try:
                 answers = [port for port in peer["answers"] if (address, port) in connected]
-                sessions[name] = _meet(key, address, answers, seconds)
-                found[name].update(measure(sessions[name]), source=sessions[name].source)
-            except (OSError, NoAnswer) as error:
+                sessions[name], figures = _speak(key, address, answers, seconds)
+                found[name].update(figures, source=sessions[name].source)
+            except NoAnswer as error:
                 found[name]["silent"] = str(error)
-        spoken = {name: one for name, one in sessions.items() if "source" in found[name]}
-        slowest = max((found[name]["round_trip_us"] for name in spoken), default=0.0)
-        for name, loss in losses(spoken, slowest / 1e6).items():
+        slowest = max((found[name]["round_trip_us"] for name in sessions), default=0.0)
+        for name, loss in losses(sessions, slowest / 1e6).items():
             found[name]["loss"] = loss
     finally:
         for session in sessions.values():
@@ -53,12 +52,23 @@ def probe(peers: dict[str, dict[str, Any]], key: bytes, seconds: float) -> dict[
     return found
 
 
-def _meet(key: bytes, address: str, ports: list[int], seconds: float) -> Session:
-    """Return a session over the first of the ports whose answer proves the key."""
+def _speak(
+    key: bytes, address: str, ports: list[int], seconds: float
+) -> tuple[Session, dict[str, Any]]:
+    """Return a session over the first of the ports whose answer proves the key, and its figures.
+
+    A responder that is given no time for a while is asked again, over the next port.
+    """
     said = "no port of its responder can be reached"
     for port in ports[:MEETINGS]:
         try:
-            return meet(key, address, port, seconds)
+            session = meet(key, address, port, seconds)
         except NoAnswer as error:
             said = str(error)
+            continue
+        try:
+            return session, measure(session)
+        except (OSError, NoAnswer) as error:
+            session.connection.close()
+            said = f"{address}:{port}: {error}"
     raise NoAnswer(said)

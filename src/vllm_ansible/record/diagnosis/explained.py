@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..redact import redact_text
-from . import cuda_errors, lines, log_facts, own_words, raised
+from . import cuda_errors, lines, log_facts, named, own_words, raised
 from .facts import Facts, merged
 from .first import Finding
 from .hosts import host_of
@@ -22,7 +22,9 @@ USUAL = "Not certain, the usual cause of this line: "
 # Such an answer names no cause.
 _HANDS_ON = re.compile(r"^Not known from this line|that the line names")
 # Behind this the words of the line follow.
-_NAMES_IT = re.compile(r"the line names(?: them)?$")
+_NAMES_IT = re.compile(r"the line names$")
+_ON_PURPOSE = re.compile(r"\b(?:Value|NotImplemented|Runtime|Validation|Assertion|Key)Error\b")
+_WORDS_OF_A_REASON = 4
 _NO_FIX = (
     "Compare the excluded causes with the hosts as they are now, and read the lines around this one"
 )
@@ -52,17 +54,44 @@ def explained(finding: Finding, logs: Mapping[str, str], facts: Facts) -> Explai
     follows = lines.read(line).is_follow_up and not cuda_errors.in_plain_words(line)
     if signature.generic if signature else not follows:
         reading = raised.read(finding.line, finding.frames, signature)
+        area = ""
+        if not reading and _is_on_purpose(signature, finding):
+            # What the words of a line state says more than where it was raised.
+            reading, area = raised.stated(finding.line), signature.fix if signature else ""
         if reading:
             certain = reading.family.states and not finding.later
             cause = reading.cause if certain else f"{USUAL}{reading.cause}"
             seen = signature.refs[:_MOST_SEEN] if signature else ()
-            return Explained(cause, reading.fix, seen=seen)
+            return Explained(cause, _advised(reading, finding.line, area), seen=seen)
     if signature is None:
         return None
     known = tuple(host for host in facts if host)
     everything = merged([log_facts.read(logs, known), facts])
     told = explain(signature, everything, host_of_finding(finding, facts), finding.line)
     return _answer(signature, told, finding)
+
+
+def _is_on_purpose(signature: Signature | None, finding: Finding) -> bool:
+    """Tell whether an error is one that a program raises with a reason, not one of its own code.
+
+    signature: one that tells where it was raised, and no more; without one, frames have to show it.
+    """
+    if signature and (not signature.frames or _NAMES_IT.search(signature.cause)):
+        return False
+    if signature and signature.frames and "<module>" in signature.frames.pattern:
+        return False
+    if not signature and not finding.frames:
+        return False
+    words = own_words.reason(finding.line).split()
+    return bool(_ON_PURPOSE.search(finding.line)) and len(words) >= _WORDS_OF_A_REASON
+
+
+def _advised(reading: raised.Reading, line: str, area: str) -> str:
+    """Return what to do, after what the line itself advises; area: for where it was raised."""
+    advice = own_words.advice(line)
+    if advice and advice not in reading.fix:
+        return f"{advice} (as the line says). {reading.fix}"
+    return reading.fix if advice or not area else f"{reading.fix}. {area}"
 
 
 def host_of_finding(finding: Finding, facts: Facts) -> str:
@@ -92,13 +121,13 @@ def _with_own_words(told: Told, line: str, generic: bool) -> tuple[str, str]:
     """Return a cause and its fix; one that only hands on repeats the words of the line."""
     if told.because:
         return f"{told.cause}. {told.because}", told.fix
-    reason, advice = own_words.reason(line), own_words.advice(line)
+    reason = own_words.reason(line)
     if not _NAMES_IT.search(told.cause):
         if generic and reason and raised.states(reason):
             return f'{told.cause} (the line says: "{reason}")', told.fix
         return told.cause, told.fix
     cause = f'{told.cause}: "{reason}"' if reason else told.cause
-    return cause, f"{advice} (as the line says)" if advice else told.fix
+    return cause, named.fix(line) or told.fix
 
 
 def usual_cause(signature: Signature, text: str) -> str:

@@ -17,6 +17,9 @@ from .match import FAILURES, Signature, all_matches
 # libraries print the reason before, or just after, the exception that it ends in.
 _SAME_FAILURE_SECONDS = 5.0
 _NO_TIME = float("inf")
+# What a program only reported, and wrote so long after it until it ended, did not end it.
+_GOES_ON_SECONDS = 60.0
+_WAITED = re.compile(r"time(?:d )?-?out|deadline|did not respond|no response", re.IGNORECASE)
 # A backend of HAProxy that answers again: whatever was said of it before is over.
 _IS_UP = re.compile(r"\bServer (?P<server>(?P<backend>[^\s/]+)/\S+) is UP\b")
 # Within so many lines after the head of an exception its reason is looked for.
@@ -98,6 +101,8 @@ class Candidate:
     seconds: float
     order: int
     finding: Finding
+    # Its program does not go on after it.
+    ends: bool = False
 
 
 def first_failure(
@@ -116,7 +121,7 @@ def first_failure(
 
 def first_of(candidates: Sequence[Candidate]) -> Finding | None:
     """Return the first of all lines that say what failed, root causes before the rest."""
-    said = [one for one in candidates if one.tier < _ASIDE]
+    said = _not_survived([one for one in candidates if one.tier < _ASIDE])
     if not said:
         return None
     first = min(said, key=lambda one: (one.tier, one.seconds, one.order, one.finding.number))
@@ -125,6 +130,26 @@ def first_of(candidates: Sequence[Candidate]) -> Finding | None:
     found = _known_near(first, said)
     specific = found.signature and not found.signature.generic
     return found if specific else _said_aside(found, candidates) or found
+
+
+def _not_survived(said: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Return all but the unknown errors that their program reported long before it ended.
+
+    An end for want of an answer may well come of what was reported a while ago.
+    """
+    ended: dict[str, float] = {}
+    for one in said:
+        late = _WAITED.search(one.finding.line)
+        if one.tier == 0 and one.ends and not late and one.seconds < _NO_TIME:
+            rank = one.finding.rank
+            ended[rank] = max(ended.get(rank, one.seconds), one.seconds)
+    return [
+        one
+        for one in said
+        if one.ends
+        or one.finding.signature
+        or one.seconds + _GOES_ON_SECONDS > ended.get(one.finding.rank, -_NO_TIME)
+    ]
 
 
 def _said_aside(found: Finding, candidates: Sequence[Candidate]) -> Finding | None:
@@ -315,7 +340,8 @@ def _candidates(
         finding = Finding(
             rank, said, number, signature, line.writer, line.address, seconds, raised_in
         )
-        found.append(Candidate(_ASIDE if aside else int(follows), seconds, order, finding))
+        tier = _ASIDE if aside else int(follows)
+        found.append(Candidate(tier, seconds, order, finding, line.is_end))
         if line.daemon and not signature and not line.is_end:
             reported.add(number)
     # A daemon that only reports an error and goes on has not failed.

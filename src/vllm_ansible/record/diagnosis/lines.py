@@ -299,6 +299,8 @@ class Line:
     @property
     def is_end(self) -> bool:
         """Lines after which their program does not go on: an exception, a death, a fatal error."""
+        if self.level == "WARNING" and not self.library:
+            return False
         if _EXCEPTION.match(self.text) or _DEATH.search(self.text):
             return True
         return self.level in ("CRITICAL", "FATAL")

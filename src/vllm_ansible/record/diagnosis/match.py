@@ -105,9 +105,15 @@ def all_matches(text: str, kinds: Collection[str] = FAILURES) -> Sequence[Signat
 _WRAPS = re.compile(r"[.:] Error: |[Cc]aused by[: ]|\bdesc = |\bstderr: |<\w+ error ")
 
 
+_RAISED = {"Value error, ": "ValueError: ", "Assertion failed, ": "AssertionError: "}
+_CHECKED = re.compile("|".join(_RAISED))
+
+
 # Logs repeat themselves.
 @lru_cache(maxsize=8192)
 def _matches(text: str, kinds: tuple[str, ...]) -> tuple[Signature, ...]:
+    # As pydantic words the exceptions of a configuration's own checks.
+    text = _CHECKED.sub(lambda found: _RAISED[found[0]], text)
     if plain := cuda_errors.in_plain_words(text):
         text = f"{text} {plain}"
     wraps = [one.end() for one in _WRAPS.finditer(text)]

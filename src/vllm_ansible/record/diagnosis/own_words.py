@@ -8,7 +8,8 @@ import re
 _WRAPS = re.compile(
     "|".join(
         (
-            r"[.:] Error: |[Cc]aused by[: ]\s*|\bdesc = |\bstderr: |<\w+ error |\bLast error:\s*",
+            r"[.:] Error: |(?<!often )(?<!usually )[Cc]aused by[: ]\s*|\bdesc = |\bstderr: ",
+            r"<\w+ error |\bLast error:\s*",
             r"(?<![(.\w])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:_\w+)?: (?=\S)",
             r"\b(?:error running (?:\w+ )?hook #\d+|during container init|runc create failed): ",
             r"\bwhat\(\): +|\b[Rr]eason: |\b[Rr]oot cause: |[Dd]ue to: |\berr(?:or)?=\\?\"",
@@ -16,6 +17,8 @@ _WRAPS = re.compile(
             r"^(?:\S+: )?(?:fatal|error): (?=\S)|\b(?:srun|sbatch|salloc): error: .{0,60}?failed: ",
             r"\bUnable to create step for job \S+: |\bpyxis:(?: {2,}| )(?:\[\w+\] )?",
             r"\bNVRM: ",
+            # A check of pydantic's, with or without the field that it is of.
+            r"\b\d+ validation errors? for \S+ (?=\S)|\b(?:Value error|Assertion failed), (?=\S)",
         )
     )
 )
@@ -25,11 +28,13 @@ _ENDS = re.compile(
     r"|(?:See|Please see|check the \w+ in:?|Checkout) https?:|https?://\S+\s*$|\n"
 )
 _ADVICE = re.compile(
-    r"(?:(?<=[.!?:;,] )|^)(?P<advice>(?:[Pp]lease |[Tt]ry |[Cc]onsider |[Tt]o (?:fix|avoid|resolve|"
-    r"enable|disable)\b|[Uu]se |[Ss]et |[Ii]nstall |[Uu]pgrade |[Uu]pdate |[Ii]ncrease |[Dd]ecrease"
-    r" |[Rr]educe |[Ee]ither |[Yy]ou (?:can|may|must|need|should) |[Mm]ake sure |[Ee]nsure |[Rr]un "
-    r"|[Rr]aise |[Ll]ower |[Ss]pecify |[Pp]ass |[Ee]nable |[Dd]isable |[Cc]hoose |[Rr]emove )"
-    r"[^\n]{8,}?(?:[.!](?=\s|$)|$))"
+    r"(?:(?<=[.!?:;,] )|^)(?P<advice>(?:[Pp]lease |[Tt]ry |[Dd]id you mean |[Cc]onsider "
+    r"|[Tt]o (?:fix|avoid|resolve|enable|disable)\b|[Uu]se |[Ss]et |[Ii]nstall |[Uu]pgrade "
+    r"|[Uu]pdate |[Ii]ncrease |[Dd]ecrease |[Rr]educe |[Ee]ither "
+    r"|[Yy]ou (?:can|may|must|need|should) "
+    r"|[Mm]ake sure |[Ee]nsure |[Rr]un |[Rr]aise |[Ll]ower |[Ss]pecify |[Pp]ass |[Ee]nable "
+    r"|[Dd]isable |[Cc]hoose |[Rr]emove )"
+    r"[^\n]{8,}?(?:[.!?](?=\s|$)|$))"
 )
 _LONGEST = 260
 
@@ -38,8 +43,9 @@ def innermost(line: str) -> str:
     """Return what stands behind the last of what a line wraps, the whole where it wraps nothing."""
     end = 0
     for found in _WRAPS.finditer(line):
-        # Behind the last one there must be words.
-        if len(line) - found.end() >= 3:
+        # Behind the last one there must be words; two of them say less than what wraps them.
+        rest = line[found.end() :]
+        if len(rest) >= 3 and (not end or len(rest.split(maxsplit=2)) > 2):
             end = found.end()
     return line[end:].strip()
 

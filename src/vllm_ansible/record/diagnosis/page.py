@@ -11,6 +11,7 @@ from typing import Any
 
 from ...node.engine.log import last_phase
 from ..redact import redact_text, visible
+from . import lines
 from .evidence import Evidence
 from .explained import explained, host_of_finding, usual_cause
 from .first import (
@@ -36,6 +37,11 @@ _RANKS = re.compile(r"\brank|_(?:TP|PP|DP|EP)\d|Worker")
 # Of a log, the lines before a failure in which the phase that it was in is looked for.
 _PHASE_LINES = 20_000
 _HAND_ON = "read the lines around it ({}); --bundle FILE makes a redacted archive to hand on"
+_ELSEWHERE = (
+    "bring the logs of the other ranks, of Ray's workers (worker-*.err in "
+    "/tmp/ray/session_latest/logs), of the container before its restart and of the kernel "
+    "(`dmesg -T`)"
+)
 
 
 def explain(logs: Mapping[str, str], evidence: Evidence | None = None) -> dict[str, Any]:
@@ -55,6 +61,7 @@ def explain(logs: Mapping[str, str], evidence: Evidence | None = None) -> dict[s
         "silent": silent is not None,
         "found": _said(told) if told else "",
         "where": told.where if told else "",
+        "follows": bool(told and lines.read(told.line).is_follow_up),
         "host": host_of_finding(told, known_of.facts) if told else "",
         "rank": (told.writer or "") if told else "",
         "stage": _phase(logs.get(told.rank, ""), told.number) if told else "",
@@ -84,6 +91,9 @@ def page(answer: Mapping[str, Any]) -> str:
         rows.append(_row("cause", answer["cause"]))
         rows += [_row("or", answer["otherwise"])] if answer["otherwise"] else []
         rows.append(_row("fix", answer["fix"]))
+    elif answer.get("follows"):
+        why = "not known: this line only follows from a failure that these logs do not show"
+        rows += [_row("cause", why), _row("next", _ELSEWHERE)]
     else:
         rows.append(_row("cause", "not known: no signature knows this line"))
         rows.append(_row("next", _HAND_ON.format(answer["where"])))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...node.accelerators import xid
-from . import condition, cuda_errors, own_words
+from . import condition, cuda_errors, named, own_words
 from .facts import Fact
 from .known import items
 from .match import Signature
@@ -69,6 +69,9 @@ _SYMPTOM = re.compile(
     re.IGNORECASE,
 )
 
+
+# Errors that programs raise on purpose, for a reason that they give.
+_REFUSES = re.compile(r"\b(?:Value|NotImplemented|Key)Error: ")
 
 # What NVIDIA asks for at an Xid.
 _ACTIONS = {
@@ -148,13 +151,18 @@ def read(line: str, frames: str = "", signature: Signature | None = None) -> Rea
 
 
 def _first(
-    text: str, line: str, frames: str, signature: Signature | None, plainest: bool
+    text: str,
+    line: str,
+    frames: str,
+    signature: Signature | None,
+    plainest: bool,
+    least: bool = False,
 ) -> Reading | None:
     """Return what the first family says that a text shows; those of its own words come last."""
     for family in families():
         if signature and signature.id not in family.over:
             continue
-        if family.plainest and not plainest:
+        if (family.plainest and not plainest) or (least and not family.plainest):
             continue
         if not (found := family.pattern.search(text)):
             continue
@@ -167,6 +175,15 @@ def _first(
     return None
 
 
+def stated(line: str) -> Reading | None:
+    """Return what the words of a line state, by the plainest families; the last takes any words."""
+    reason = own_words.reason(line)
+    found = _first(reason, line, "", None, plainest=True, least=True) if states(reason) else None
+    if found or not _REFUSES.search(line):
+        return found
+    return _first(f"{line} error", line, "", None, plainest=True, least=True)
+
+
 def states(reason: str) -> bool:
     """Tell whether words state why, by what the plainest families look for."""
     return any(one.plainest and one.pattern.search(reason) for one in families())
@@ -174,7 +191,11 @@ def states(reason: str) -> bool:
 
 def own(line: str) -> dict[str, str]:
     """Return what a line says itself: why, and what to do."""
-    values = {"own": own_words.reason(line), "advice": own_words.advice(line)}
+    values = {
+        "own": own_words.reason(line),
+        "advice": own_words.advice(line),
+        "named": named.fix(line),
+    }
     return {name: text for name, text in values.items() if text}
 
 

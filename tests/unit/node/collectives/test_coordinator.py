@@ -186,6 +186,17 @@ def test_a_rank_that_dies_is_named(listener: socket.socket) -> None:
         lead.ask_all(do="pair")
 
 
+def test_a_rank_that_dies_is_named_before_those_that_fail_by_it(listener: socket.socket) -> None:
+    lead, ranks = gathered(listener)
+    dead = ranks[1].channel
+    assert dead
+    ranks[0].answer({"error": "connection closed by peer"})
+    threading.Timer(0.3, dead.close).start()
+    with pytest.raises(CollectiveError, match="rank 0 of gh-02 ended in the middle") as caught:
+        lead.ask_all(do="pair")
+    assert "rank 0 of gh-01 failed: connection closed by peer" in caught.value.details["found"]
+
+
 def test_a_rank_that_fails_is_named_with_its_words(listener: socket.socket) -> None:
     lead, ranks = gathered(listener)
     ranks[0].answer({})

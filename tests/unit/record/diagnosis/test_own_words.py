@@ -84,7 +84,7 @@ def test_a_signature_that_hands_on_repeats_the_words_of_its_line() -> None:
         "Traceback (most recent call last):", frame, "    raise", "ValueError: ring 7 is odd here"
     )
     assert answer["signature"] == "configuration-refused"
-    assert answer["cause"].endswith('the line names them: "ring 7 is odd here"')
+    assert answer["cause"].endswith('the line names: "ring 7 is odd here"')
 
 
 def test_what_a_library_warned_of_before_its_engine_ended_is_the_cause() -> None:

@@ -28,7 +28,7 @@ def traceback(*packages: str) -> str:
 @pytest.mark.parametrize("family", raised.families(), ids=lambda one: one.id)
 def test_a_family_names_only_what_its_line_and_its_traceback_hold(family: raised.Family) -> None:
     named = {*family.pattern.groupindex, "package", "caller", "top"}
-    named |= {"address", "meaning", "action", "own", "advice"}
+    named |= {"address", "meaning", "action", "own", "advice", "named"}
     for text in (*family.cause, *family.fix):
         assert condition.names_in(text) <= named
     assert set(family.over) <= {one.id for one in signatures() if one.generic}

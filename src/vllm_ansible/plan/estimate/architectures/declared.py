@@ -52,8 +52,10 @@ def read(
             f"one of {', '.join(sorted(METHODS))}",
         )
     name, linear, experts = METHODS[method](own, plain)
-    if config.text("expert_dtype") == "fp4":  # DeepSeek-V4 stores its experts apart
-        experts = MXFP4
+    if "fp4" in (config.text("expert_dtype"), own.text("expert_dtype")):
+        experts = MXFP4  # DeepSeek-V4 stores its experts apart
+        if linear.scales == "block" and linear.size == MXFP8.size:
+            name, linear = MXFP8.name, MXFP8  # and V4.1 is held with a scale for 32 of a row
     only = {
         _whole(short(module)): _modelopt_scheme(own, str(algorithm.get("quant_algo")), plain)
         for module, algorithm in own.values.get("quantized_layers", {}).items()
@@ -104,6 +106,7 @@ def _exceptions(own: Settings) -> tuple[frozenset[str], tuple[re.Pattern[str], .
 ONE_EXPERT = re.compile(r"(.*\.experts)\.\d+\..+")
 Read = tuple[str, Scheme, Scheme]
 MXFP4 = Scheme("mxfp4", 4, "group", 1, 32)
+MXFP8 = Scheme("mxfp8", 8, "group", 1, 32)
 
 
 def _both(scheme: Scheme) -> Read:
@@ -140,7 +143,7 @@ def _modelopt_scheme(own: Settings, algorithm: str, plain: Scheme) -> Scheme:
         "FP8_PB_WO": Scheme("fp8 per block", 8, "block", 4, 128),
         "NVFP4": Scheme("nvfp4", 4, "group", 1, size),
         "W4A16_NVFP4": Scheme("nvfp4", 4, "group", 1, size),
-        "MXFP8": Scheme("mxfp8", 8, "group", 1, 32),
+        "MXFP8": MXFP8,
         "MIXED_PRECISION": plain,
     }
     if algorithm not in schemes:

@@ -48,7 +48,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Page:
-    """A cache with pages of its own: tokens and bytes of one, and the window that is kept of it."""
+    """A cache with pages of its own: tokens and bytes of one, and the window that is kept of it.
+
+    A window of 0 is a ring, of which a sequence has one page whatever its length.
+    """
 
     tokens: int
     bytes: int
@@ -65,8 +68,9 @@ class KvCache:
     its length. `extra_bytes_per_token` is kept beside and never sharded (a sparse indexer).
     Where `tokens_per_state` exceeds one, that many tokens share one compressed entry. An entry of
     `entry_bytes` has a layout of its own, whatever the cache's precision. A layer of several caches
-    lists them in `pages`, which then decide how many tokens fit; what it keeps `beside` shares the
-    engine's pool of equal pages. `block` are the tokens of a page where it has its own.
+    lists them in `pages`, which then decide how many tokens fit; what it keeps `beside`, which may
+    be a second cache of tokens or a state, shares the engine's pool of equal pages. `block` are the
+    tokens of a page where it has its own.
     """
 
     kind: KvKind
@@ -82,13 +86,18 @@ class KvCache:
     beside: KvCache | None = None
     block: int = 0
 
+    @property
+    def stateful(self) -> bool:
+        """Tell whether a sequence has a state here, alone or beside its keys."""
+        return self.kind == "linear" or bool(self.beside and self.beside.stateful)
+
 
 @frozen
 class Layer:
     """One decoder layer; `experts` is 0 where the mlp is dense.
 
     `absorbed_before_0_8` are the latent-attention matrices that engines before 0.8 multiplied out
-    at load and held besides.
+    at load and held besides. `sums` is how often tensor ranks add up what they have.
     """
 
     index: int
@@ -98,6 +107,7 @@ class Layer:
     experts_per_token: int
     hidden: int
     absorbed_before_0_8: tuple[Tensor, ...] = ()
+    sums: int = 2
 
 
 @frozen

@@ -20,6 +20,7 @@ from vllm_ansible.problem import PlanError, Problem
 
 NO_TOWER = "the configuration describes no vision tower, none is counted"
 DIFFERENCE = 0.01
+TABLE = re.compile(r"\.engram\.embed\.")
 NEXT_LAYER = re.compile(r"\.layers\.(\d+)\.")
 
 
@@ -167,8 +168,16 @@ def _tower(
         folded = inkling.towers(config, text.count("hidden_size"), Parts(outline.quantization, ""))
         largest = "the vision tower's size is that of its largest layer"
         return tuple(folded), (largest if "vision_config" in config else NO_TOWER,)
-    style: vision.Style = getattr(vision, named)
     section = config.section("vision_config")
+    if named in ("STEP3", "DEEPSEEK_V41"):
+        from vllm_ansible.plan.estimate.architectures.families import deepseek_v41, step
+
+        if section is None:
+            return (), (NO_TOWER,)
+        own = step.tower if named == "STEP3" else deepseek_v41.tower
+        parts = Parts(outline.quantization, "")
+        return tuple(own(config, section, text.count("hidden_size"), parts)), ()
+    style: vision.Style = getattr(vision, named)
     assumed: tuple[str, ...] = ()
     if section is None:
         if outline.architecture != "Llama4ForConditionalGeneration":
@@ -192,14 +201,16 @@ def _tower(
 def _compared(model: Model, checkpoint: Checkpoint | None) -> Model:
     """Return the model with a sentence if the checkpoint's sum differs from what was derived.
 
-    Left out of both sums: layers for speculation beyond the last one, copies made at load.
+    Left out of both sums: layers for speculation beyond the last one, copies made at load, and
+    n-grams, which the engine keeps in host memory.
     """
     if checkpoint is None or not checkpoint.total:
         return model
     total = checkpoint.total
     for name, tensor in checkpoint.tensors.items():
         found = NEXT_LAYER.search(name)
-        if (found and int(found[1]) >= len(model.layers)) or name.startswith("mtp."):
+        beyond = found is not None and int(found[1]) >= len(model.layers)
+        if beyond or name.startswith("mtp.") or TABLE.search(name):
             total -= tensor.bytes
     made = sum(one.bytes for one in model.tensors() if one.name.endswith("kv_b_absorbed"))
     derived = model.bytes() - made

@@ -17,7 +17,7 @@ from vllm_ansible.plan.estimate.layouts.evaluate import Judge
 from vllm_ansible.plan.estimate.layouts.placing import sites
 from vllm_ansible.plan.estimate.layouts.request import Request
 from vllm_ansible.plan.estimate.layouts.verdict import Verdict
-from vllm_ansible.plan.estimate.memory.kv_cache import kv_bytes_per_token
+from vllm_ansible.plan.estimate.memory.kv_cache import growing, kv_bytes_per_token
 from vllm_ansible.plan.estimate.memory.split import Split
 from vllm_ansible.plan.estimate.throughput.collectives import links
 from vllm_ansible.plan.estimate.throughput.estimate import Estimate, Speed
@@ -252,12 +252,10 @@ def _descriptors(request: Request) -> int:
     """Return how many pieces a rank's cache of one prompt is in: a block of a layer each."""
     prompt = request.input_tokens
     return sum(
-        ceil(
-            min(prompt, layer.kv.window or prompt)
-            / (LATENT_BLOCK if layer.kv.kind == "mla" else BLOCK)
-        )
+        ceil(min(prompt, one.window or prompt) / (LATENT_BLOCK if one.kind == "mla" else BLOCK))
         for layer in request.model.layers
-        if layer.kv.kind not in ("linear", "none")
+        for one in growing(layer.kv)
+        if one.kind not in ("linear", "none")
     )
 
 

@@ -80,7 +80,7 @@ def refusals(
     if model.tensor_divides and model.tensor_divides % tensor:
         yield f"vLLM's class of this model is made for TP that divides {model.tensor_divides}"
     if model.whole and pipeline > 1:
-        yield "vLLM's class of this model has no pipeline stages"
+        yield "vLLM's class of this model has no pipeline stages, or not everywhere"
     if pipeline > model.layers:
         yield f"{model.layers} layers make no {pipeline} pipeline stages"
     padded = -(-model.vocabulary // VOCABULARY_PADDING) * VOCABULARY_PADDING

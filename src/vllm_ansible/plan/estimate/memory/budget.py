@@ -158,7 +158,7 @@ def budget(
     ]
     needed = bytes_per_sequence(shared)
     reasons = _reasons(held, needed, memory, part, length)
-    if not eager and any(layer.kv.kind == "linear" for layer in model.layers):
+    if not eager and any(layer.kv.stateful for layer in model.layers):
         reasons += _too_few_states(found[1].blocks, sequences)
     return Budget(
         stages=tuple(held),

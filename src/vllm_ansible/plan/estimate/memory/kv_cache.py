@@ -75,6 +75,12 @@ def layer_bytes_per_token(
     return (per_token + cache.extra_bytes_per_token) / split.decode_context
 
 
+def growing(cache: KvCache) -> tuple[KvCache, ...]:
+    """Return a layer's cache, and that beside it where it keeps every token, too."""
+    second = cache.beside
+    return (cache, second) if second and second.kind in ("gqa", "mla") else (cache,)
+
+
 def kv_bytes_per_token(
     model: Model, split: Split, kv_dtype: str = "auto", engine_version: str | None = None
 ) -> tuple[int, ...]:
@@ -83,8 +89,9 @@ def kv_bytes_per_token(
     return tuple(
         round(
             sum(
-                layer_bytes_per_token(model.layers[index].kv, split, kv_dtype, engine_version)
+                layer_bytes_per_token(cache, split, kv_dtype, engine_version)
                 for index in layers
+                for cache in growing(model.layers[index].kv)
             )
         )
         for layers in stages(model.layers, split, engine_version)

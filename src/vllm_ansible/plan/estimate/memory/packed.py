@@ -1,4 +1,4 @@
-"""Blocks of models whose layers keep several caches with pages of different sizes: DeepSeek-V4.
+"""Blocks of models whose layers have several caches with pages of many sizes: DeepSeek-V4, V4.1.
 
 The rules are vLLM 0.32's `_get_packed_kv_cache_groups`: caches of one kind form a bucket, a bucket
 is dealt to groups so that all hold about as many layers, and a block is as large as the largest.
@@ -29,11 +29,23 @@ def packed(
         for page in layer.kv.pages:
             buckets[page.tokens, page.window].append((layer.index, page))
     repeats = _repeats([_counts(bucket) for bucket in buckets.values()])
+    widest = 0 if repeats else max(_least(bucket) for bucket in buckets.values())
     return tuple(
         _group(part, dealt, request, flight)
         for bucket in buckets.values()
-        for part in _split(bucket, repeats)
+        for part in _split(bucket, repeats, widest)
     )
+
+
+def _least(bucket: Bucket) -> int:
+    """Return the bytes of a block of a bucket: windows and rings may have one layer in a group."""
+    pages = [page for _, page in bucket]
+    return sum({one.bytes for one in pages} if _kept(bucket) else [one.bytes for one in pages])
+
+
+def _kept(bucket: Bucket) -> bool:
+    """Tell whether a bucket keeps no more than a window of a sequence."""
+    return bucket[0][1].window is not None
 
 
 def _counts(bucket: Bucket) -> tuple[int, ...]:
@@ -56,9 +68,12 @@ def _repeats(counts: Sequence[tuple[int, ...]]) -> int:
     return min(padding, key=lambda size: (padding[size], -size))
 
 
-def _split(bucket: Bucket, repeats: int) -> list[Bucket]:
-    """Return the pages of each group of a bucket."""
+def _split(bucket: Bucket, repeats: int, widest: int) -> list[Bucket]:
+    """Return the pages of each group of a bucket; windows fill the block that all others need."""
     counts = _counts(bucket)
+    if widest and _kept(bucket):
+        number = ceil(len(bucket) / max(1, widest // bucket[0][1].bytes))
+        return [bucket[index::number] for index in range(number)]
     if not repeats or len(set(counts)) > 1:
         return [bucket]
     number = ceil(max(counts) / repeats)
@@ -77,6 +92,8 @@ def _group(part: Bucket, dealt: Sequence[range], request: Request, flight: int) 
         float(sum(one.bytes for layer, one in part if layer in of_stage)) for of_stage in dealt
     )
     kept, further = request.max_model_len, 0
+    if page.window == 0:
+        return Group(held, 1, page.tokens)
     if page.window is not None:
         kept, further = min(page.window - 1 + flight, request.max_model_len), 1
     return Group(held, ceil(kept / page.tokens) + further, page.tokens)

@@ -332,7 +332,7 @@ def _collectives(kind: LayerWork, hidden: int, load: Pass, rank: Rank) -> float:
     chosen = kind.experts_per_token
     there = rank.expert_links.to_experts(out, own, chosen)
     return (
-        rank.tensor_links.all_reduce(size)
+        max(0, kind.collectives - 1) * rank.tensor_links.all_reduce(size)
         + there
         + rank.expert_links.to_experts(hidden * 2, own, chosen)
     )

@@ -8,7 +8,7 @@ from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.architectures.families.decoder import INDEX_TOKENS
 from vllm_ansible.plan.estimate.architectures.model import KvCache, Layer, Model, Tensor
 from vllm_ansible.plan.estimate.memory.kernels import USUAL, Kernels, stretch
-from vllm_ansible.plan.estimate.memory.kv_cache import layer_bytes_per_token
+from vllm_ansible.plan.estimate.memory.kv_cache import growing, layer_bytes_per_token
 from vllm_ansible.plan.estimate.memory.split import Split
 from vllm_ansible.plan.estimate.throughput.constants import EXPERTS_KERNELS, SPARSE_HEADS
 
@@ -161,8 +161,9 @@ class Kinds:
 
 
 def _entry(kv: KvCache, split: Split, cached: str) -> float:
-    """Return the bytes that a token leaves in a layer's cache, without its indexer's."""
-    return layer_bytes_per_token(kv, split, cached) - kv.extra_bytes_per_token
+    """Return the bytes that a token leaves in a layer's caches, without its indexer's."""
+    kept = sum(layer_bytes_per_token(one, split, cached) for one in growing(kv))
+    return kept - kv.extra_bytes_per_token
 
 
 def _signature(layer: Layer) -> object:
@@ -170,7 +171,7 @@ def _signature(layer: Layer) -> object:
     shapes = tuple(
         (one.elements, one.bytes, one.shard, one.role, one.units) for one in layer.tensors
     )
-    return shapes, layer.kv, layer.experts, layer.experts_per_token
+    return shapes, layer.kv, layer.experts, layer.experts_per_token, layer.sums
 
 
 def _share(one: Tensor, tensor: int) -> float:
@@ -217,7 +218,7 @@ def _layer_work(
         if kv.kind != "linear"
         else 0,
         window=kv.window or 0,
-        state_bytes=kv.state_bytes / tensor * (STATE_PASSES if kv.kind == "linear" else 1),
+        state_bytes=_state_bytes(kv) / tensor,
         attention_products=_attention(model, layer, tensor, chosen),
         prefill_products=_attention(model, layer, tensor, chosen)
         if chosen
@@ -231,7 +232,7 @@ def _layer_work(
         index_products=_index_products(layer) if chosen else 0.0,
         kernels=count,
         launched=launched,
-        collectives=2 if tensor > 1 else 0,
+        collectives=layer.sums if tensor > 1 else 0,
         dense_bits=_bits(dense),
         expert_bits=_bits(routed),
         items=float(heads) if kv.kind in ("gqa", "sliding") else 0.0,
@@ -242,6 +243,12 @@ def _layer_work(
         raw=sum(one.bytes * _share(one, tensor) for one in raw),
         raw_products=sum(one.elements * _share(one, tensor) for one in raw),
     )
+
+
+def _state_bytes(kv: KvCache) -> float:
+    """Return what is read of each sequence whatever its length; states are written back, too."""
+    beside = kv.beside.state_bytes * STATE_PASSES if kv.beside else 0
+    return beside + kv.state_bytes * (STATE_PASSES if kv.kind == "linear" else 1)
 
 
 def _chosen(model: Model) -> int:
@@ -265,7 +272,7 @@ def _attention(model: Model, layer: Layer, tensor: int, chosen: int = 0) -> floa
     if layer.kv.kind in ("linear", "none"):
         return 0.0
     values = layer.kv.value_size or (layer.kv.head_size - _rotary(layer) * bool(chosen))
-    return heads * (layer.kv.head_size + values)
+    return heads * (layer.kv.head_size + values) * len(growing(layer.kv))
 
 
 def _prefill_attention(model: Model, layer: Layer, tensor: int) -> float:
@@ -277,7 +284,8 @@ def _prefill_attention(model: Model, layer: Layer, tensor: int) -> float:
         return _attention(model, layer, tensor)
     rotary = _rotary(layer)
     latent = layer.kv.head_size - rotary
-    return max(1.0, model.heads / tensor) * (spread[0].elements / model.heads / latent + rotary)
+    each = spread[0].elements / model.heads / latent + rotary
+    return max(1.0, model.heads / tensor) * each * len(growing(layer.kv))
 
 
 def _rotary(layer: Layer) -> int:
@@ -307,19 +315,26 @@ def _launched(model: Model, layer: Layer, old_rope: bool) -> tuple[Launched, int
     (vLLM 0.32 chooses by softmax in one, `topk_softmax`); a shared expert adds three and a sum, its
     gate two.
     Recurrent layers: two projections and one out, norms, convolution, gates, recurrence, copies.
+    What a layer has beside that, a second latent attention or a recurrence, launches the same.
     Quantized activations add one for each product. An indexer: two projections, norm, rotary, two
     quantizing, scaling, cache write, scores, choice.
     """
     scaled = model.quantization.startswith(("fp8", "int8", "mxfp8", "nvfp4"))
     indexed = any(".indexer." in one.name for one in layer.tensors)
     # Products, small kernels and calls of attention, and the kernels of such a call.
-    products, small, calls, each = {
-        "mla": (7, 10 + (18 if old_rope else 2) - 1, 1, 2),
-        "linear": (3, 9, 0, 0),
-        "none": (1, 3, 0, 0),
-    }.get(layer.kv.kind, (2, 3, 1, 1))
-    quantized = {"mla": 5, "linear": 2}.get(layer.kv.kind, products)
-    experts = 0
+    products, small, calls, each, quantized, experts = 0, 0, 0, 1, 0, 0
+    for one in (layer.kv, layer.kv.beside):
+        if one is None or (one is layer.kv.beside and one.kind == "sliding"):
+            continue
+        more = {
+            "mla": (7, 10 + (18 if old_rope else 2) - 1, 1, 2),
+            "linear": (3, 9, 0, 0),
+            "none": (1, 3, 0, 0),
+        }.get(one.kind, (2, 3, 1, 1))
+        products, small, calls = products + more[0], small + more[1], calls + more[2]
+        each = max(each, more[3])
+        quantized += {"mla": 5, "linear": 2}.get(one.kind, more[0])
+    blocks = sum(1 for one in layer.tensors if one.role == "mlp" and "down_proj.weight" in one.name)
     if layer.experts:
         corrected = any(one.name.endswith("e_score_correction_bias") for one in layer.tensors)
         shared = any(one.role == "shared_expert" for one in layer.tensors)
@@ -328,8 +343,9 @@ def _launched(model: Model, layer: Layer, old_rope: bool) -> tuple[Launched, int
         small += 2 + (5 if corrected else 0) + (2 if shared else 0) + (1 if gated else 0)
         quantized += 2 + (2 if shared else 0)
         experts = EXPERTS_KERNELS
-    else:
-        products, small, quantized = products + 2, small + 2, quantized + 2
+    blocks = blocks if layer.experts else 1
+    products, small = products + 2 * blocks, small + 2 * blocks
+    quantized += 2 * blocks
     small += (quantized if scaled else 0) + (8 if indexed else 0)
     products += 2 if indexed else 0
     return Launched(products, small, calls, experts), products + small + calls * each + experts

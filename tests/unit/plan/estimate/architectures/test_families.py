@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ from vllm_ansible.plan.estimate.architectures.config import Settings
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.source import load
 from vllm_ansible.plan.estimate.architectures.understand import understand
+from vllm_ansible.plan.estimate.memory.blocks import bytes_per_sequence, groups
+from vllm_ansible.plan.estimate.memory.group import Request
 from vllm_ansible.plan.estimate.memory.kernels import Kernels, stretch
 from vllm_ansible.plan.estimate.memory.kv_cache import kv_bytes_per_token
 from vllm_ansible.plan.estimate.memory.split import Split
+from vllm_ansible.problem import PlanError
 
 CONFIGS = Path(__file__).parents[4] / "data" / "public" / "configs"
 NAMES = sorted(
@@ -52,6 +56,8 @@ ROUNDED = {
     "Qwen--Qwen3.5-35B-A3B": (35.1, 0.01),
     "Qwen--Qwen3.5-397B-A17B": (397.0, 0.01),
     "deepseek-ai--DeepSeek-V4-Pro": (1573.0, 0.02),
+    # Without tables of n-grams and layers that propose (vllm-project/recipes).
+    "deepseek-ai--DeepSeek-V4.1-Flash": (552.0, 0.001),
     # 427.06 with the vision tower, which its text configuration does not have (datawhalechina/
     # self-llm#514).
     "MiniMaxAI--MiniMax-M3": (427.06, 0.003),
@@ -292,6 +298,63 @@ def test_step_has_more_heads_where_it_sees_a_window() -> None:
     ]
     assert queries == [64 * 128 * 4096, 96 * 128 * 4096]
     assert [layer.experts for layer in model.layers[2:4]] == [0, 288]
+
+
+def test_deepseek_v4_1_has_the_files_of_its_recipe() -> None:
+    """476 GiB: with 196.6 billion numbers of n-grams, and three layers of 128 experts that propose.
+
+    The recipe of vllm-project/recipes rounds to 511 GB.
+    """
+    model = configuration("deepseek-ai--DeepSeek-V4.1-Flash")
+    tables = (384_006_168 + 384_016_682) * (256 + 256 // 32)
+    proposing = 3 * 128 * 3 * 5120 * 2304 * 17 / 32
+    assert model.bytes() + tables + proposing == pytest.approx(511e9, rel=0.003)
+    assert any("189 GiB of n-grams are in host memory" in one for one in model.assumed)
+    routed = {one.bytes / one.elements for one in model.tensors() if one.name.endswith("w2.weight")}
+    assert routed == {0.5}
+
+
+@pytest.mark.parametrize(
+    ("length", "dealt"), [(8192, 251_742_528), (131_072, 711_966_528), (1_048_576, 2_361_409_344)]
+)
+def test_deepseek_v4_1_takes_the_bytes_that_vllm_deals(length: int, dealt: int) -> None:
+    """Blocks of 460,224 bytes: four sources, 40 windows in two groups, three rings (0.32)."""
+    model = configuration("deepseek-ai--DeepSeek-V4.1-Flash")
+    found = groups(model, Split(8), Request(length))
+    assert sorted(one.per_sequence for one in found)[0] == 1
+    assert len(found) == 4
+    assert bytes_per_sequence(found) == (dealt,)
+
+
+def test_four_layers_of_deepseek_v4_1_keep_every_token() -> None:
+    """890 bytes a token of its makers are 288 of an entry and 68 of a key; Hopper's 584 and 132."""
+    model = configuration("deepseek-ai--DeepSeek-V4.1-Flash")
+    sources = [one for one in model.layers if one.kv.kind == "mla"]
+    assert [one.index for one in sources] == [2, 8, 14, 20]
+    states = sum(1 / one.kv.tokens_per_state for one in sources)
+    assert states * (288 + 68) == 890
+    kept = sum(
+        one.kv.entry_bytes / one.kv.tokens_per_state + one.kv.extra_bytes_per_token
+        for one in sources
+    )
+    assert kept == states * (584 + 132)
+    assert (model.whole, model.tensor_divides, model.next_layers) == (True, 8, 0)
+    assert configuration("deepseek-ai--DeepSeek-V4-Pro").tensor_divides == 16
+
+
+def test_ratios_that_deepseek_v4_1_has_not_are_refused() -> None:
+    read = json.loads((CONFIGS / "deepseek-ai--DeepSeek-V4.1-Flash_config.json").read_text("utf-8"))
+    read["text_config"]["compress_ratios"] = [4] * 40
+    with pytest.raises(PlanError, match="compress_ratios"):
+        understand(Settings(read, "config.json"), "d")
+    # Without a tower and tables nothing is said of them.
+    for key in ("engram_layer_ids", "engram_num_embeddings"):
+        del read["text_config"][key]
+    read["text_config"]["compress_ratios"] = [0] * 40
+    del read["vision_config"]
+    plain = understand(Settings(read, "config.json"), "d")
+    assert not any("n-grams" in one for one in plain.assumed)
+    assert not plain.others
 
 
 def test_windows_are_where_the_configuration_has_them() -> None:

@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 
 from vllm_ansible.accelerators.accelerator import accelerator
+from vllm_ansible.accelerators.machines import machines
 from vllm_ansible.plan.estimate.architectures.config import Settings
 from vllm_ansible.plan.estimate.architectures.families import registry
 from vllm_ansible.plan.estimate.architectures.source import load
 from vllm_ansible.plan.estimate.architectures.understand import understand
+from vllm_ansible.plan.estimate.layouts.apart import LATENT_BLOCK, _descriptors
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
 from vllm_ansible.plan.estimate.layouts.limits import facts, refusals
+from vllm_ansible.plan.estimate.layouts.request import Request as Question
 from vllm_ansible.plan.estimate.memory.blocks import bytes_per_sequence, groups
 from vllm_ansible.plan.estimate.memory.budget import budget
 from vllm_ansible.plan.estimate.memory.group import Request
@@ -81,12 +84,18 @@ def test_each_registered_architecture_is_known_or_estimated_with_a_warning(
 def test_what_is_known_is_registered_by_some_release() -> None:
     """Names that 0.32 has not: those of checkpoints, of their text part, or of older releases."""
     registered = {name for kind in KINDS for name in VLLM[kind]}
-    assert len(KNOWN & registered) >= 102
-    assert len([name for name in VLLM["text"] if name in KNOWN]) >= 67
+    assert len(KNOWN & registered) >= 110
+    assert len([name for name in VLLM["text"] if name in KNOWN]) >= 72
 
 
-# Rows that vLLM's classes add: of Inkling's 64 routers to 264, of Qwen4-Exp's 80 mixings to 336.
-PADDED = {"inkling": 64 * 6 * 6144, "qwen4_exp": 80 * 12 * 8192}
+# Rows that vLLM's classes add: of Inkling's 64 routers to 264, of Qwen4-Exp's 80 mixings to 336. In
+# transformers LongCat-Flash's corrections are no parameters, and first matrices stand for the 256
+# experts that do nothing, too, which no checkpoint has.
+PADDED = {
+    "inkling": 64 * 6 * 6144,
+    "qwen4_exp": 80 * 12 * 8192,
+    "longcat_flash": 28 * (768 - 256 * 2 * 2048 * 6144),
+}
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -111,6 +120,9 @@ def test_a_family_has_the_parameters_of_its_reference(name: str) -> None:
         ("bailing_hybrid", {}, 7 * 576 * 2, {"mla", "linear"}),
         ("inkling", {}, (55 * 16 + 11 * 8) * 2 * 128 * 2, {"gqa", "sliding"}),
         ("qwen4_exp", {}, 10 * 2 * 2 * 256 * 2, {"gqa", "linear"}),
+        ("cohere", {}, 64 * 2 * 8 * 128 * 2, {"gqa"}),
+        ("cohere2", {}, 32 * 2 * 8 * 128 * 2, {"gqa", "sliding"}),
+        ("falcon_h1", {}, 72 * 2 * 4 * 128 * 2, {"gqa"}),
     ],
 )
 def test_what_a_token_leaves_behind(
@@ -253,6 +265,139 @@ def test_qwen4_takes_the_bytes_that_vllm_deals() -> None:
     assert not any("up to" in one for one in model.assumed)
 
 
+@pytest.mark.parametrize(
+    ("name", "tensor", "length", "dealt"),
+    [
+        # 4 groups of 8 layers: 12,035 blocks of 524,288 bytes for 131,072 tokens.
+        ("cohere2", 1, 8192, 1_075_314_688),
+        ("cohere2", 2, 131_072, 3_154_903_040),
+        # Pages of 1,040 tokens, which a state fills: 129 blocks of 153,354,240 bytes.
+        ("falcon_h1", 1, 8192, 1_533_542_400),
+        ("falcon_h1", 1, 131_072, 19_782_696_960),
+        ("falcon_h1", 2, 131_072, 9_891_348_480),
+        # 56 latent caches in 28 layers, whole on each rank.
+        ("longcat_flash", 1, 8192, 528_482_304),
+        ("longcat_flash", 8, 131_072, 8_455_716_864),
+    ],
+)
+def test_a_sequence_takes_the_bytes_that_vllm_deals(
+    name: str, tensor: int, length: int, dealt: int
+) -> None:
+    """By 0.32's own `get_kv_cache_groups` over the caches that its class of the model has."""
+    model = understand(Settings(PARAMETERS[name]["config"], name), name)
+    assert bytes_per_sequence(groups(model, Split(tensor), Request(length))) == (dealt,)
+
+
+def test_command_a_sees_a_window_in_three_of_four_layers() -> None:
+    """The token itself beside the 4,096 before it; all stages hold the embedding, which is tied."""
+    model = understand(Settings(PARAMETERS["cohere2"]["config"], "c"), "c")
+    assert [one.kv.window for one in model.layers[:5]] == [4097, 4097, 4097, None, 4097]
+    large = {"hidden_size": 12288, "intermediate_size": 36864, "num_hidden_layers": 64}
+    large |= {"num_attention_heads": 96, "head_dim": 128}
+    config = {**PARAMETERS["cohere2"]["config"], **large}
+    command_a = understand(Settings(config, "c"), "c")
+    # 111 billion of Command A's card.
+    assert sum(one.elements for one in command_a.tensors()) == pytest.approx(111e9, rel=0.001)
+    first, last = weights(command_a, Split(1, 2))
+    assert abs(first - last) == pytest.approx(0, abs=2**20)
+    # Command R+ takes its length from `model_max_length`.
+    plus = understand(Settings(PARAMETERS["cohere"]["config"], "c"), "c")
+    assert plus.max_context == 131_072
+    assert {one.kv.window for one in plus.layers} == {None}
+
+
+def test_command_a_vision_has_a_tower_of_about_its_size() -> None:
+    """SigLIP 2 So400m by its sizes; Command A Vision's own configuration was not read."""
+    whole = {
+        "architectures": ["Cohere2VisionForConditionalGeneration"],
+        "text_config": PARAMETERS["cohere2"]["config"],
+        "vision_config": {
+            **{"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27},
+            **{"num_attention_heads": 16, "patch_size": 16},
+        },
+    }
+    model = understand(Settings(whole, "c"), "c")
+    assert sum(one.elements for one in model.others) == pytest.approx(412e6, rel=0.02)
+    assert any("an estimate" in one for one in model.assumed)
+    assert [one.kv.window for one in model.layers[:4]] == [4097, 4097, 4097, None]
+
+
+def test_falcon_keeps_a_state_beside_keys_in_each_layer() -> None:
+    """(4,096 + 2 x 2 x 256) x 3 of the convolution, and 32 matrices of 128 x 256, in 16 bits."""
+    model = understand(Settings(PARAMETERS["falcon_h1"]["config"], "f"), "f")
+    states = {one.kv.beside.state_bytes for one in model.layers if one.kv.beside}
+    assert states == {(4096 + 1024) * 3 * 2 + 32 * 128 * 256 * 2}
+    # Graphs are captured for no more sequences than there are blocks for their states.
+    full = budget(model, Split(1), 80 * 2**30, max_model_len=1024, max_num_seqs=1024)
+    assert "captured only with max_num_seqs of at most" in full.reasons[-1]
+    assert kv_bytes_per_token(model, Split(2)) == (72 * 2 * 2 * 128 * 2,)
+    small = {**PARAMETERS["falcon_h1"]["config"], "mamba_n_groups": 1}
+    one = understand(Settings(small, "f"), "f")
+    # One group is whole on both ranks: keys and queries of the state, and their convolution.
+    whole, halved = (weights(one, Split(tensor))[0] for tensor in (1, 2))
+    mixed = 72 * 2 * 256 * (5120 + 5) * 2
+    rest = 72 * 2 * 5120 * 2 + 5120 * 2 + 262144 * 128 * 2
+    assert 2 * halved - whole == mixed + rest
+
+
+def test_longcat_chooses_among_experts_that_do_nothing() -> None:
+    """Twelve of 768, of which 512 multiply: 8 a token, 27 billion active in its card's mean."""
+    model = understand(Settings(PARAMETERS["longcat_flash"]["config"], "l"), "l")
+    (layer, *_), count = model.layers, len(model.layers)
+    assert (count, layer.experts, layer.experts_per_token, layer.sums) == (28, 512, 8, 5)
+    assert sum(one.elements for one in model.tensors()) == pytest.approx(560.7e9, rel=1e-4)
+    routed = sum(one.elements for one in layer.tensors if one.role == "experts")
+    rest = sum(one.elements for one in model.tensors() if one.role != "experts")
+    rest -= model.embedding[0].elements
+    assert rest + count * routed * 8 / 512 == pytest.approx(27e9, rel=0.01)
+    # A prompt is moved in blocks of both caches of a layer.
+    asked = Question(model, machines("2x8 H200"), input_tokens=1024)
+    assert _descriptors(asked) == 56 * 1024 // LATENT_BLOCK
+    assert kv_bytes_per_token(model, Split(8)) == (56 * 576 * 2,)
+    # Later configurations count the attentions as layers.
+    later = {**PARAMETERS["longcat_flash"]["config"], "num_hidden_layers": 56}
+    assert len(understand(Settings(later, "l"), "l").layers) == 28
+
+
+# stepfun-ai/step3: sizes of vLLM 0.32's `Step3TextConfig`. Its default inner size of the tower is
+# not that of a tower of 5 billion; 15,360 is EVA-02-CLIP-E's, as wide and as deep but for a layer.
+STEP3 = {
+    "architectures": ["Step3VLForConditionalGeneration"],
+    "text_config": {
+        **{"model_type": "step3_text", "hidden_size": 7168, "intermediate_size": 18432},
+        **{"num_attention_heads": 64, "num_attention_groups": 1, "num_hidden_layers": 61},
+        **{"vocab_size": 128815, "moe_intermediate_size": 5120, "moe_num_experts": 48},
+        **{"moe_top_k": 3, "share_expert_dim": 5120, "share_q_dim": 2048, "head_dim": 256},
+        **{"max_seq_len": 65536, "moe_layers_enum": ",".join(map(str, range(4, 60)))},
+    },
+    "vision_config": {
+        **{"hidden_size": 1792, "intermediate_size": 15360, "output_hidden_size": 4096},
+        **{"num_hidden_layers": 63, "num_attention_heads": 16, "image_size": 728},
+        **{"patch_size": 14, "num_channels": 3},
+    },
+}
+
+
+def test_step3_has_its_published_size_and_one_head_of_keys() -> None:
+    """321 billion of its card, 316 of them language; 512 numbers a token and layer on each rank."""
+    model = understand(Settings(STEP3, "s"), "s")
+    tower = sum(one.elements for one in model.others)
+    assert sum(one.elements for one in model.tensors()) - tower == pytest.approx(316e9, rel=1e-3)
+    assert tower == pytest.approx(5e9, rel=0.07)
+    assert not model.assumed
+    assert [one.experts for one in model.layers[:5]] == [0, 0, 0, 0, 48]
+    assert model.max_context == 65536
+    for tensor in (1, 8):
+        assert kv_bytes_per_token(model, Split(tensor)) == (61 * 2 * 256 * 2,)
+    # 61 layers in one group, by 0.32's own `get_kv_cache_groups`.
+    dealt = bytes_per_sequence(groups(model, Split(8), Request(8192)))
+    assert dealt == (511_705_088,)
+    blind = {key: one for key, one in STEP3.items() if key != "vision_config"}
+    assert (
+        understand(Settings(blind, "s"), "s").assumed[0].startswith("the configuration describes")
+    )
+
+
 def test_inkling_sees_and_hears_by_little() -> None:
     """Its audio table is whole; what sees is 60 million of 947 billion."""
     text = PARAMETERS["inkling"]["config"]
@@ -280,6 +425,7 @@ def test_inkling_sees_and_hears_by_little() -> None:
         (LING, 8, 1, "TP that divides 4"),
         (PARAMETERS["inkling"]["config"], 16, 1, "TP that divides 8"),
         (PARAMETERS["qwen4_exp"]["config"], 2, 2, "no pipeline stages"),
+        (PARAMETERS["falcon_h1"]["config"], 4, 1, "TP that divides 2"),
     ],
 )
 def test_what_vllms_class_cannot_do_is_refused(
@@ -294,7 +440,7 @@ def test_what_vllms_class_cannot_do_is_refused(
         return list(refusals(facts(model), candidate, device))
 
     assert any(why in one for one in said(tensor, pipeline))
-    assert not any(why in one for one in said(4, 1))
+    assert not any(why in one for one in said(2, 1))
 
 
 @pytest.mark.parametrize(

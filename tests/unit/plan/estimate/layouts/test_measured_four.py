@@ -65,12 +65,12 @@ def planned(name: str, concurrency: int) -> Verdict:
 
 
 @lru_cache
-def divided(concurrency: int) -> apart.Division:
-    """Return one engine of each role as it is planned for the load."""
+def divided(concurrency: int, roles: str = "apart") -> apart.Division:
+    """Return one engine of each role as it is planned for the load, or two that do both."""
     judge = Judge(asked("apart", concurrency, None, 2))
     found = apart.engine_of(judge, judge.verdict(Candidate(1, replicas=2)))
     assert found is not None
-    return found.apart(1, 1)
+    return found.apart(1, 1) if roles == "apart" else found.replicas(2)
 
 
 @pytest.mark.parametrize(("name", "concurrency", "measured"), ROWS)

@@ -101,6 +101,15 @@ def test_dense_rates_of_this_release_are_planned_within_a_twelfth() -> None:
         assert planned(name, concurrency).output_rate == pytest.approx(measured, rel=1 / 12)
 
 
+def in_waves(name: str, concurrency: int) -> float:
+    """Return the tokens a second of replies that begin together: prompts first, then steps."""
+    verdict = planned(name, concurrency)
+    assert verdict.load is not None
+    prompts = verdict.load.concurrency * MEASURED["input_tokens"] / verdict.load.prefill_rate
+    steps = MEASURED["output_tokens"] * verdict.load.decode.total
+    return verdict.requests * float(MEASURED["output_tokens"]) / (prompts + steps)
+
+
 @pytest.mark.parametrize(
     ("name", "concurrency", "measured"), [row for row in ROWS if row[1] in (64, 256)]
 )
@@ -108,13 +117,7 @@ def test_prompts_and_steps_in_waves_take_as_long_as_measured(
     name: str, concurrency: int, measured: float
 ) -> None:
     """Replies of one length begin together: why the rate itself is planned lower."""
-    verdict = planned(name, concurrency)
-    assert verdict.load is not None
-    prompts = verdict.load.concurrency * MEASURED["input_tokens"] / verdict.load.prefill_rate
-    steps = MEASURED["output_tokens"] * verdict.load.decode.total
-    assert measured == pytest.approx(
-        verdict.requests * MEASURED["output_tokens"] / (prompts + steps), rel=0.13
-    )
+    assert measured == pytest.approx(in_waves(name, concurrency), rel=0.13)
 
 
 @pytest.mark.parametrize(

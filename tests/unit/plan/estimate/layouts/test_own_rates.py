@@ -22,6 +22,7 @@ from vllm_ansible.plan.estimate.architectures.understand import understand
 from vllm_ansible.plan.estimate.layouts.answer import answer
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
 from vllm_ansible.plan.estimate.layouts.request import Request
+from vllm_ansible.plan.estimate.layouts.verdict import Verdict
 
 from .published import BLOCK, CONFIGS
 
@@ -89,9 +90,9 @@ def rows() -> Iterator[tuple[Ran, list[tuple[int, float]]]]:
 
 
 @lru_cache(maxsize=1)
-def apart() -> dict[str, list[tuple[float, bool]]]:
-    """Return by how much each rate is off, in logarithms, and whether it lies in its band."""
-    found: dict[str, list[tuple[float, bool]]] = {}
+def verdicts() -> list[tuple[str, str, int, Verdict, float]]:
+    """Return kind, configuration and requests of each rate, what is planned, and the rate."""
+    found = []
     for (kind, config, changes, there, layout, release, sizes), measured in rows():
         values = json.loads((CONFIGS / f"{config}_config.json").read_text(encoding="utf-8"))
         values |= {**changes, "vocab_size": VOCABULARY}
@@ -100,12 +101,28 @@ def apart() -> dict[str, list[tuple[float, bool]]]:
             asked = Request(
                 model, machines(there), clients, *sizes, engine_version=release, wanted=layout
             )
-            verdict = answer(asked).chosen
-            print(
-                f"{kind} {config} {clients}: planned by measured {verdict.output_rate / rate:.2f}"
-            )
-            off = abs(log(verdict.output_rate / rate))
-            found.setdefault(kind, []).append((off, verdict.rates.holds(rate)))
+            found.append((kind, config, clients, answer(asked).chosen, rate))
+    return found
+
+
+def planned() -> dict[tuple[str, str, int], tuple[float, float]]:
+    """Return the planned and the measured rate by kind, configuration and requests.
+
+    Of what ran in several layouts, the first.
+    """
+    found: dict[tuple[str, str, int], tuple[float, float]] = {}
+    for kind, config, clients, verdict, rate in verdicts():
+        found.setdefault((kind, config, clients), (verdict.output_rate, rate))
+    return found
+
+
+def apart() -> dict[str, list[tuple[float, bool]]]:
+    """Return by how much each rate is off, in logarithms, and whether it lies in its band."""
+    found: dict[str, list[tuple[float, bool]]] = {}
+    for kind, config, clients, verdict, rate in verdicts():
+        ratio = verdict.output_rate / rate
+        print(f"{kind} {config} {clients}: planned by measured {ratio:.2f}")
+        found.setdefault(kind, []).append((abs(log(ratio)), verdict.rates.holds(rate)))
     return found
 
 

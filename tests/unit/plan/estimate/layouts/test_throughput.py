@@ -11,7 +11,10 @@ import pytest
 
 from vllm_ansible.accelerators.accelerator import accelerator
 from vllm_ansible.accelerators.machines import Fabric, machines
+from vllm_ansible.plan.estimate.architectures.config import Settings
 from vllm_ansible.plan.estimate.architectures.model import Model
+from vllm_ansible.plan.estimate.architectures.source import load
+from vllm_ansible.plan.estimate.architectures.understand import understand
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
 from vllm_ansible.plan.estimate.layouts.evaluate import Judge
 from vllm_ansible.plan.estimate.layouts.placing import sites as places
@@ -295,6 +298,63 @@ def test_several_ranks_reduce_the_embedding_and_gather_the_logits() -> None:
     assert gathered == pytest.approx(16.4e-6 + 0.75 * logits / (device.link * c.LINK_SHARE))
     passes = last.memory - plain.memory - work.head_bytes / (device.bandwidth * c.MEMORY_SHARE)
     assert passes == pytest.approx(3 * logits / (device.bandwidth * c.MEMORY_SHARE))
+
+
+PARAMETERS = Path(__file__).parents[4] / "data" / "public" / "parameters.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "sums"), [("cohere2", 1), ("falcon_h1", 3), ("longcat_flash", 5), ("seed_oss", 2)]
+)
+def test_ranks_add_up_as_often_as_the_models_class_does(name: str, sums: int) -> None:
+    """Attention and block of Command A at once; each attention, block and mixer of others apart."""
+    config = json.loads(PARAMETERS.read_text(encoding="utf-8"))[name]["config"]
+    work = Kinds(understand(Settings(config, name), name)).work(2, 1, expert=False, old_rope=False)
+    assert {kind.collectives for kind in work.kinds} == {sums}
+    device = accelerator("H200")
+    among = links(device, Fabric(1e9), 2, 1)
+    rank = Rank(device, among, among, expert=False, eager=False)
+    spent = stage_pass(work, ((work.kinds[0], 1),), False, Pass(64, 1024, 64), rank)
+    assert spent.collectives == pytest.approx(sums * among.all_reduce(64 * work.hidden * 2))
+
+
+def test_ranks_with_whole_experts_add_up_all_but_those() -> None:
+    """Of LongCat-Flash's five sums four are left, and tokens travel in place of the fifth."""
+    config = json.loads(PARAMETERS.read_text(encoding="utf-8"))["longcat_flash"]["config"]
+    work = Kinds(understand(Settings(config, "l"), "l")).work(2, 2, expert=True, old_rope=False)
+    device = accelerator("H200")
+    among, all_ = (links(device, Fabric(1e9), ranks, 1) for ranks in (2, 4))
+    rank = Rank(device, among, all_, expert=True, eager=False)
+    (kind,) = work.kinds
+    spent = [
+        stage_pass(work, ((replace(kind, collectives=sums), 1),), False, Pass(64, 1024, 128), rank)
+        for sums in (5, 1)
+    ]
+    apart = spent[0].collectives - spent[1].collectives
+    assert apart == pytest.approx(4 * among.all_reduce(64 * work.hidden * 2))
+
+
+def test_a_layer_of_one_part_is_added_up_once() -> None:
+    """Each of Nemotron-H's is a mixer, attention or experts; two were planned before."""
+    name = "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-FP8_config.json"
+    model = load(str(PARAMETERS.parent / "configs" / name))
+    assert {layer.sums for layer in model.layers} == {1}
+
+
+def test_a_mixer_beside_attention_reads_and_writes_its_state() -> None:
+    """Falcon-H1's layers read the cache of each token, and a state twice whatever the length."""
+    config = json.loads(PARAMETERS.read_text(encoding="utf-8"))["falcon_h1"]["config"]
+    model = understand(Settings(config, "f"), "f")
+    (kind,) = Kinds(model).work(2, 1, expert=False, old_rope=False).kinds
+    beside = model.layers[0].kv.beside
+    assert beside is not None
+    assert kind.state_bytes == beside.state_bytes
+    assert kind.cache_bytes == 2 * 2 * 128 * 2
+    # LongCat-Flash reads and multiplies two latent caches in a layer.
+    config = json.loads(PARAMETERS.read_text(encoding="utf-8"))["longcat_flash"]["config"]
+    (twice,) = Kinds(understand(Settings(config, "l"), "l")).work(8, 1, False, False).kinds
+    assert (twice.cache_bytes, twice.launched.attention) == (2 * 576 * 2, 2)
+    assert twice.attention_products == 2 * 8 * 2 * 576
 
 
 def test_sampling_copied_the_logits_before_0_32() -> None:

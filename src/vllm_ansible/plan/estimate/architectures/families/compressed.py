@@ -80,7 +80,7 @@ class Compressed:
         entry = self.head_size - self.rope_size + ROTATED_BYTES * self.rope_size + SCALE_BYTES
         kept = self.window * entry
         if self.ratio == 1:
-            pages = (_page(WINDOW_BLOCK, entry, self.window),)
+            pages = (padded_page(WINDOW_BLOCK, entry, self.window),)
             return KvCache("sliding", 1, entry, 0, self.window, kept, 0, 1, entry, pages)
         overlap = 2 if self.ratio == 4 else 1
         partial = overlap * self.ratio * 2 * overlap * self.head_size * 4
@@ -103,17 +103,17 @@ class Compressed:
         A compressor keeps a key and a score of fp32 for each token, twice where parts overlap.
         """
         states = BLOCK // self.ratio
-        yield _page(states, entry, None, BLOCK)
-        yield _page(WINDOW_BLOCK, entry, self.window)
+        yield padded_page(states, entry, None, BLOCK)
+        yield padded_page(WINDOW_BLOCK, entry, self.window)
         if self.ratio == 4:
-            yield _page(states, self.index_size + self.index_size // 128 * 4, None, BLOCK)
-            yield _page(4, 2 * 2 * 4 * self.head_size, 2 * self.ratio)
-            yield _page(4, 2 * 2 * 4 * self.index_size, 2 * self.ratio)
+            yield padded_page(states, self.index_size + self.index_size // 128 * 4, None, BLOCK)
+            yield padded_page(4, 2 * 2 * 4 * self.head_size, 2 * self.ratio)
+            yield padded_page(4, 2 * 2 * 4 * self.index_size, 2 * self.ratio)
         else:
-            yield _page(8, 2 * 4 * self.head_size, self.ratio)
+            yield padded_page(8, 2 * 4 * self.head_size, self.ratio)
 
 
-def _page(states: int, size: int, window: int | None, tokens: int = 0) -> Page:
+def padded_page(states: int, size: int, window: int | None, tokens: int = 0) -> Page:
     """Return a page of so many states; pages are padded to what the kernels' layout needs."""
     return Page(tokens or states, ceil(states * size / ALIGNMENT) * ALIGNMENT, window)
 
@@ -142,13 +142,15 @@ def deepseek_v4(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
         rotary_sizes=(config.count("qk_rope_head_dim"),) * 2,
         rotary_width=4,
     )
-    return decoder(
+    model = decoder(
         outline,
         blocks,
         others=others,
         head=(Tensor("hc_head", mixed, 4 * mixed, "replicated", "head"),),
         buffers=(Tensor("topk_indices", chosen, 4 * chosen, "replicated", "other"),),
     )
+    # A rank has whole groups of outputs.
+    return replace(model, tensor_divides=config.count("o_groups"))
 
 
 def _block(config: Settings, hidden: int, ratio: int, hashed: bool) -> Block:

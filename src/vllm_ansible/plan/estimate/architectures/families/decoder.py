@@ -46,7 +46,8 @@ class Block:
     """One decoder layer: what it attends with, what it feeds forward through, its norms.
 
     `extras` are tensors that no mechanism here has, whole on every rank, by name and elements;
-    those of `singles` are in fp32.
+    those of `singles` are in fp32. `sums` is how often its tensor ranks add up what they have, None
+    where they do so once for each of its two parts.
     """
 
     attention: Attention | None
@@ -54,6 +55,7 @@ class Block:
     norms: int = 2
     extras: Mapping[str, int] = field(default_factory=dict)
     singles: Mapping[str, int] = field(default_factory=dict)
+    sums: int | None = None
 
 
 @frozen
@@ -180,6 +182,7 @@ def _layer(
     experts = next((one for one in block.feed_forward if isinstance(one, Experts)), None)
     older = getattr(block.attention, "absorbed_before_0_8", None)
     built = tuple(tensors)
+    parts_there = (block.attention is not None) + bool(block.feed_forward)
     return Layer(
         index=index,
         tensors=seen.setdefault(built, built),
@@ -188,6 +191,7 @@ def _layer(
         experts_per_token=experts.chosen if experts else 0,
         hidden=hidden,
         absorbed_before_0_8=older(parts) if older else (),
+        sums=parts_there if block.sums is None else block.sums,
     )
 
 

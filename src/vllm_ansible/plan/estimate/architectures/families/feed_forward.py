@@ -43,7 +43,7 @@ class Experts:
     `router_width` is the bytes of the router's weights (0: the model's own), `score_bias` a
     correction in fp32. `latent` is the size to which tokens are projected before the experts, with
     a norm behind them if `latent_norm`, and not quantized if `latent_plain`; `padding` the kernels
-    that pad them.
+    that pad them. `nothing` are rows of the router that stand for no expert.
     """
 
     hidden: int
@@ -62,16 +62,17 @@ class Experts:
     latent_plain: bool = False
     padding: str = ""
     module: str = "mlp"
+    nothing: int = 0
 
     def tensors(self, parts: Parts) -> Iterator[Tensor]:
         """Yield router, shared block and experts."""
         name, width = self.module, self.router_width
-        gate = f"{name}.gate"
-        yield parts.plain_linear(gate, self.hidden, self.count, WHOLE, "router", width)
+        gate, rows = f"{name}.gate", self.count + self.nothing
+        yield parts.plain_linear(gate, self.hidden, rows, WHOLE, "router", width)
         if self.router_bias:
-            yield parts.vector(f"{gate}.bias", self.count, "router")
+            yield parts.vector(f"{gate}.bias", rows, "router")
         if self.score_bias:
-            yield parts.vector(f"{gate}.e_score_correction_bias", self.count, "router", width=4)
+            yield parts.vector(f"{gate}.e_score_correction_bias", rows, "router", width=4)
         if self.shared is not None:
             yield from self.shared.tensors(parts)
             if self.shared_gate:

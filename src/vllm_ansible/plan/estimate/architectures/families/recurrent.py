@@ -54,7 +54,10 @@ class DeltaNet:
 
 @frozen
 class StateSpace:
-    """A Mamba-2 mixer."""
+    """A Mamba-2 mixer; where `normed` is false what comes out is gated alone.
+
+    A rank has the groups that its heads need: a single group is whole on each.
+    """
 
     hidden: int
     heads: int
@@ -66,23 +69,27 @@ class StateSpace:
     conv_bias: bool
     state_width: int
     module: str = "mixer"
+    normed: bool = True
 
     def tensors(self, parts: Parts) -> Iterator[Tensor]:
         """Yield the projections, the convolution and the decay."""
         name, inner = self.module, self.heads * self.head_size
         by_head, by_group = Cut("column", self.heads), Cut("column", self.groups)
-        mixed = inner + 2 * self.groups * self.state
-        wide = inner + mixed + self.heads
-        yield from parts.linear(
-            f"{name}.in_proj", self.hidden, wide, by_group, "attention", bias=self.bias
-        )
-        yield parts.plain_linear(f"{name}.conv1d", self.kernel, mixed, by_group, "attention")
-        if self.conv_bias:
-            yield parts.vector(f"{name}.conv1d.bias", mixed, "attention", by_group)
+        keys = 2 * self.groups * self.state
+        # One matrix of the engine, in the parts that are divided apart.
+        for wide, cut in ((2 * inner + self.heads, by_head), (keys, by_group)):
+            yield from parts.linear(
+                f"{name}.in_proj", self.hidden, wide, cut, "attention", bias=self.bias
+            )
+        for wide, cut in ((inner, by_head), (keys, by_group)):
+            yield parts.plain_linear(f"{name}.conv1d", self.kernel, wide, cut, "attention")
+            if self.conv_bias:
+                yield parts.vector(f"{name}.conv1d.bias", wide, "attention", cut)
         yield parts.vector(f"{name}.A", self.heads, "attention", by_head, 4)
         yield parts.vector(f"{name}.D", self.heads, "attention", by_head)
         yield parts.vector(f"{name}.dt_bias", self.heads, "attention", by_head)
-        yield parts.vector(f"{name}.norm", inner, "norm", by_head)
+        if self.normed:
+            yield parts.vector(f"{name}.norm", inner, "norm", by_head)
         yield from parts.linear(
             f"{name}.out_proj",
             inner,

@@ -50,6 +50,7 @@ DECODERS: Mapping[str, str] = {
     "KimiK2ForCausalLM": "latent.deepseek",
     "MistralLarge3ForCausalLM": "latent.deepseek",
     "DeepseekV4ForCausalLM": "compressed.deepseek_v4",
+    "DeepseekV41Text": "deepseek_v41.deepseek_v41",
     "Qwen3NextForCausalLM": "hybrid.qwen3_next",
     "Qwen3_5ForCausalLM": "hybrid.qwen3_5",
     "Qwen3_5MoeForCausalLM": "hybrid.qwen3_5",
@@ -93,6 +94,11 @@ DECODERS: Mapping[str, str] = {
     "ExaoneMoEForCausalLM": "routed.exaone_moe",
     "Lfm2ForCausalLM": "short_conv.lfm2",
     "Lfm2MoeForCausalLM": "short_conv.lfm2_moe",
+    "CohereForCausalLM": "cohere.command_r",
+    "Cohere2ForCausalLM": "cohere.command_a",
+    "FalconH1ForCausalLM": "falcon.falcon_h1",
+    "LongcatFlashForCausalLM": "longcat.longcat",
+    "Step3TextForCausalLM": "step.step3",
 }
 
 # Draft models, which only propose tokens beside another model.
@@ -125,6 +131,9 @@ TOWERS: Mapping[str, tuple[str, str]] = {
     "KimiK3ForConditionalGeneration": ("KimiLinearForCausalLM", "OUTLINE"),
     "MiniMaxM3SparseForConditionalGeneration": ("MiniMaxM3SparseForCausalLM", "OUTLINE"),
     "Step3p7ForConditionalGeneration": ("Step3p5ForCausalLM", "OUTLINE"),
+    "Step3VLForConditionalGeneration": ("Step3TextForCausalLM", "STEP3"),
+    "DeepseekV41ForCausalLM": ("DeepseekV41Text", "DEEPSEEK_V41"),
+    "Cohere2VisionForConditionalGeneration": ("Cohere2ForCausalLM", "OUTLINE"),
     "MuseGlimmerForConditionalGeneration": ("MuseGlimmerForCausalLM", "MUSE"),
     "Glm5NextForConditionalGeneration": ("Glm5NextForCausalLM", "OUTLINE"),
     "InklingForConditionalGeneration": ("InklingForCausalLM", "FOLDED"),
@@ -144,6 +153,7 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {
         "sliding_window_pattern": 6,
     },
     "muse_glimmer_text": {"sliding_window": 2048, "sliding_window_pattern": 4},
+    "cohere2": {"sliding_window": 4096, "sliding_window_pattern": 4},
 }
 
 # What `model_type` says of a decoder whose class is not named.
@@ -178,6 +188,7 @@ TYPES: Mapping[str, str] = {
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "deepseek_v32": "DeepseekV32ForCausalLM",
     "deepseek_v4": "DeepseekV4ForCausalLM",
+    "deepseek_v41_text": "DeepseekV41Text",
     "kimi_k2": "DeepseekV3ForCausalLM",
     "glm_moe_dsa": "GlmMoeDsaForCausalLM",
     "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
@@ -208,6 +219,11 @@ TYPES: Mapping[str, str] = {
     "afmoe": "AfmoeForCausalLM",
     "lfm2": "Lfm2ForCausalLM",
     "lfm2_moe": "Lfm2MoeForCausalLM",
+    "cohere": "CohereForCausalLM",
+    "cohere2": "Cohere2ForCausalLM",
+    "falcon_h1": "FalconH1ForCausalLM",
+    "longcat_flash": "LongcatFlashForCausalLM",
+    "step3_text": "Step3TextForCausalLM",
 }
 
 
