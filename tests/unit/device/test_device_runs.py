@@ -369,7 +369,7 @@ def test_conversations_say_how_much_was_cached(tmp_path: Path) -> None:
         port = server.server_port
         words = [f"http://127.0.0.1:{port}/v1", "m", tmp_path / "key", f"{port}", "--users", "3"]
         run = subprocess.run(
-            [sys.executable, PLACE / "turns.py", *words, "--turns", "2", "--named"],
+            [sys.executable, PLACE / "turns.py", *words, "--turns=2", "--named", "--pause=0.8"],
             capture_output=True,
             text=True,
             check=True,
@@ -378,4 +378,6 @@ def test_conversations_say_how_much_was_cached(tmp_path: Path) -> None:
     found = json.loads(run.stdout)
     assert (found["answers"], found["failures"], found["cached_share"]) == (6, 0, 0.5)
     assert found["ranks"] == [{"hits": 300.0, "queries": 600.0}]
+    # Half of the pause at least is waited for before the second turn.
+    assert found["seconds"] >= 0.4
     assert len(Rank.named) == 3 and None not in Rank.named
