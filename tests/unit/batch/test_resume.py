@@ -32,7 +32,7 @@ def cut_short(batch: Batch) -> Callable[[ChatServer, int], int]:
                 assert sender.poll() is None, sender.communicate()
                 time.sleep(0.01)
             os.kill(sender.pid, number)
-            sender.communicate(timeout=30)
+            sender.communicate(timeout=120)
         return sender.returncode
 
     return cut
@@ -194,6 +194,6 @@ def test_one_run_at_a_time_has_the_answers(batch: Batch) -> None:
                 time.sleep(0.01)
             assert main([*batch.arguments(server), "--json"]) == 2
             assert "another run" in json.loads(batch.capsys.readouterr().out)["refused"]
-            first.communicate(timeout=30)
+            first.communicate(timeout=120)
         assert first.returncode == 0
         assert set(server.asked.values()) == {1}

@@ -217,7 +217,7 @@ def test_a_server_that_comes_back_is_waited_for(batch: Batch) -> None:
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as sender:
         time.sleep(1.5)
         with ChatServer(port=port) as again:
-            output, _ = sender.communicate(timeout=60)
+            output, _ = sender.communicate(timeout=240)
             assert set(again.asked.values()) == {1}
     assert "8 of 8 answered" in output
 

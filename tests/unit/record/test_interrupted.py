@@ -33,7 +33,7 @@ def test_an_interrupted_run_keeps_its_events_and_has_an_end(project: Project) ->
                 break
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        output = process.communicate(timeout=30)[0]
+        output = process.communicate(timeout=120)[0]
     finally:
         process.kill()
     ran = Ran(process.returncode, output, project.latest())

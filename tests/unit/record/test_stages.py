@@ -148,7 +148,7 @@ def _on_a_terminal(project: Project) -> str:
             said += chunk
     except OSError:
         pass  # Linux ends the reading side of a terminal with an error when the last writer left.
-    process.wait(timeout=60)
+    process.wait(timeout=240)
     os.close(ours)
     return said.decode()
 

@@ -43,7 +43,7 @@ class Node:
 
     def end(self) -> None:
         self.keep.send_signal(signal.SIGTERM)
-        assert self.keep.wait(60) == 0
+        assert self.keep.wait(120) == 0
 
 
 @pytest.fixture
@@ -80,9 +80,9 @@ def test_what_still_runs_is_asked_to_end_and_then_killed(node: Node, deaf: bool)
         assert process.stdout.readline() == "on\n"
         (node.local / "pids" / "r1-ray").write_text(str(process.pid))
         node.keep.send_signal(signal.SIGTERM)
-        status = process.wait(60)
+        status = process.wait(120)
     assert status == -(signal.SIGKILL if deaf else signal.SIGTERM)
-    assert node.keep.wait(60) == 0
+    assert node.keep.wait(120) == 0
 
 
 def test_what_rays_workers_said_is_kept(node: Node) -> None:

@@ -97,12 +97,12 @@ class Running:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(), headers
         )
-        urllib.request.urlopen(request, timeout=60).read()  # noqa: S310
+        urllib.request.urlopen(request, timeout=240).read()  # noqa: S310
 
     def set(self, **more: Any) -> None:
         self.ask("/set", more)
 
-    def until(self, what: Callable[[], Any], seconds: float = 60) -> Any:
+    def until(self, what: Callable[[], Any], seconds: float = 240) -> Any:
         """Wait until something holds; a very busy machine takes its time."""
         deadline = time.monotonic() + seconds
         while not (found := what()):

@@ -110,7 +110,7 @@ class Program:
     def run(self, request: dict[str, Any]) -> Ran:
         """Run it to the end."""
         with self.start(request) as process:
-            printed, errors = process.communicate(timeout=60)
+            printed, errors = process.communicate(timeout=300)
         lines = [json.loads(line) for line in printed.splitlines()]
         return Ran(lines, printed + errors, process.returncode)
 

@@ -219,7 +219,7 @@ def test_it_ends_with_the_input_of_who_asked(
             time.sleep(0.01)
         assert process.stdin
         process.stdin.close()
-        assert process.wait(40) == 1
+        assert process.wait(50) == 1
 
 
 def pauses(hub: Hub, status: int) -> list[float]:

@@ -46,7 +46,7 @@ def measure(node_python: str) -> Run:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         return {"closed": closed, **json.loads(done.stdout)}

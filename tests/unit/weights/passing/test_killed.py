@@ -45,7 +45,7 @@ def killed(node: Node, directory: Path, at: int, ports: list[int], hub: Hub) -> 
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert ended.returncode == -signal.SIGKILL
 
