@@ -41,7 +41,7 @@ class MeteredEngine:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(120)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -42,7 +42,8 @@ def test_a_killed_run_goes_on_and_says_what_was_sent_twice(
     batch: Batch, cut_short: Callable[[ChatServer, int], int]
 ) -> None:
     batch.write(*(f"say 4 {number}" for number in range(PROMPTS)))
-    with ChatServer(seconds_a_token=0.01) as server:
+    # One of them would be in flight for as long as somebody waits for it.
+    with ChatServer(faults={"say 4 50": [STALL]}, seconds_a_token=0.01) as server:
         assert cut_short(server, signal.SIGKILL) == -signal.SIGKILL
         kept = batch.records()
         asked = dict(server.asked)
@@ -188,11 +189,13 @@ def test_a_last_line_that_only_lacks_its_end_is_an_answer(batch: Batch) -> None:
 def test_one_run_at_a_time_has_the_answers(batch: Batch) -> None:
     batch.write(*(f"say 4 {number}" for number in range(PROMPTS)))
     with ChatServer(seconds_a_token=0.01) as server:
+        server.go_on.clear()
         command = [sys.executable, "-m", "vllm_ansible.console", "send", *batch.arguments(server)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as first:
             while not server.asked:
                 time.sleep(0.01)
             assert main([*batch.arguments(server), "--json"]) == 2
+            server.go_on.set()
             assert "another run" in json.loads(batch.capsys.readouterr().out)["refused"]
             first.communicate(timeout=120)
         assert first.returncode == 0

@@ -338,8 +338,9 @@ def test_the_program_has_all_of_its_parts_where_the_role_puts_them(
     command = [sys.executable, "-s", "-E", str(tmp_path / "program/notices.py"), str(given)]
     running = subprocess.Popen(command, env={"PATH": os.environ["PATH"]})
     try:
-        wait_until(lambda: (tmp_path / "state/state.json").exists(), 120, "a look")
-        assert state(tmp_path)["error"] == "" and state(tmp_path)["own"] is None
+        there = (tmp_path / "state/state.json").exists
+        wait_until(lambda: there() and state(tmp_path)["error"] == "", 120, "a look")
+        assert state(tmp_path)["own"] is None
     finally:
         running.kill()
         running.wait()

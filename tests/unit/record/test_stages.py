@@ -48,10 +48,11 @@ def test_a_stage_of_rented_machines_ends_with_their_cost_and_the_next_stage(
         {"tags": ["prepare"], "tasks": [gate("fit")]},
         {"tags": ["release", "always"], "tasks": [QUIET]},
     )
-    told = "$2.98 so far at $1.49/h; next: prepare"
+    # A busy machine may take minutes for the play.
+    told = re.compile(r" {12}\$(2\.9[89]|3\.\d\d) so far at \$1\.49/h; next: prepare")
     lines = project.run("--tags", "provision").output.splitlines()
-    assert [line.strip() for line in lines if "so far at" in line] == [told]
-    assert lines.index(f"            {told}") == 2, lines
+    assert [at for at, line in enumerate(lines) if "so far at" in line] == [2], lines
+    assert told.fullmatch(lines[2])
     assert project.run().output.count("so far at") == 1
 
 

@@ -23,7 +23,7 @@ SHARED = Path("/dev/shm")  # noqa: S108  where the kernel has it
 class Node:
     """A node of a job: its own directory, the logs of the job, and `keep`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, grace_seconds: int) -> None:
         self.local, self.logs = directory / "local", directory / "logs"
         self.logs.mkdir()
         text = standalone(layout("tensor in one node"))
@@ -34,7 +34,7 @@ class Node:
                 "PATH": os.environ["PATH"],
                 "LOCAL": str(self.local),
                 "LOGS": str(self.logs),
-                "GRACE": "2",
+                "GRACE": str(grace_seconds),
                 "SLURMD_NODENAME": "gpu1",
             },
             start_new_session=True,
@@ -47,8 +47,8 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    made = Node(tmp_path)
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
+    made = Node(tmp_path, getattr(request, "param", 600))
     yield made
     # Slurm would end what it has left in its step: what it slept with.
     os.killpg(made.keep.pid, signal.SIGKILL)
@@ -68,7 +68,7 @@ def test_its_directory_is_private_and_goes(node: Node) -> None:
     assert not node.local.exists()
 
 
-@pytest.mark.parametrize("deaf", [False, True])
+@pytest.mark.parametrize(("node", "deaf"), [(600, False), (2, True)], indirect=["node"])
 def test_what_still_runs_is_asked_to_end_and_then_killed(node: Node, deaf: bool) -> None:
     trap = "trap '' TERM; " if deaf else ""
     with subprocess.Popen(

@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -80,9 +81,10 @@ class Running:
         found = {}
         children = Path(f"/proc/{self.engine.pid}/task/{self.engine.pid}/children")
         for pid in children.read_text().split() if children.exists() else ():
-            title = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
-            if title.startswith("VLLM::"):
-                found[title] = int(pid)
+            with suppress(OSError):  # it may have ended just now
+                title = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+                if title.startswith("VLLM::"):
+                    found[title] = int(pid)
         return found
 
     def state(self) -> dict[str, Any]:

@@ -137,13 +137,18 @@ def test_an_engine_that_compiles_gets_no_python_without_its_headers(
     environment.build(wanted, silent)
 
 
+def waits_for(file: Path) -> str:
+    """Return what a shell waits with until a file is there; not for ever where nobody makes it."""
+    return f"for i in $(seq 2400); do [ -e {file} ] && break; sleep 0.05; done"
+
+
 def test_an_import_that_takes_long_tells_what_it_has_done(
     wanted: dict[str, Any], tmp_path: Path
 ) -> None:
     python = Path(wanted["environment"]["FAKE_PYTHON"])
     working = "import time; end = time.process_time() + 1.2\nwhile time.process_time() < end: pass"
     seen = tmp_path / "seen"
-    wait = f"until [ -e {seen} ]; do sleep 0.05; done"
+    wait = waits_for(seen)
     script = f"#!/bin/sh\n{sys.executable} -c '{working}'\n{wait}\n"
     python.write_text(f"{script}echo '{json.dumps(VERSIONS)}'\n")
     told: list[str] = []
@@ -205,8 +210,7 @@ def test_packages_are_counted_from_the_first_that_is_there(tmp_path: Path) -> No
     site = tmp_path / "lib/python3.11/site-packages"
     # uv fetches and unpacks all of them before the first comes here.
     looked, counted = tmp_path / "looked", tmp_path / "counted"
-    wait = "until [ -e {} ]; do sleep 0.05; done".format
-    script = f"{wait(looked)}; mkdir -p {site}/a-1.dist-info; {wait(counted)}"
+    script = f"{waits_for(looked)}; mkdir -p {site}/a-1.dist-info; {waits_for(counted)}"
     said: list[tuple[Any, ...]] = []
 
     def report(*words: Any) -> None:

@@ -250,7 +250,7 @@ def test_a_script_can_choose_its_words_and_report_progress(
     wanted["scripts"] = {
         "random_model": "import json, os, time\n"
         "print(json.dumps({'progress': [5, 10, 'bytes', 'downloading']}), flush=True)\n"
-        f"while not os.path.exists({str(seen)!r}): time.sleep(0.05)\n"
+        f"for _ in range(2400): os.path.exists({str(seen)!r}) or time.sleep(0.05)\n"
         "print(json.dumps({'failed': 'it is gated', 'details': {'fix': 'ask'}}))\n"
         "raise SystemExit(1)\n"
     }
