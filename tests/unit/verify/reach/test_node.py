@@ -271,11 +271,13 @@ def test_an_answer_that_does_not_prove_the_key_is_no_answer() -> None:
         port = server.getsockname()[1]
         pid = os.fork()
         if pid == 0:
-            client, _ = server.accept()
-            client.sendall(bytes(wire.WELCOME_BYTES))
-            while client.recv(4096):  # until the other side has gone
-                continue
-            os._exit(0)
+            try:
+                client, _ = server.accept()
+                client.sendall(bytes(wire.WELCOME_BYTES))
+                while client.recv(4096):  # until the other side has gone, or has reset it
+                    continue
+            finally:
+                os._exit(0)
         with pytest.raises(reach_exchange.NoAnswer, match="does not prove the cluster's key"):
             reach_exchange.meet(b"key", "127.0.0.1", port, 20.0)
         os.waitpid(pid, 0)
