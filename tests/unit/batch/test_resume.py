@@ -43,7 +43,7 @@ def test_a_killed_run_goes_on_and_says_what_was_sent_twice(
 ) -> None:
     batch.write(*(f"say 4 {number}" for number in range(PROMPTS)))
     # One of them would be in flight for as long as somebody waits for it.
-    with ChatServer(faults={"say 4 50": [STALL]}, seconds_a_token=0.01) as server:
+    with ChatServer(faults={"say 4 10": [STALL]}, seconds_a_token=0.01) as server:
         assert cut_short(server, signal.SIGKILL) == -signal.SIGKILL
         kept = batch.records()
         asked = dict(server.asked)
