@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -190,11 +191,15 @@ def test_one_run_at_a_time_has_the_answers(batch: Batch) -> None:
     batch.write(*(f"say 4 {number}" for number in range(PROMPTS)))
     with ChatServer(seconds_a_token=0.01) as server:
         server.go_on.clear()
+        # A second one that is let in waits for answers, too: it fails then, and does not hang.
+        late = threading.Timer(60, server.go_on.set)
+        late.start()
         command = [sys.executable, "-m", "vllm_ansible.console", "send", *batch.arguments(server)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as first:
             while not server.asked:
                 time.sleep(0.01)
             assert main([*batch.arguments(server), "--json"]) == 2
+            late.cancel()
             server.go_on.set()
             assert "another run" in json.loads(batch.capsys.readouterr().out)["refused"]
             first.communicate(timeout=120)
