@@ -154,7 +154,7 @@ class Browser:
         """Load a page and wait for all its scripts, and until it is there to be clicked on."""
         opened = self.call("Page.navigate", url=url)
         assert "errorText" not in opened, f"{url}: {opened['errorText']}"
-        self.wait("document.readyState === 'complete'", 30)
+        self.wait("document.readyState === 'complete'", 120)
         self.frame()
 
     def evaluate(self, expression: str) -> Any:
@@ -215,7 +215,7 @@ class Browser:
         """Click on what saves a file of this kind, and return it once it is whole."""
         self.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(directory))
         self.click(selector)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         # The name is there, empty, before what is written beside it takes its place.
         while not (found := [one for one in directory.glob(f"*.{kind}") if one.stat().st_size]):
             assert time.monotonic() < deadline, "nothing was saved"

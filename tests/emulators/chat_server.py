@@ -38,6 +38,9 @@ class ChatServer:
         self.bodies: list[dict[str, Any]] = []
         self.keep_bodies = True
         self.in_flight = self.most_in_flight = self.given_up = 0
+        # Nothing is answered while this is not set.
+        self.go_on = threading.Event()
+        self.go_on.set()
         self._seconds = seconds_a_token
         self._port, self._tls = port, tls
         self._loop = asyncio.new_event_loop()
@@ -111,6 +114,8 @@ class ChatServer:
             return web.Response()
         if fault == STALL:
             await asyncio.sleep(3600)
+        while not self.go_on.is_set():
+            await asyncio.sleep(0.01)
         words = tokens(asked)
         if not body["stream"]:
             await asyncio.sleep(self._seconds * len(words))

@@ -31,6 +31,8 @@ class MeteredEngine:
         self.keys: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.given_up = 0
+        # Events of all its streams.
+        self.pieces = 0
         # Streams that say `waits` end no earlier.
         self.finish = threading.Event()
         self._loop = asyncio.new_event_loop()
@@ -119,6 +121,7 @@ class MeteredEngine:
         burst = int(body.get("burst", 1))
         for text in ("".join(whole[:burst]), *whole[burst:]):
             sent = text.encode()
+            self.pieces += 1
             for start in range(0, len(sent), size):
                 await response.write(sent[start : start + size])
                 await asyncio.sleep(0.001 if len(sent) > size else 0)

@@ -172,7 +172,7 @@ def test_data_ranks_serve_together_and_end_with_one_that_is_killed() -> None:
         ranks[0].kill()
         for one in ranks[1:]:
             expect(one, "EngineDeadError")
-            assert one.wait(60) == 1
+            assert one.wait(120) == 1
 
 
 def test_a_data_rank_that_ends_in_good_order_takes_no_other_with_it() -> None:
@@ -184,7 +184,7 @@ def test_a_data_rank_that_ends_in_good_order_takes_no_other_with_it() -> None:
         for one in ranks:
             expect(one, "joined")
         for one in reversed(ranks):
-            one.communicate("end\n", timeout=60)
+            one.communicate("end\n", timeout=120)
             assert one.returncode == 0
 
 

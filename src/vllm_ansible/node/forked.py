@@ -95,7 +95,7 @@ def _end(child: int, late: bool) -> str:
     if late:
         os.kill(child, signal.SIGKILL)
     # A process that waits inside a driver can ignore even that: it is not waited for.
-    for _ in range(100 if late else 1000):
+    for _ in range(500 if late else 1000):
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             if late:

@@ -91,8 +91,12 @@ def test_every_host_is_waited_for_with_one_line(tmp_path: Path) -> None:
 def test_hosts_beyond_the_forks_are_waited_for_in_their_turn(tmp_path: Path) -> None:
     moves = "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.5; done"
     # Done, or silent again, for longer than the bound before anybody looks.
-    commands = {"quick": moves, "slow": f"echo begun; sleep 5; {moves}", "other": "echo done"}
-    results, _ = play(tmp_path, commands, "--forks", "1", silence_seconds=3)
+    commands = {
+        "quick": f"{moves}; {moves}",
+        "slow": f"echo begun; sleep 10; {moves}",
+        "other": "echo done",
+    }
+    results, _ = play(tmp_path, commands, "--forks", "1", silence_seconds=8)
     assert not any(result.get("failed") for result in results.values())
     assert {result["status"]["state"] for result in results.values()} == {"done"}
 
@@ -103,12 +107,12 @@ def test_silence_and_failure_are_told_apart(tmp_path: Path) -> None:
         "slow": "echo stuck; sleep 600",
         "other": "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.5; done",
     }
-    results, _ = play(tmp_path, commands, silence_seconds=2)
+    results, _ = play(tmp_path, commands, silence_seconds=7)
     try:
         assert results["quick"]["msg"] == "count failed: exit status 3: broken pipe."
         assert results["quick"]["log_tail"] == ["broken pipe"]
         assert results["slow"]["msg"].startswith("count stalled: nothing has moved for ")
-        assert results["slow"]["expected"] == "progress at least every 2 s"
+        assert results["slow"]["expected"] == "progress at least every 7 s"
         assert results["slow"]["found"].endswith("its last progress was: stuck")
         assert results["slow"]["where"] == f"slow:{tmp_path}/slow/count.log"
         assert "failed" not in results["other"]

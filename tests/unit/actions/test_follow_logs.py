@@ -58,7 +58,7 @@ def test_lines_carry_host_and_process_and_go_on_until_interrupted(
         own_session=True,
     )
     printed: list[str] = []
-    overdue = threading.Timer(120, os.killpg, (process.pid, signal.SIGKILL))
+    overdue = threading.Timer(300, os.killpg, (process.pid, signal.SIGKILL))
     overdue.start()
 
     def read_until(text: str) -> None:

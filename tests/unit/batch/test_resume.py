@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -32,7 +33,7 @@ def cut_short(batch: Batch) -> Callable[[ChatServer, int], int]:
                 assert sender.poll() is None, sender.communicate()
                 time.sleep(0.01)
             os.kill(sender.pid, number)
-            sender.communicate(timeout=30)
+            sender.communicate(timeout=120)
         return sender.returncode
 
     return cut
@@ -42,7 +43,8 @@ def test_a_killed_run_goes_on_and_says_what_was_sent_twice(
     batch: Batch, cut_short: Callable[[ChatServer, int], int]
 ) -> None:
     batch.write(*(f"say 4 {number}" for number in range(PROMPTS)))
-    with ChatServer(seconds_a_token=0.01) as server:
+    # One of them would be in flight for as long as somebody waits for it.
+    with ChatServer(faults={"say 4 10": [STALL]}, seconds_a_token=0.01) as server:
         assert cut_short(server, signal.SIGKILL) == -signal.SIGKILL
         kept = batch.records()
         asked = dict(server.asked)
@@ -188,12 +190,18 @@ def test_a_last_line_that_only_lacks_its_end_is_an_answer(batch: Batch) -> None:
 def test_one_run_at_a_time_has_the_answers(batch: Batch) -> None:
     batch.write(*(f"say 4 {number}" for number in range(PROMPTS)))
     with ChatServer(seconds_a_token=0.01) as server:
+        server.go_on.clear()
+        # A second one that is let in waits for answers, too: it fails then, and does not hang.
+        late = threading.Timer(60, server.go_on.set)
+        late.start()
         command = [sys.executable, "-m", "vllm_ansible.console", "send", *batch.arguments(server)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as first:
             while not server.asked:
                 time.sleep(0.01)
             assert main([*batch.arguments(server), "--json"]) == 2
+            late.cancel()
+            server.go_on.set()
             assert "another run" in json.loads(batch.capsys.readouterr().out)["refused"]
-            first.communicate(timeout=30)
+            first.communicate(timeout=120)
         assert first.returncode == 0
         assert set(server.asked.values()) == {1}

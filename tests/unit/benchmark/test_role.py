@@ -344,7 +344,7 @@ def test_a_file_of_the_client_is_taken_without_following_links(tmp_path: Path, l
         )
         for one in task
     ]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
     taken = (tmp_path / "brought").read_text() if (tmp_path / "brought").exists() else ""
     assert (done.returncode == 0, taken) == (laid != "link", {"file": "{}"}.get(laid, "")), done
 

@@ -15,7 +15,7 @@ PROGRAM = 'test "$TOKEN" = "$(cat "$0")" && echo it came; exec sleep 600'
 
 
 def status(tasks: Path, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while True:
         found: dict[str, Any] = json.loads((tasks / "work.json").read_text())
         if wanted(found):

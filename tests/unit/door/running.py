@@ -37,7 +37,7 @@ PEER_KEY = "of-one-door-for-another"
 MOST_BODY = 1 << 20
 
 
-def wait_until(what: Callable[[], Any], seconds: float = 30) -> None:
+def wait_until(what: Callable[[], Any], seconds: float = 120) -> None:
     """Wait until something holds."""
     end = time.monotonic() + seconds
     while not what():
@@ -210,7 +210,7 @@ class Running:
         """End HAProxy, its workers as well."""
         if self.process is not None:
             self.process.send_signal(number)
-            self.process.wait(30)
+            self.process.wait(120)
             self.process = None
 
     @property
@@ -222,7 +222,9 @@ class Running:
         return haproxy_door.digest(self.admin)
 
     def connect(self) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=self.context)
+        return http.client.HTTPSConnection(
+            "127.0.0.1", self.port, timeout=120, context=self.context
+        )
 
     def send(
         self, method: str, path: str, body: Any = None, key: str = ALICE, **headers: str

@@ -78,7 +78,7 @@ def test_a_reload_serves_another_model_and_ends_no_request(door: Callable[..., R
         with InFlight(running) as stream:
             running.write("second")
             control.reload(f"{running.run_dir}/master.sock")
-            assert control.wait(running.admin, "second", 20) == "second"
+            assert control.wait(running.admin, "second", 120) == "second"
             wait_until(lambda: running.code(model="new")[0] == 200)
             assert running.code() == (200, "")
         running.engines.pop()
@@ -99,7 +99,7 @@ def test_a_reload_keeps_counts_and_those_of_requests_that_end_after_it(
     with InFlight(running):
         running.write("second")
         control.reload(f"{running.run_dir}/master.sock")
-        assert control.wait(running.admin, "second", 20) == "second"
+        assert control.wait(running.admin, "second", 120) == "second"
     wait_until(lambda: running.code()[0] == 429)
     assert [running.code("bob-key")[0] for _ in range(2)] == [200, 429]
 
@@ -138,7 +138,7 @@ def test_no_key_and_no_prompt_is_where_others_read(door: Callable[..., Running])
     assert running.process is not None
     running.write("second")
     control.reload(f"{running.run_dir}/master.sock")
-    assert control.wait(running.admin, "second", 20) == "second"
+    assert control.wait(running.admin, "second", 120) == "second"
     said = running.log.read_bytes()
     said += b"".join(path.read_bytes() for path in running.journals.iterdir())
     master = running.process.pid

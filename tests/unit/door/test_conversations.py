@@ -95,13 +95,14 @@ def test_a_client_cannot_name_its_engine(three: Running) -> None:
 
 def test_an_engine_that_is_full_leaves_what_more_comes_to_others(three: Running) -> None:
     """One conversation asked twelve times at once: at most half as many again as the mean each."""
-    said = turns(0)[0]
-    threads = [
-        threading.Thread(target=three.chat, kwargs={"messages": said, "hold": 2}) for _ in range(12)
-    ]
+    asked = {"messages": turns(0)[0], "stream": True, "waits": True}
+    threads = [threading.Thread(target=three.chat, kwargs=asked) for _ in range(12)]
     for thread in threads:
         thread.start()
+    # None ends before all are there.
     wait_until(lambda: sum(len(engine.bodies) for engine in three.engines) == 12)
+    for engine in three.engines:
+        engine.finish.set()
     for thread in threads:
         thread.join()
     counts = sorted(len(engine.bodies) for engine in three.engines)

@@ -35,7 +35,7 @@ class Ending(socketserver.BaseRequestHandler):
         header, before, after = ENDS[Engine.end]
         start = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n%s\r\n\r\n%s%s"
         self.request.sendall(start % (header, before, SENT))
-        Engine.seen.wait(30)
+        Engine.seen.wait(120)
         self.request.sendall(after)
 
 

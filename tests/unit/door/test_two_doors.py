@@ -169,12 +169,12 @@ def test_when_one_is_killed_the_other_goes_on_with_what_both_have_counted(doors:
         # Also by a worker that was started after: the copy is on its disk.
         two.write("second")
         haproxy_door.reload(f"{two.run_dir}/master.sock")
-        assert haproxy_door.wait(two.admin, "second", 30) == "second"
+        assert haproxy_door.wait(two.admin, "second", 120) == "second"
         assert status(two, ALICE) == 200
         assert status(two, ALICE) == 429
     finally:
         engine.finish.set()
-        asking.join(60)
+        asking.join(120)
     assert texts[0].endswith("data: [DONE]\n\n")
     # By the worker that serves now: the one before it has said so, too.
     serves = f"({worker_of(two)})"
@@ -190,7 +190,7 @@ def test_when_one_is_killed_the_other_goes_on_with_what_both_have_counted(doors:
     two.settings["door_peers"] = []
     two.write("third")
     haproxy_door.reload(f"{two.run_dir}/master.sock")
-    assert haproxy_door.wait(two.admin, "third", 30) == "third"
+    assert haproxy_door.wait(two.admin, "third", 120) == "third"
     assert (two.used("alice")[0], status(two, ALICE)) == (1, 429)
 
 

@@ -93,7 +93,7 @@ def test_a_process_is_known_by_more_than_its_number() -> None:
 
 def test_a_program_that_ends_early_is_quoted() -> None:
     with pytest.raises(LabError, match="cannot access"):
-        start(["ls", "/nowhere"], lambda: False, timeout=5)
+        start(["ls", "/nowhere"], lambda: False, timeout=120)
 
 
 def test_the_inventory_holds_no_path_of_this_machine(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ NONE = "\u2013"
 def enter(page: Browser, key: str = KEY) -> None:
     page.write("#key", key)
     page.click("#open")
-    page.wait("document.querySelector('#message').innerText || !door.checkVisibility()", 60)
+    page.wait("document.querySelector('#message').innerText || !door.checkVisibility()", 120)
 
 
 def start(page: Browser, **fields: int) -> None:
@@ -120,7 +120,7 @@ def test_the_key_is_kept_nowhere_and_saved_nowhere(page: Browser, tmp_path: Path
     for kind in ("json", "csv"):
         assert KEY not in page.saved(f"#{kind}", tmp_path, kind).read_text()
     page.call("Page.reload")
-    page.wait("document.readyState === 'complete' && door.checkVisibility()", 10)
+    page.wait("document.readyState === 'complete' && door.checkVisibility()", 120)
 
 
 def test_stop_ends_the_answers_in_flight_and_keeps_what_came(page: Browser, engine: Engine) -> None:

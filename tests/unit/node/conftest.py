@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parents[2] / "src"
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 20) -> Any:
+def wait_until(condition: Callable[[], Any], seconds: float = 120) -> Any:
     """Return what the condition finds, as soon as it finds anything."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
@@ -50,7 +50,7 @@ def node(node_python: str) -> Callable[..., dict[str, Any]]:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)

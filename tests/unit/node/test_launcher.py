@@ -19,9 +19,21 @@ from vllm_ansible.node import launcher
 from .conftest import SOURCE, wait_until
 
 Start = Callable[..., subprocess.Popen[bytes]]
+# The time of a cleanup that writes its number into `pids` begins once it has.
 CODE = """
-import sys
+import os, sys, time
 from vllm_ansible.node import launcher
+spawn, pids = launcher.spawn, os.path.join(os.path.dirname(sys.argv[1]), "pids")
+def numbers():
+    return open(pids).read().count("\\n") if os.path.exists(pids) else 0
+def spawned(record, *more):
+    before = numbers()
+    found = spawn(record, *more)
+    waits = record["argv"] == record["cleanup"] and "pids" in record["argv"][-1]
+    while waits and numbers() == before:
+        time.sleep(0.01)
+    return found
+launcher.spawn = spawned
 launcher.CLEAN_SECONDS = float(sys.argv[2])
 launcher.LAST_NOTE_SECONDS = launcher.FIRST_NOTE_SECONDS = float(sys.argv[3])
 launcher.MOST_LOG_BYTES = 20_000
@@ -62,7 +74,7 @@ def test_a_wish_to_stop_during_the_cleanup_ends_both_in_order(start: Start, tmp_
         running.send_signal(signal.SIGTERM)
         (tmp_path / "go").touch()
         try:
-            assert running.wait(30) == 128 + signal.SIGTERM
+            assert running.wait(120) == 128 + signal.SIGTERM
         finally:
             running.kill()
     # Once before the start and once after the end, neither cut short.
@@ -73,7 +85,7 @@ def test_a_cleanup_that_hangs_is_killed_in_time(start: Start, tmp_path: Path) ->
     before = time.monotonic()
     with start(["true"], "echo $$ >> pids; exec sleep 600", 0.2) as running:
         try:
-            assert running.wait(30) == 0
+            assert running.wait(120) == 0
         finally:
             running.kill()
     assert time.monotonic() - before >= 0.4
@@ -87,7 +99,7 @@ import itertools, os, time
 left = 400
 for number in itertools.count():
     print(f"{number:9d}", flush=True)
-    left -= os.path.exists("log.1")
+    left -= os.path.exists("log.1") and os.path.getsize("log") < 20_000
     if not left: break
     if number % 4 == 0: time.sleep(0.001)
 """
@@ -103,12 +115,14 @@ def test_a_log_that_has_grown_large_begins_anew_and_one_before_it_is_kept(
         (tmp_path / "secrets/api_key").write_text("a-secret-of-the-cluster")
     log, kept = tmp_path / "log", tmp_path / "log.1"
     with start([sys.executable, "-c", WRITER], "true", 60) as running:
-        assert running.wait(60) == 0
+        assert running.wait(120) == 0
     assert kept.stat().st_size > 20_000 and kept.stat().st_mode & 0o777 == 0o640
-    numbers = [int(line) for file in (kept, log) for line in file.read_text().splitlines()]
-    # In their order. What is printed in the microseconds of the cut is lost.
-    assert numbers == sorted(set(numbers)) and len(log.read_text().splitlines()) > 300
-    assert numbers[-1] - numbers[0] - len(numbers) < 20
+    before, after = ([int(line) for line in file.read_text().splitlines()] for file in (kept, log))
+    # All in their order. What is printed in the moment of the cut is lost: microseconds, or as long
+    # as a launcher in the middle of it waits for a processor.
+    for numbers in (before, after):
+        assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    assert before[0] == 0 and before[-1] < after[0] and len(after) > 300
     found = {path.name for path in tmp_path.iterdir() if "log" in path.name}
     assert found == {"log", "log.1"}
 
@@ -116,7 +130,7 @@ def test_a_log_that_has_grown_large_begins_anew_and_one_before_it_is_kept(
 # Each of its children's children is the launcher's when it ends, some fifty in a second.
 PARENT = """
 import os, time
-end = time.monotonic() + 6
+end = time.monotonic() + 60
 while time.monotonic() < end and not os.path.exists("log.1"):
     print("x" * 1000, flush=True)
     if os.fork() == 0:
@@ -129,7 +143,7 @@ while time.monotonic() < end and not os.path.exists("log.1"):
 
 def test_a_log_begins_anew_while_orphans_end_all_the_time(start: Start, tmp_path: Path) -> None:
     with start([sys.executable, "-c", PARENT], "true", 60, pause=2) as running:
-        assert running.wait(60) == 0
+        assert running.wait(240) == 0
     assert (tmp_path / "log.1").exists()
 
 

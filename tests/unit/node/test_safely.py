@@ -60,20 +60,19 @@ def engine(open_place: Path) -> Path:
     return engine
 
 
-def for_a_while(act: Callable[[], Any], seconds: float = SECONDS) -> int:
-    """Do something again and again, and return how often."""
+def for_a_while(act: Callable[[], Any], seconds: float = SECONDS) -> None:
+    """Do something again and again for so long, and some twenty times on any machine."""
     end, count = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
+    while time.monotonic() < end or count < 20:
         act()
         count += 1
-    return count
 
 
 def test_no_directory_of_root_is_given_away(run_module: Module, engine: Path, roots: Roots) -> None:
     directories = [str(engine), f"{engine}/cache", f"{engine}/cache/inside"]
     args = {"directories": directories, "owner": "nobody"}
     with acting(swaps(engine, "cache", roots.directory)):
-        assert for_a_while(lambda: run_module("cluster_directories", args, [])) > 20
+        for_a_while(lambda: run_module("cluster_directories", args, []))
     assert roots.untouched()
 
 
@@ -87,7 +86,7 @@ def test_no_secret_is_written_or_removed_behind_a_link(
         "absent": ["config/secret"],
     }
     with acting(swaps(engine, "config", roots.directory)):
-        assert for_a_while(lambda: run_module("secret_files", args, [])) > 20
+        for_a_while(lambda: run_module("secret_files", args, []))
     assert roots.untouched()
 
 
@@ -118,7 +117,7 @@ def test_no_fifo_in_the_place_of_a_directory_holds_who_removes_it(
         tell("removed", True)
 
     with acting(swap):
-        assert forked.run_each([works], 60.0, Exception) == [{"removed": True}]
+        assert forked.run_each([works], 300.0, Exception) == [{"removed": True}]
     assert roots.untouched()
     safely.remove_tree(str(engine))
     assert not engine.exists()
@@ -171,8 +170,8 @@ def test_haproxy_is_asked_by_who_could_put_another_in_its_place(open_place: Path
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert router.ask(path, "show info", 20) == "words\n"
-        thread.join(20)
+        assert router.ask(path, "show info", 120) == "words\n"
+        thread.join(120)
     assert asked == [NOBODY]
 
 
@@ -242,15 +241,18 @@ def test_no_file_of_root_is_read_as_a_log_of_ray(open_place: Path, roots: Roots,
         assert "Ray's logs cannot be read" in text and "does not follow it" in text
 
 
-def test_a_fifo_in_the_place_of_a_log_holds_nobody(open_place: Path) -> None:
+def test_a_fifo_in_the_place_of_a_log_holds_nobody(
+    open_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ray = open_place / "run/0"
     logs = ray / "session_latest/logs"
     logs.mkdir(parents=True)
     os.mkfifo(logs / "raylet.err")
+    monkeypatch.setattr(safely, "SECONDS", 240.0)
     began = time.monotonic()
     assert end_of(str(logs / "raylet.err"), 0, 100) == (b"", 0)
     assert evidence.tails({}, "a", str(ray), 1000) == {}
-    assert time.monotonic() - began < safely.SECONDS / 2
+    assert time.monotonic() - began < 120
 
 
 @pytest.mark.parametrize("kind", ["link", "hard link", "fifo"])

@@ -33,7 +33,7 @@ def ask(port: int, path: str, key: str = "") -> tuple[int, str]:
         word = base64.b64encode(f"observe:{key}".encode()).decode()
         request.add_header("Authorization", f"Basic {word}")
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, ""

@@ -54,7 +54,7 @@ def raw(aws: AwsWorld, **form: str) -> tuple[int, str]:
     headers = {"Authorization": f"AWS4-HMAC-SHA256 Credential={KEY_ID}/20261125"}
     request = urllib.request.Request(aws.cloud.url, body, headers)  # noqa: S310  http
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

@@ -65,7 +65,7 @@ class Site:
             env={**clean, "HOME": str(self.directory), "COLUMNS": "120"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 

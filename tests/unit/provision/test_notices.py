@@ -79,10 +79,10 @@ class Served:
         return path.read_text().splitlines() if path.exists() else []
 
     def wait_for(self, words: str) -> None:
-        wait_until(lambda: words in self.log, 60, words)
+        wait_until(lambda: words in self.log, 120, words)
 
     def ask(self) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=120) as answer:
             return str(answer.read().decode())
 
 
@@ -92,7 +92,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     made = Served(tmp_path / "cluster")
     yield made
     made.launcher.terminate()
-    made.launcher.wait(60)
+    made.launcher.wait(120)
 
 
 def settings(directory: Path, **more: Any) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def test_a_spot_interruption_lets_the_server_finish_and_is_named(
         asked = dict(watch.asked)
         (served.directory / "go").touch()
         assert answered.result() == "answered"
-    served.launcher.wait(60)
+    served.launcher.wait(120)
     watch.look()
     found = state(tmp_path)
     assert found["own"] == {"host": "n1", "cause": SPOT, "at": AT} == found["engines"]["chat"]
@@ -200,7 +200,7 @@ def test_an_engine_is_drained_for_a_host_that_has_only_ranks_of_it(
     second.look()
     first.look()
     assert first.heard == {"chat": Notice("n2", SPOT, AT)} and first.own is None
-    served.launcher.wait(60)
+    served.launcher.wait(120)
     first.look()
     (told,) = measurements({"state": state(tmp_path)}, {}, "n1")
     clock = "2026-09-21 14:15:20 UTC"
@@ -233,7 +233,7 @@ def test_a_service_user_drains_servers_whose_records_only_root_reads(
             running[name] = launched(files[name], spec)
         for one in files.values():
             log = Path(one.log)
-            wait_until(lambda log=log: log.exists() and "listens" in log.read_text(), 60, one.name)
+            wait_until(lambda log=log: log.exists() and "listens" in log.read_text(), 120, one.name)
 
         def look() -> list[str]:
             readable = [one.record for one in files.values() if os.access(one.record, os.R_OK)]
@@ -242,12 +242,12 @@ def test_a_service_user_drains_servers_whose_records_only_root_reads(
             return [*readable, *watch.asked]
 
         assert as_nobody(look) == ["chat-serve"]
-        assert running["chat-serve"].wait(60) == 7
+        assert running["chat-serve"].wait(120) == 7
         assert running["chat-serve-1"].poll() is None, "it only computes for another host"
     finally:
         for one in running.values():
             one.terminate()
-            one.wait(60)
+            one.wait(120)
 
 
 def test_what_starts_after_the_machine_has_ended_is_left_alone(tmp_path: Path) -> None:
@@ -338,8 +338,9 @@ def test_the_program_has_all_of_its_parts_where_the_role_puts_them(
     command = [sys.executable, "-s", "-E", str(tmp_path / "program/notices.py"), str(given)]
     running = subprocess.Popen(command, env={"PATH": os.environ["PATH"]})
     try:
-        wait_until(lambda: (tmp_path / "state/state.json").exists(), 60, "a look")
-        assert state(tmp_path)["error"] == "" and state(tmp_path)["own"] is None
+        there = (tmp_path / "state/state.json").exists
+        wait_until(lambda: there() and state(tmp_path)["error"] == "", 120, "a look")
+        assert state(tmp_path)["own"] is None
     finally:
         running.kill()
         running.wait()

@@ -82,7 +82,7 @@ class Watched:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         return watch(self.file, variables, settings(variables, "here"))
 
-    def wait(self, seconds: float = 60) -> None:
+    def wait(self, seconds: float = 120) -> None:
         """Wait until the process has ended."""
         until = time.monotonic() + seconds
         while self.file.exists() or self.runs:

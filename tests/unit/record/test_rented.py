@@ -16,8 +16,15 @@ from vllm_ansible.slurm.endpoint import login
 ONE = Machine("a", 0, "active", "gpu_1x_gh200", "us-east-3", 149, "l", 0.0)
 
 
-def test_the_price_and_both_ways_out_are_told(tmp_path: Path) -> None:
-    now = time.time()
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Let time stand still: what was paid so far is told to the cent."""
+    moment = time.time()
+    monkeypatch.setattr(time, "time", lambda: moment)
+    return moment
+
+
+def test_the_price_and_both_ways_out_are_told(tmp_path: Path, now: float) -> None:
     Ledger(tmp_path / "r1" / FILE).see([ONE], now - 3600)
     lines = ways_out("r1", ["inventories/lambda"], failed=True, state=tmp_path)
     assert lines == [
@@ -55,8 +62,8 @@ def test_hosts_are_read_from_where_a_failure_is() -> None:
     assert named("serve", ["r1-1"], known) == []
 
 
-def test_a_stage_says_what_was_paid_so_far_and_what_comes_next(tmp_path: Path) -> None:
-    Ledger(tmp_path / "r1" / FILE).see([ONE], time.time() - 7200)
+def test_a_stage_says_what_was_paid_so_far_and_what_comes_next(tmp_path: Path, now: float) -> None:
+    Ledger(tmp_path / "r1" / FILE).see([ONE], now - 7200)
     assert so_far("r1", "prepare", tmp_path) == ["$2.98 so far at $1.49/h; next: prepare"]
 
 

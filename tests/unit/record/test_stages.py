@@ -48,10 +48,11 @@ def test_a_stage_of_rented_machines_ends_with_their_cost_and_the_next_stage(
         {"tags": ["prepare"], "tasks": [gate("fit")]},
         {"tags": ["release", "always"], "tasks": [QUIET]},
     )
-    told = "$2.98 so far at $1.49/h; next: prepare"
+    # A busy machine may take minutes for the play.
+    told = re.compile(r" {12}\$(2\.9[89]|3\.\d\d) so far at \$1\.49/h; next: prepare")
     lines = project.run("--tags", "provision").output.splitlines()
-    assert [line.strip() for line in lines if "so far at" in line] == [told]
-    assert lines.index(f"            {told}") == 2, lines
+    assert [at for at, line in enumerate(lines) if "so far at" in line] == [2], lines
+    assert told.fullmatch(lines[2])
     assert project.run().output.count("so far at") == 1
 
 
@@ -148,7 +149,7 @@ def _on_a_terminal(project: Project) -> str:
             said += chunk
     except OSError:
         pass  # Linux ends the reading side of a terminal with an error when the last writer left.
-    process.wait(timeout=60)
+    process.wait(timeout=240)
     os.close(ours)
     return said.decode()
 

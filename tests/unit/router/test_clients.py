@@ -45,7 +45,7 @@ def test_without_the_clients_key_no_rank_is_asked(running: Running, key: str) ->
 
 @pytest.mark.parametrize("scheme", ["", "Basic ", "bearer", "Token "])
 def test_the_key_alone_under_another_scheme_is_none(running: Running, scheme: str) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=120)
     connection.request("GET", "/v1/models", headers={"Authorization": f"{scheme}{CLIENT_KEY}"})
     assert connection.getresponse().status == 401
     connection.close()
@@ -90,7 +90,7 @@ def test_chunks_of_a_stream_arrive_as_they_are_made(started: Callable[..., Runni
     running = started(ranks=1, step=STEP)
 
     def gaps(port: int, key: str) -> list[float]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         body = json.dumps({"prompt": "p", "max_tokens": 10, "stream": True})
         connection.request("POST", "/v1/completions", body, {"Authorization": f"Bearer {key}"})
         answer = connection.getresponse()
@@ -101,10 +101,15 @@ def test_chunks_of_a_stream_arrive_as_they_are_made(started: Callable[..., Runni
         connection.close()
         return [after - before for before, after in itertools.pairwise(times)]
 
-    # A buffer would join chunks of every stream, a busy machine those of some.
-    streams = [gaps(running.port, CLIENT_KEY) for _ in range(3)]
-    assert [len(found) for found in streams] == [9, 9, 9]
-    assert max(min(found) for found in streams) > STEP / 2, streams
+    def apart(step: float) -> bool:
+        running.set("rank-0", step=step)
+        found = gaps(running.port, CLIENT_KEY)
+        assert len(found) == 9
+        return min(found) > step / 2
+
+    # A buffer would join chunks of every stream; a busy machine joins those of some, and fewer the
+    # slower they are made.
+    assert any(apart(step) for step in (STEP, STEP, 3 * STEP, 10 * STEP, 15 * STEP))
 
 
 def test_who_goes_away_ends_his_request_at_the_rank(started: Callable[..., Running]) -> None:
@@ -112,12 +117,12 @@ def test_who_goes_away_ends_his_request_at_the_rank(started: Callable[..., Runni
     for stream in (False, True):
         before = running.told("rank-0")["given_up"]
         body = json.dumps({"prompt": "p", "max_tokens": 2000, "stream": stream})
-        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=120)
         headers = {"Authorization": f"Bearer {CLIENT_KEY}", "X-Request-Id": f"gone-{stream}"}
         connection.request("POST", "/v1/completions", body, headers)
         wait_until(lambda stream=stream: running.seen()[f"gone-{stream}"])
         connection.close()
-        wait_until(lambda before=before: running.told("rank-0")["given_up"] > before, 10)
+        wait_until(lambda before=before: running.told("rank-0")["given_up"] > before)
 
 
 def test_a_request_that_was_sent_is_never_sent_again(started: Callable[..., Running]) -> None:
@@ -161,4 +166,4 @@ def test_half_a_request_does_not_hold_a_rank(running: Running) -> None:
     with socket.create_connection(("127.0.0.1", running.port)) as slow:
         slow.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n")
         assert running.complete("meanwhile") == 200
-        assert all(row["scur"] == "0" for row in running.rows().values())
+        wait_until(lambda: all(row["scur"] == "0" for row in running.rows().values()))

@@ -68,9 +68,10 @@ def test_a_dead_rank_is_tried_ever_less_often(started: Callable[..., Running]) -
     wait_until(lambda: running.up() == {"rank-0"})
     before, began = pumped(running)["rank-1"], time.monotonic()
     assert running.complete("long", tokens=120) == 200
-    # Pauses of 0.25, 0.5, 1, 2, 4 s: without them thousands.
-    assert time.monotonic() - began > 5
-    assert 1 <= pumped(running)["rank-1"] - before <= 7
+    seconds = time.monotonic() - began
+    # Pauses of 0.25, 0.5, 1, 2, 4 s and so on: without them thousands.
+    assert seconds > 5
+    assert 1 <= pumped(running)["rank-1"] - before <= 6 + seconds / 4
     running.start_rank("rank-1")
     wait_until(lambda: running.up() == set(running.names))
     assert running.complete("after") == 200

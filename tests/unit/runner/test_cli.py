@@ -127,7 +127,7 @@ def test_ctrl_c_ends_an_up_in_order(checkout: Path) -> None:
         assert up.stdout
         assert up.stdout.readline().startswith(" run ")
         up.send_signal(signal.SIGINT)
-        out, _ = up.communicate(timeout=60)
+        out, _ = up.communicate(timeout=240)
     assert up.returncode == 1
     assert "the run was stopped on request" in out
     assert "Traceback" not in out
@@ -151,7 +151,7 @@ def test_status_on_a_terminal_goes_on_until_it_is_stopped() -> None:
         while text.count(b"dsr1-serve runs on gh-01") < 2:
             text += os.read(ours, 4096)
         status.send_signal(signal.SIGINT)
-        assert status.wait(timeout=60) == 0
+        assert status.wait(timeout=240) == 0
     os.close(ours)
     assert text.count(b"\x1b[H\x1b[J") >= 2
     (record,) = (path for path in Path("runs").iterdir() if not path.is_symlink())

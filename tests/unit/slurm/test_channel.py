@@ -53,7 +53,7 @@ def test_a_command_that_reads_nothing_stops_no_other(held: Held, tmp_path: Path)
         deaf = pool.submit(shell, held, waits, bytes(4 << 20))
         try:
             quick = pool.submit(shell, held, "echo quick")
-            assert quick.result(60)[1] == b"quick\n"
+            assert quick.result(120)[1] == b"quick\n"
             assert not deaf.done()
         finally:
             go_on.touch()
@@ -100,7 +100,7 @@ def test_a_client_that_has_stopped_stops_no_other(held: Held) -> None:
             assert memory(held.agent.pid) - before < 16 << 20
         finally:
             go_on.set()
-        assert slow.result(60)[0] == 0
+        assert slow.result(120)[0] == 0
     assert sum(taken) == 67108864
 
 
@@ -157,11 +157,13 @@ def test_a_step_that_finds_no_agent_says_so(held: Held) -> None:
 
 def test_a_step_that_has_just_ended_for_want_of_work_is_started_again(held: Held) -> None:
     brief = replace(held.node, persist_seconds=0)
-    for number in range(6):
+    number = 0
+    while number < 6 or held.steps < 2:
+        assert number < 60, "it does not end"
         assert run(brief, ["/bin/echo", str(number)])[1] == f"{number}\n".encode()
-        # About as long as it waits for more.
+        # About as long as it waits for more, and then longer.
         time.sleep(0.9 + number / 20)
-    assert held.steps >= 2
+        number += 1
 
 
 def test_who_comes_just_after_a_step_has_ended_is_told_of_its_end(held: Held) -> None:
@@ -180,7 +182,7 @@ def test_an_agent_that_dies_in_the_middle_is_told(held: Held) -> None:
         time.sleep(0.5)
         held.agent.kill()
         with pytest.raises(StepEnded):
-            asked.result(60)
+            asked.result(120)
 
 
 def test_the_agent_ends_what_it_started_and_leaves_nothing(held: Held) -> None:
@@ -191,7 +193,7 @@ def test_the_agent_ends_what_it_started_and_leaves_nothing(held: Held) -> None:
     other = subprocess.Popen(["sleep", "600"])
     try:
         held.agent.terminate()
-        assert held.agent.wait(30) == 0
+        assert held.agent.wait(120) == 0
         assert not Path(f"/proc/{detached}").exists()
         assert not (held.directory / "left").exists()
         assert other.poll() is None

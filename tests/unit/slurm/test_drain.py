@@ -67,18 +67,18 @@ def test_a_server_finishes_what_it_was_asked_and_ranks_of_other_nodes_stay_until
     port = free_port()
     start(first, "chat-serve", str(port), str(tmp_path))
     start(second, "chat-ray", "rank", str(tmp_path))
-    wait_until(lambda: {"listens", "follows"} <= set(log(tmp_path)), 60, "both to be there")
+    wait_until(lambda: {"listens", "follows"} <= set(log(tmp_path)), 120, "both to be there")
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(ask, port)
-        wait_until(lambda: "asked" in log(tmp_path), 60, "a request in flight")
+        wait_until(lambda: "asked" in log(tmp_path), 120, "a request in flight")
         (tmp_path / "draining-12-0").mkdir()
-        wait_until(lambda: refused(port), 60, "no more requests")
+        wait_until(lambda: refused(port), 120, "no more requests")
         # That node has nothing to finish, and waits for the other one.
-        wait_until(lambda: (tmp_path / "draining-12-0/1").exists(), 60, "a node that is done")
+        wait_until(lambda: (tmp_path / "draining-12-0/1").exists(), 120, "a node that is done")
         assert second.agent.poll() is None
         (tmp_path / "go").touch()
         assert answer.result() == "answered"
-    said = [agent.communicate(timeout=60)[0] for agent in (first.agent, second.agent)]
+    said = [agent.communicate(timeout=120)[0] for agent in (first.agent, second.agent)]
     assert "servers that have finished: 1" in said[0]
     assert (first.agent.returncode, second.agent.returncode) == (0, 0)
     told = list(dict.fromkeys(log(tmp_path)))
@@ -91,12 +91,12 @@ def test_a_server_that_takes_too_long_keeps_nobody(
     held = hold(drain_seconds=1)
     port = free_port()
     start(held, "chat-serve", str(port), str(tmp_path))
-    wait_until(lambda: "listens" in log(tmp_path), 60, "a server")
+    wait_until(lambda: "listens" in log(tmp_path), 120, "a server")
     with ThreadPoolExecutor(1) as pool:
         pool.submit(ask, port)
-        wait_until(lambda: "asked" in log(tmp_path), 60, "a request in flight")
+        wait_until(lambda: "asked" in log(tmp_path), 120, "a request in flight")
         (tmp_path / "draining-12-0").mkdir()
-        assert "servers did not finish in time" in held.agent.communicate(timeout=60)[0]
+        assert "servers did not finish in time" in held.agent.communicate(timeout=120)[0]
         # At a site Slurm kills what is left with the step.
         state = process.read_json(str(tmp_path / "processes/chat-serve.state.json")) or {}
         launcher.kill_all({state["launcher"]["pid"], state["process"]["pid"]})
@@ -116,12 +116,12 @@ def test_only_what_takes_requests_is_asked_to_end(
 ) -> None:
     record = recorded(tmp_path, name, str(SERVER), "rank", str(tmp_path), *arguments)
     started = subprocess.Popen([sys.executable, launcher.__file__, str(record)])
-    wait_until(lambda: "follows" in log(tmp_path), 60, "a process")
+    wait_until(lambda: "follows" in log(tmp_path), 120, "a process")
     path = str(tmp_path / f"processes/{name}.state.json")
-    state = wait_until(lambda: process.read_json(path), 60, "its state")
+    state = wait_until(lambda: process.read_json(path), 120, "its state")
     found = slurm_drain.servers([started.pid, state["process"]["pid"], os.getpid()])
     started.terminate()
-    started.wait(60)
+    started.wait(120)
     assert found == ({state["process"]["pid"]: started.pid} if expected else {})
 
 
@@ -131,9 +131,9 @@ def test_a_server_that_cannot_finish_is_asked_to_end(
     held = hold(drain_seconds=PATIENCE_SECONDS)
     # No guard of ours is in it: the other signal would kill it without a word.
     start(held, "chat-serve", "rank", str(tmp_path))
-    wait_until(lambda: "follows" in log(tmp_path), 60, "a server")
+    wait_until(lambda: "follows" in log(tmp_path), 120, "a server")
     (tmp_path / "draining-12-0").mkdir()
-    assert "servers that have finished: 1" in held.agent.communicate(timeout=60)[0]
+    assert "servers that have finished: 1" in held.agent.communicate(timeout=120)[0]
     assert "the rank has ended" in log(tmp_path)
 
 

@@ -23,7 +23,7 @@ SHARED = Path("/dev/shm")  # noqa: S108  where the kernel has it
 class Node:
     """A node of a job: its own directory, the logs of the job, and `keep`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, grace_seconds: int) -> None:
         self.local, self.logs = directory / "local", directory / "logs"
         self.logs.mkdir()
         text = standalone(layout("tensor in one node"))
@@ -34,7 +34,7 @@ class Node:
                 "PATH": os.environ["PATH"],
                 "LOCAL": str(self.local),
                 "LOGS": str(self.logs),
-                "GRACE": "2",
+                "GRACE": str(grace_seconds),
                 "SLURMD_NODENAME": "gpu1",
             },
             start_new_session=True,
@@ -43,12 +43,12 @@ class Node:
 
     def end(self) -> None:
         self.keep.send_signal(signal.SIGTERM)
-        assert self.keep.wait(60) == 0
+        assert self.keep.wait(120) == 0
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    made = Node(tmp_path)
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
+    made = Node(tmp_path, getattr(request, "param", 600))
     yield made
     # Slurm would end what it has left in its step: what it slept with.
     os.killpg(made.keep.pid, signal.SIGKILL)
@@ -68,7 +68,7 @@ def test_its_directory_is_private_and_goes(node: Node) -> None:
     assert not node.local.exists()
 
 
-@pytest.mark.parametrize("deaf", [False, True])
+@pytest.mark.parametrize(("node", "deaf"), [(600, False), (2, True)], indirect=["node"])
 def test_what_still_runs_is_asked_to_end_and_then_killed(node: Node, deaf: bool) -> None:
     trap = "trap '' TERM; " if deaf else ""
     with subprocess.Popen(
@@ -80,9 +80,9 @@ def test_what_still_runs_is_asked_to_end_and_then_killed(node: Node, deaf: bool)
         assert process.stdout.readline() == "on\n"
         (node.local / "pids" / "r1-ray").write_text(str(process.pid))
         node.keep.send_signal(signal.SIGTERM)
-        status = process.wait(60)
+        status = process.wait(120)
     assert status == -(signal.SIGKILL if deaf else signal.SIGTERM)
-    assert node.keep.wait(60) == 0
+    assert node.keep.wait(120) == 0
 
 
 def test_what_rays_workers_said_is_kept(node: Node) -> None:

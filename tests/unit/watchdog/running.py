@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -80,9 +81,10 @@ class Running:
         found = {}
         children = Path(f"/proc/{self.engine.pid}/task/{self.engine.pid}/children")
         for pid in children.read_text().split() if children.exists() else ():
-            title = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
-            if title.startswith("VLLM::"):
-                found[title] = int(pid)
+            with suppress(OSError):  # it may have ended just now
+                title = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+                if title.startswith("VLLM::"):
+                    found[title] = int(pid)
         return found
 
     def state(self) -> dict[str, Any]:
@@ -97,12 +99,12 @@ class Running:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(), headers
         )
-        urllib.request.urlopen(request, timeout=60).read()  # noqa: S310
+        urllib.request.urlopen(request, timeout=240).read()  # noqa: S310
 
     def set(self, **more: Any) -> None:
         self.ask("/set", more)
 
-    def until(self, what: Callable[[], Any], seconds: float = 60) -> Any:
+    def until(self, what: Callable[[], Any], seconds: float = 240) -> Any:
         """Wait until something holds; a very busy machine takes its time."""
         deadline = time.monotonic() + seconds
         while not (found := what()):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 from .running import Running
@@ -30,7 +29,9 @@ def test_a_rank_that_is_killed_is_named_while_its_server_lives_and_then_the_serv
     running: Running,
 ) -> None:
     rank = running.ranks()["VLLM::Worker_TP0"]
-    time.sleep(6)  # it has to have been a rank for some seconds
+    # It has to have been a rank for some seconds, as the watchdog has seen it.
+    began = running.state()["at"]
+    running.until(lambda: running.state()["at"] >= began + 6)
     os.kill(rank, signal.SIGKILL)
     (found,) = running.until(running.named)
     assert (found["kind"], found["pid"]) == ("lost", rank)

@@ -77,8 +77,8 @@ class Head:
             **{"state_dir": str(self.cluster_dir / "restarts"), "ray_token_file": "none"},
             **{"key_file": str(self.cluster_dir / "key"), "most": 2, "within_seconds": 600},
             **{
-                "start_seconds": 60,
-                "silence_seconds": 60,
+                "start_seconds": 300,
+                "silence_seconds": 300,
                 "ends_at": 0,
                 "engines": [engine],
                 **changes,

@@ -57,11 +57,11 @@ def test_it_is_started_left_alone_and_taken_back(site: Site) -> None:
     pid = site.pid("watchdog")
     state = site.run_dir / "watchdog/state.json"
     log = site.cluster_dir / "logs/watchdog.log"
-    wait_until(lambda: pid and state.exists(), 60)
+    wait_until(lambda: pid and state.exists())
     assert json.loads(state.read_text())["engines"] == {"chat": "running"}
     assert "watches chat" in log.read_text()
     asks, kept = site.pid("watchdog-restarts"), site.cluster_dir / "watchdog/restarts"
-    wait_until(lambda: asks and (kept / "state.json").exists(), 60)
+    wait_until(lambda: asks and (kept / "state.json").exists())
     assert "ask: chat" in (site.cluster_dir / "logs/watchdog-restarts.log").read_text()
     status, output, events = play(site, "ask")
     assert status == 0 and changed(events) == [], output

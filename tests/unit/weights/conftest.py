@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from tests.flows.clone import wait_until
 from vllm_ansible.node.weights.programs import write
 
+from ...emulators.hub import Line
 from ...emulators.object_storage import ObjectStorage
 from .objects import BUCKET, PREFIX, SECRET, sums
 from .program import PROGRAM
@@ -24,6 +26,22 @@ ROOT = Path(__file__).parents[3]
 MODEL = "org/model"
 SHARD = 3 * 2**20
 SHARDS = [f"model-{number}-of-4.safetensors" for number in (1, 2, 3, 4)]
+
+
+def taken(ports: tuple[int, ...]) -> bool:
+    """Tell whether all that was sent over connections of these ports has been read."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, near, far, _, queues, *_ = line.split()
+        ends = {int(end.rpartition(":")[2], 16) for end in (near, far)}
+        if ends.intersection(ports) and queues != "00000000:00000000":
+            return False
+    return True
+
+
+def hold(line: Line, *ports: int) -> None:
+    """Send nothing more, and wait until the program has read what was on its way."""
+    line.rate = 1
+    wait_until(lambda: taken(ports), 120, "an end of what was sent")
 
 
 @pytest.fixture(scope="session")
@@ -110,7 +128,7 @@ class Program:
     def run(self, request: dict[str, Any]) -> Ran:
         """Run it to the end."""
         with self.start(request) as process:
-            printed, errors = process.communicate(timeout=60)
+            printed, errors = process.communicate(timeout=300)
         lines = [json.loads(line) for line in printed.splitlines()]
         return Ran(lines, printed + errors, process.returncode)
 

@@ -60,7 +60,7 @@ def metadata(hub: Hub, name: str, model: str = MODEL, token: str | bool = False)
 def ask(address: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
     """Send one request that no library had a hand in."""
     parts = urlsplit(address)
-    connection = http.client.HTTPConnection(parts.netloc, timeout=10)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=120)
     connection.request(method, f"{parts.path}?{parts.query}", headers=headers)
     answer = connection.getresponse()
     found = {name.lower(): value for name, value in answer.getheaders()}

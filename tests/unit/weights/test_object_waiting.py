@@ -25,7 +25,7 @@ def waits(ran: Ran) -> set[str]:
 
 
 def test_a_listing_says_how_long_it_waits(storage: ObjectStorage, program: Program) -> None:
-    storage.refuse(503, "SlowDown", path="list-type", Retry_After="3")
+    storage.refuse(503, "SlowDown", path="list-type", Retry_After="6")
     ran = asks(program)
     assert len(waits(ran)) >= 3, "every second another text"
     assert [10, None, "objects", "listing"] in ran.said("progress")
@@ -34,7 +34,7 @@ def test_a_listing_says_how_long_it_waits(storage: ObjectStorage, program: Progr
 def test_asking_for_digests_says_how_long_it_waits(
     storage: ObjectStorage, program: Program
 ) -> None:
-    storage.refuse(503, "SlowDown", path=SHARDS[0], Retry_After="3")
+    storage.refuse(503, "SlowDown", path=SHARDS[0], Retry_After="6")
     ran = asks(program, reads=False)
     assert len(waits(ran)) >= 3
     last = ran.said("progress")[-1]
@@ -43,7 +43,7 @@ def test_asking_for_digests_says_how_long_it_waits(
 
 def test_reading_says_how_long_it_waits(storage: ObjectStorage, program: Program) -> None:
     def cut() -> bool:
-        storage.refuse(503, "SlowDown", path=SHARDS[0], Retry_After="3")
+        storage.refuse(503, "SlowDown", path=SHARDS[0], Retry_After="6")
         return True
 
     storage.when(key(SHARDS[0]), 1000, cut)

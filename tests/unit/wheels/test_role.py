@@ -177,7 +177,7 @@ def test_a_build_that_fails_names_the_first_error_of_the_compiler_and_the_log(si
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.1)

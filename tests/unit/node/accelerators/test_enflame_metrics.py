@@ -141,7 +141,7 @@ def test_the_process_keeps_the_file_up_and_takes_it_away_at_its_end(
     assert file.stat().st_mode & 0o777 == 0o644
     wait_until(lambda: file.read_text() != first, 60, "another look")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait(120) == 0
     assert list(file.parent.glob("*.prom*")) == []
 
 

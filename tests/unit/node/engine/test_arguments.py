@@ -40,14 +40,14 @@ def test_a_vllm_that_does_not_import_is_no_refusal(tmp_path: Path) -> None:
 
 def test_a_sleeper_that_a_models_own_code_has_left_holds_nobody(tmp_path: Path) -> None:
     # It keeps both pipes open, long after the answer is there.
-    does = f"""sleep 60 & echo $! > {tmp_path}/sleeper; echo '{{"chat": {{"ok": true}}}}'"""
+    does = f"""sleep 600 & echo $! > {tmp_path}/sleeper; echo '{{"chat": {{"ok": true}}}}'"""
     python, started = python_that(tmp_path, does), time.monotonic()
     try:
         assert arguments.ask(python, {"chat": []}) == {"chat": {"ok": True}}
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 240
         sleeper = int((tmp_path / "sleeper").read_text())
         with pytest.raises(ProcessLookupError):
-            for _ in range(100):
+            for _ in range(2400):
                 os.kill(sleeper, 0)
                 time.sleep(0.05)
     finally:
@@ -59,10 +59,10 @@ def test_a_models_own_code_that_never_ends_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arguments, "SECONDS", 2.0, raising=False)
-    python, started = python_that(tmp_path, "echo loading >&2; sleep 60"), time.monotonic()
+    python, started = python_that(tmp_path, "echo loading >&2; sleep 600"), time.monotonic()
     with pytest.raises(arguments.ArgumentsError, match="could not be asked") as error:
         arguments.ask(python, {"chat": []})
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 240
     assert error.value.details["found"] == "no answer within 2 seconds, it was ended: loading"
 
 
@@ -78,11 +78,11 @@ def test_who_does_not_read_the_question_holds_nobody(
 ) -> None:
     monkeypatch.setattr(arguments, "SECONDS", 2.0, raising=False)
     path, started = tmp_path / "python", time.monotonic()
-    path.write_text("#!/bin/sh\nsleep 60\n")
+    path.write_text("#!/bin/sh\nsleep 600\n")
     path.chmod(0o755)
     with pytest.raises(arguments.ArgumentsError, match="could not be asked"):
         arguments.ask(str(path), {"chat": ["x" * 1_000_000]})
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 240
 
 
 def test_another_environment_must_be_asked_again(tmp_path: Path) -> None:

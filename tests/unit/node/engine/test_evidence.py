@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -122,8 +121,7 @@ def test_an_engine_of_many_processes_does_not_hold_the_logs_up(
     monkeypatch.setattr(evidence, "STACKS_SECONDS", 0.5, raising=False)
     monkeypatch.setattr(evidence, "python_processes", lambda root: list(range(1000, 1100)))
     slow = tool(tmp_path / "py-spy", "sleep 0.3; echo stack")
-    started = time.monotonic()
     found = evidence.stacks({"a-serve": record(tmp_path, pid=os.getpid())}, "a", slow)
-    assert time.monotonic() - started < 25
+    assert len(found) < 10
     assert found["a-serve-stack-1000"] == "stack\n"
     assert "0.5 seconds were over before" in list(found.values())[-1]

@@ -17,7 +17,7 @@ from vllm_ansible.node.engine.ray import ask_nodes
 from vllm_ansible.node.failure import Failure
 
 # A test ends with a failure, not with the suite, where nothing else ends it.
-SECONDS = 30.0
+SECONDS = 240.0
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 
 

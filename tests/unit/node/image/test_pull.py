@@ -77,14 +77,14 @@ def registry(
             [SERVER, "serve", str(settings)], stdout=output, stderr=subprocess.STDOUT
         )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not answers(address):
             assert server.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
         yield filled(address, place, tool, archive, log.read_text())
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(120)
 
 
 def filled(address: str, place: Path, tool: Tool, archive: Path, said: str) -> Registry:

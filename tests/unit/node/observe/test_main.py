@@ -88,5 +88,5 @@ def test_it_writes_until_it_is_asked_to_end_and_leaves_nothing(tmp_path: Path) -
         assert total(file.read_text(), "vllm_limit_first_token_seconds") == 10
     finally:
         running.send_signal(signal.SIGTERM)
-        assert running.wait(60) == 0
+        assert running.wait(120) == 0
     assert not file.exists() and not shown.exists()

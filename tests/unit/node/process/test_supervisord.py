@@ -43,7 +43,8 @@ def test_the_process_gets_exactly_what_was_asked(host: Host) -> None:
         }
     )
     log = Path(result["log"])
-    environment, directory, nofile = json.loads(wait_until(log.read_text))
+    said = wait_until(lambda: (text := log.read_text()).endswith("\n") and text)
+    environment, directory, nofile = json.loads(said)
     assert environment["GREETING"] == "50% $HOME"
     assert "ANSIBLE_CONFIG" not in environment
     assert "PYTEST_CURRENT_TEST" not in environment

@@ -236,17 +236,26 @@ def test_a_script_that_fails_says_why(wanted: dict[str, Any]) -> None:
     assert error.value.details["found"] == "no memory"
 
 
-def test_a_script_can_choose_its_words_and_report_progress(wanted: dict[str, Any]) -> None:
-    said = []
+def test_a_script_can_choose_its_words_and_report_progress(
+    wanted: dict[str, Any], tmp_path: Path
+) -> None:
+    said: list[tuple[Any, ...]] = []
+    seen = tmp_path / "seen"
+
+    def report(*progress: Any) -> None:
+        said.append(progress)
+        if progress[:1] == (5,):
+            seen.touch()
+
     wanted["scripts"] = {
-        "random_model": "import json, time\n"
+        "random_model": "import json, os, time\n"
         "print(json.dumps({'progress': [5, 10, 'bytes', 'downloading']}), flush=True)\n"
-        "time.sleep(0.8)\n"
+        f"for _ in range(2400): os.path.exists({str(seen)!r}) or time.sleep(0.05)\n"
         "print(json.dumps({'failed': 'it is gated', 'details': {'fix': 'ask'}}))\n"
         "raise SystemExit(1)\n"
     }
     with pytest.raises(WeightsError, match="it is gated") as error:
-        weights.fetch(Model("random", "llama"), wanted, lambda *report: said.append(report))
+        weights.fetch(Model("random", "llama"), wanted, report)
     assert error.value.details == {"fix": "ask"}
     assert (5, 10, "bytes", "downloading") in said
 

@@ -104,7 +104,7 @@ def test_limits_of_a_running_supervisord_are_those_that_its_launchers_reach(
         tell("nofile", resource.getrlimit(nofile)[0])
 
     def measure() -> Any:
-        (reached,) = forked.run_each([launched], 5.0, Exception)
+        (reached,) = forked.run_each([launched], 120.0, Exception)
         with subprocess.Popen(
             ["sleep", "600"], preexec_fn=lambda: resource.setrlimit(nofile, (soft, hard))
         ) as daemon:

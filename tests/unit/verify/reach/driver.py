@@ -31,13 +31,12 @@ def late(timeout=None):
 
 
 responder.selector.select = late
-thread = threading.Thread(target=responder.serve, args=(request["seconds"],))
-thread.start()
+# It ends with this process.
+threading.Thread(target=responder.serve, args=(600,), daemon=True).start()
 peer = {
     "address": request["address"],
     "ports": [[port, port] for port in [*request["ports"], request["closed"]]],
     "answers": request["ports"],
 }
-found = reach_probe.probe({"peer": peer}, other, 3.0)
-thread.join()
+found = reach_probe.probe({"peer": peer}, other, 60.0)
 print(json.dumps(found["peer"]))

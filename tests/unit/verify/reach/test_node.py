@@ -37,7 +37,7 @@ Run = Callable[..., dict[str, Any]]
 def measure(node_python: str) -> Run:
     def run(address: str = "127.0.0.1", **more: Any) -> dict[str, Any]:
         *ports, closed = free_ports(4, address)
-        request = {"address": address, "ports": ports, "closed": closed, "seconds": 1.5}
+        request = {"address": address, "ports": ports, "closed": closed}
         request |= {"key": "one", "other": "one", "ahead": 0, "starved": 0, **more}
         done = subprocess.run(
             [node_python, str(Path(__file__).with_name("driver.py"))],
@@ -46,7 +46,7 @@ def measure(node_python: str) -> Run:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         return {"closed": closed, **json.loads(done.stdout)}
@@ -67,7 +67,7 @@ def test_a_peer_is_measured_and_a_closed_port_is_refused(measure: Run, address: 
 
 
 def test_datagrams_that_a_starved_peer_had_not_read_are_not_lost(measure: Run) -> None:
-    loss = measure(starved=1.5, seconds=6)["loss"]
+    loss = measure(starved=1.5)["loss"]
     assert loss["sent"] == loss["arrived"] + loss["dropped_there"] == 400
     assert loss["arrived"] == loss["returned"] + loss["dropped_here"]
 
@@ -271,10 +271,13 @@ def test_an_answer_that_does_not_prove_the_key_is_no_answer() -> None:
         port = server.getsockname()[1]
         pid = os.fork()
         if pid == 0:
-            client, _ = server.accept()
-            client.sendall(bytes(wire.WELCOME_BYTES))
-            time.sleep(0.5)
-            os._exit(0)
+            try:
+                client, _ = server.accept()
+                client.sendall(bytes(wire.WELCOME_BYTES))
+                while client.recv(4096):  # until the other side has gone, or has reset it
+                    continue
+            finally:
+                os._exit(0)
         with pytest.raises(reach_exchange.NoAnswer, match="does not prove the cluster's key"):
             reach_exchange.meet(b"key", "127.0.0.1", port, 20.0)
         os.waitpid(pid, 0)

@@ -41,7 +41,7 @@ def test_one_lost_file_is_missed(wanted: dict[str, Any], lost: str) -> None:
 
 def test_for_what_the_hub_lets_wait_is_said_on_the_way(wanted: dict[str, Any], hub: Hub) -> None:
     told: list[str] = []
-    hub.refuse(429, times=1, path="model-2-of-2", Retry_After="3")
+    hub.refuse(429, times=1, path="model-2-of-2", Retry_After="6")
     weights.fetch_all([MODEL], wanted, lambda *given: told.append(str(given[-1])))
     waits = [text for text in told if "the hub asks to wait" in text]
     # Another number each second: a wait that was asked for is no standstill.

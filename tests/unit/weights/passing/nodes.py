@@ -94,7 +94,7 @@ class Nodes:
         for worker in workers:
             worker.start()
         for worker in workers:
-            worker.join(60)
+            worker.join(240)
         return self.all
 
     def _run(self, node: Node) -> None:

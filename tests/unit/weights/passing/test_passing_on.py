@@ -259,7 +259,7 @@ def test_a_stranger_gets_a_refusal(
     nodes.gather()
     path = f"/{SLUG}/{manifest.files[0].key}?piece=0"
     port = nodes.all["a"].peer.port
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=120)
     connection.request("GET", path, headers={"Authorization": header(key, path)} if key else {})
     assert connection.getresponse().status == 401
     connection.close()
@@ -268,7 +268,7 @@ def test_a_stranger_gets_a_refusal(
 @pytest.mark.parametrize("path", ["/etc/passwd?piece=0", "/..%2F..%2Fkey?piece=0", f"/{SLUG}/x"])
 def test_only_files_of_the_models_are_given(make_nodes: Callable[..., Nodes], path: str) -> None:
     node = make_nodes("a").all["a"]
-    connection = http.client.HTTPConnection(LOOPBACK, node.peer.port, timeout=5)
+    connection = http.client.HTTPConnection(LOOPBACK, node.peer.port, timeout=120)
     connection.request("GET", path, headers={"Authorization": header(node.key, path)})
     assert connection.getresponse().status == 404
     connection.close()

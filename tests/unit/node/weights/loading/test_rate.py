@@ -26,14 +26,17 @@ def forget(path: Path) -> None:
 def test_what_is_cold_is_measured_and_no_more_is_read_than_allowed(
     on_disk: Path, write_tensors: Any, way: str, readers: int
 ) -> None:
+    began = time.time()
     write_tensors(on_disk / "a.safetensors", {"w": SIZE})
     forget(on_disk / "a.safetensors")
     assert in_memory([str(on_disk / "a.safetensors")]) == 0
-    found = rate.measure([str(on_disk / "a.safetensors")], way, readers, 32 << 20, 30)
+    found = rate.measure([str(on_disk / "a.safetensors")], way, readers, 32 << 20, 300)
     assert (found["bytes"], found["way"], found["readers"]) == (32 << 20, way, readers)
     assert found["surely"]
-    assert found["bytes_per_second"] == pytest.approx(found["bytes"] / found["seconds"], rel=0.05)
-    assert found["measured_at"] == pytest.approx(time.time(), abs=60)
+    # Seconds are told to the thousandth.
+    seconds = found["bytes"] / found["bytes_per_second"]
+    assert found["seconds"] == pytest.approx(seconds, abs=0.001)
+    assert began - 1 <= found["measured_at"] <= time.time() + 1
 
 
 def test_what_memory_holds_is_no_rate_of_the_disk(on_disk: Path, write_tensors: Any) -> None:
@@ -52,7 +55,7 @@ def test_files_that_memory_holds_in_part_are_forgotten_first(
     forget(on_disk / "a.safetensors")
     with (on_disk / "a.safetensors").open("rb") as handle:
         handle.read(16 << 20)
-    found = rate.measure([str(on_disk / "a.safetensors")], AHEAD, 2, SIZE, 30)
+    found = rate.measure([str(on_disk / "a.safetensors")], AHEAD, 2, SIZE, 300)
     assert found["bytes"] >= SIZE
     assert found["surely"]
 
