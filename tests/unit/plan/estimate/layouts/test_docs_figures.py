@@ -234,6 +234,12 @@ def ranks_in_step() -> Iterator[str]:
         two_times(test_measured_in_step.planned(name, 64).load, test_measured_in_step.ENGINES[name])
         for name in test_measured_in_step.SHAPES
     ]
+    few, more, eagerly = (
+        1e3 * test_measured_in_step.planned(*one).token_time
+        for one in (("latent-experts", 1), ("latent-experts", 8), ("sound", 64))
+    )
+    yield f"a step took 2.9 and 3.0 ms where {few:.1f} and {more:.1f} are planned"
+    yield f"took 14.1 and 13.2 ms a token where {eagerly:.1f} are planned"
     yield f"First tokens of 64 that ask at once come later than planned: {'; '.join(times)}"
 
 
