@@ -4,7 +4,8 @@
 turns.py URL MODEL KEY_FILE RANK_PORT,RANK_PORT [--users 64] [--turns 6] [--first 600] [--more 100]
 
 Each user sends all that was said before with each turn. Texts are new in each call. Cached tokens
-are by the ranks' own counters.
+are by the ranks' own counters. Without --pause a user asks again at once, and by least connections
+goes back to the rank that has just answered: that one has a request fewer.
 """
 
 from __future__ import annotations
@@ -43,9 +44,11 @@ def counted(ports: Sequence[str], key: str) -> list[tuple[float, float]]:
     return found
 
 
-def ask(url: str, key: str, body: dict[str, Any]) -> tuple[float, str]:
+def ask(url: str, key: str, body: dict[str, Any], name: str) -> tuple[float, str]:
     """Return the seconds to the first token of a streamed answer, and its text."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    if name:
+        headers["X-Conversation"] = name
     request = urllib.request.Request(  # noqa: S310 - ours
         f"{url}/chat/completions", json.dumps({**body, "stream": True}).encode(), headers
     )
@@ -79,12 +82,16 @@ def converse(given: argparse.Namespace) -> dict[str, Any]:
         place = random.Random(seed + user)  # noqa: S311 - texts, no secrets
         said: list[dict[str, str]] = []
         for turn in range(given.turns):
+            if turn:
+                time.sleep(given.pause * place.uniform(0.5, 1.5))
             said.append(
                 {"role": "user", "content": words(place, given.more if turn else given.first)}
             )
             body = {"model": given.model, "messages": said, "max_tokens": given.tokens}
+            name = f"{seed + user:x}" if given.named else ""
+            body |= {"temperature": 0, "ignore_eos": True}
             try:
-                seconds, text = ask(given.url, key, {**body, "temperature": 0, "ignore_eos": True})
+                seconds, text = ask(given.url, key, body, name)
             except (OSError, ValueError) as error:
                 failed.append(f"{type(error).__name__}: {error}")
                 return
@@ -104,7 +111,10 @@ def converse(given: argparse.Namespace) -> dict[str, Any]:
     ]
     ordered = sorted(later)
     return {
-        **{name: getattr(given, name) for name in ("users", "turns", "first", "more", "tokens")},
+        **{
+            name: getattr(given, name)
+            for name in ("users", "turns", "first", "more", "tokens", "pause")
+        },
         "seconds": round(seconds, 2),
         "answers": len(first) + len(later),
         "failed": failed[:3],
@@ -131,6 +141,10 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=600, help="words of the first turn")
     parser.add_argument("--more", type=int, default=100, help="words of each later turn")
     parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument(
+        "--pause", type=float, default=0.0, help="mean seconds from an answer to the next turn"
+    )
+    parser.add_argument("--named", action="store_true", help="say X-Conversation, as the door does")
     print(json.dumps(converse(parser.parse_args())))
 
 

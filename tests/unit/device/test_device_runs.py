@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -339,6 +339,7 @@ class Rank(BaseHTTPRequestHandler):
     """A server with counters that finds half of each prompt in its cache."""
 
     asked = 0
+    named: ClassVar[set[str | None]] = set()
 
     def do_GET(self) -> None:
         lines = ("hits", self.asked * 50), ("queries", self.asked * 100)
@@ -347,6 +348,7 @@ class Rank(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         type(self).asked += 1
+        type(self).named.add(self.headers["X-Conversation"])
         word = json.dumps({"choices": [{"delta": {"content": "word"}}]})
         self._say(f"data: {word}\n\ndata: [DONE]\n\n")
 
@@ -367,7 +369,7 @@ def test_conversations_say_how_much_was_cached(tmp_path: Path) -> None:
         port = server.server_port
         words = [f"http://127.0.0.1:{port}/v1", "m", tmp_path / "key", f"{port}", "--users", "3"]
         run = subprocess.run(
-            [sys.executable, PLACE / "turns.py", *words, "--turns", "2"],
+            [sys.executable, PLACE / "turns.py", *words, "--turns=2", "--named", "--pause=0.8"],
             capture_output=True,
             text=True,
             check=True,
@@ -376,3 +378,6 @@ def test_conversations_say_how_much_was_cached(tmp_path: Path) -> None:
     found = json.loads(run.stdout)
     assert (found["answers"], found["failures"], found["cached_share"]) == (6, 0, 0.5)
     assert found["ranks"] == [{"hits": 300.0, "queries": 600.0}]
+    # Half of the pause at least is waited for before the second turn.
+    assert found["seconds"] >= 0.4
+    assert len(Rank.named) == 3 and None not in Rank.named

@@ -54,7 +54,7 @@ def test_a_router_stands_before_both_ranks(site: Site) -> None:
     status, said, events = site.play()
     assert status == 0, said
     told = evidence(events)
-    assert f"chat at http://127.0.0.1:{site.port}/v1 before 2 ranks, all up" in told["summary"]
+    assert told["summary"] == f"chat at http://127.0.0.1:{site.port}/v1 before 2 ranks, all up"
     assert [one["proven"] for one in told["values"]["ranks"]] == [True, True]
     assert (site.status(), site.status("")) == (200, 401)
     files = [path for path in site.cluster_dir.rglob("*") if path.is_file()]

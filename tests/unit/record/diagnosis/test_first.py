@@ -192,6 +192,32 @@ def test_an_engine_core_that_was_killed_is_said_to_be() -> None:
     assert finding.signature and finding.signature.id == "host-oom-kill"
 
 
+def test_a_killed_engine_core_is_named_in_the_words_of_0_32() -> None:
+    """As two H200 printed it on 27 November 2026: rank 1's core was ended by SIGKILL."""
+    killed = (
+        "(Worker_DP1_EP1 pid=4927) INFO 11-27 02:48:05 [multiproc_executor.py:843] Parent process"
+        " exited, terminating worker queues\n"
+        "(APIServer pid=4275) WARNING 11-27 02:48:05 [core_client.py:817] [shutdown] MPClient:"
+        " engine core exited unexpectedly; starting cleanup\n"
+        "(APIServer pid=4275) ERROR 11-27 02:48:05 [async_llm.py:906] AsyncLLM output_handler"
+        " failed.\n"
+        "(APIServer pid=4275) ERROR 11-27 02:48:05 [async_llm.py:906] vllm.v1.engine.exceptions."
+        "EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root"
+        " cause.\n"
+    )
+    other = (
+        "(Worker_DP0_EP0 pid=4930) ERROR 11-27 02:48:07 [multiproc_executor.py:1063] RuntimeError:"
+        " [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed"
+        " by peer [127.0.0.1]:62343. This is typically caused by a remote worker crashing.\n"
+        "(APIServer pid=4236) ERROR 11-27 02:48:07 [async_llm.py:906] AsyncLLM output_handler"
+        " failed.\n"
+    )
+    for logs in ({"here rank 1": killed}, {"here rank 0": other, "here rank 1": killed}):
+        finding = found(logs)
+        assert finding.signature and finding.signature.id == "engine-core-killed"
+        assert "engine core exited unexpectedly" in finding.line
+
+
 def test_what_ray_only_warns_of_may_be_why_a_host_does_not_join() -> None:
     refused = (
         "[2026-11-23 22:15:39,932 W 929 929] gcs_client.cc:210: Failed to get cluster ID from GCS"

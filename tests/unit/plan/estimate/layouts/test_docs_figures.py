@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,11 +30,12 @@ from vllm_ansible.plan.estimate.layouts.placing import sites
 from vllm_ansible.plan.estimate.layouts.request import Request
 from vllm_ansible.plan.estimate.memory.split import Split
 from vllm_ansible.plan.estimate.memory.weights import weights
-from vllm_ansible.plan.estimate.throughput.estimate import Speed
+from vllm_ansible.plan.estimate.throughput.estimate import Estimate, Speed
 
 from . import (
     test_h200_engines,
     test_measured_four,
+    test_measured_in_step,
     test_measured_layouts,
     test_measured_stages,
     test_measured_waves,
@@ -215,6 +217,37 @@ def two_devices() -> Iterator[str]:
         tokens = verdict.budget.kv_tokens[1]
         kept = two_numbers(tokens, engine["kv_tokens"]["printed"]) if engine else ""
         yield " ".join(f"| {name} | {two_numbers(verdict.output_rate, rate)} | {kept} |".split())
+
+
+def ranks_in_step() -> Iterator[str]:
+    told = ("Qwen3-30B-A3B", "DeepSeek-R1 with 4 layers, FP8 by blocks, MLA")
+    for shape, name in zip(told, test_measured_in_step.SHAPES, strict=True):
+        seen = test_measured_in_step.ENGINES[name]
+        cells = []
+        for load in seen["loads"]:
+            verdict = test_measured_in_step.planned(name, load["concurrency"])
+            cells.append(two_numbers(verdict.output_rate, load["output_tokens_per_second"]))
+        assert verdict.budget is not None
+        cells.append(two_numbers(verdict.budget.kv_tokens[1], seen["kv_tokens"]["printed"]))
+        yield f"| {shape} | {' | '.join(cells)} |"
+    times = [
+        two_times(test_measured_in_step.planned(name, 64).load, test_measured_in_step.ENGINES[name])
+        for name in test_measured_in_step.SHAPES
+    ]
+    few, more, eagerly = (
+        1e3 * test_measured_in_step.planned(*one).token_time
+        for one in (("latent-experts", 1), ("latent-experts", 8), ("sound", 64))
+    )
+    yield f"a step took 2.9 and 3.0 ms where {few:.1f} and {more:.1f} are planned"
+    yield f"took 14.1 and 13.2 ms a token where {eagerly:.1f} are planned"
+    yield f"First tokens of 64 that ask at once come later than planned: {'; '.join(times)}"
+
+
+def two_times(load: Estimate | None, engine: dict[str, Any]) -> str:
+    """Return the last first token of a wave of 64, planned and measured."""
+    assert load is not None
+    (seen,) = (one for one in engine["loads"] if one["concurrency"] == 64)
+    return f"the last {1e3 * load.wave.last:.0f} ms planned, {seen['ttft_ms_p99']:.0f} measured"
 
 
 SMALL = (
@@ -467,6 +500,7 @@ def sentences() -> Iterator[str]:
         served,
         stages_over_ray,
         ranks,
+        ranks_in_step,
         eager,
         steps_of_tensor_ranks,
         prompts_and_steps_added_up,
