@@ -21,7 +21,7 @@ options:
     type: path
     required: true
   timeout_seconds:
-    description: How long a connection may take. What does not connect is tried twice.
+    description: How long a connection may take. What does not connect is tried three times.
     type: float
     default: 3
 """

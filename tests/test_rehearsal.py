@@ -114,7 +114,7 @@ def play(tmp_path: Path) -> Play:
             },
             capture_output=True,
             text=True,
-            timeout=1800,
+            timeout=900,
             check=False,
         )
         found = [

@@ -179,7 +179,7 @@ def ranks(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=2400,
+        timeout=1800,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -124,7 +124,7 @@ class Running:
         self.process.wait()
         (self.runs / "killed").write_text(json.dumps(children))
 
-    def result(self, seconds: float = 40 * MINUTE) -> Ran:
+    def result(self, seconds: float = 30 * MINUTE) -> Ran:
         """Wait for its end. The bound is for what hangs: a bring-up took 10 minutes at load 20."""
         try:
             status = self.process.wait(seconds)

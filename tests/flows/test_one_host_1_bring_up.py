@@ -44,7 +44,7 @@ def done(task: str) -> Any:
 
 
 def kill_when(running: Running, seen: Any, what: str) -> None:
-    running.wait_for(seen, what, 30 * MINUTE)
+    running.wait_for(seen, what, 20 * MINUTE)
     running.kill()
 
 

@@ -64,7 +64,7 @@ class TwoHosts:
 
     def python(self, host: str, program: str, *arguments: str, interpreter: str = PYTHON) -> Any:
         """Return what a program prints as JSON on a host."""
-        ran = self.lab.run(host, [interpreter, "-c", program, *arguments], timeout=3000)
+        ran = self.lab.run(host, [interpreter, "-c", program, *arguments], timeout=1200)
         return json.loads(ran.stdout)
 
     def processes(self) -> dict[str, list[list[Any]]]:

@@ -117,7 +117,7 @@ def measure(three: Lab, tmp_path: Path) -> Measure:
             capture_output=True,
             text=True,
             check=False,
-            timeout=1800,
+            timeout=900,
         )
         assert KEY not in done.stdout + done.stderr
         assert "{" in done.stdout, done.stderr

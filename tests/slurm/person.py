@@ -100,7 +100,7 @@ class Person:
             )
         return process, console, runs
 
-    def run(self, *arguments: str, playbook: str = "site.yml", seconds: float = 2400) -> Ran:
+    def run(self, *arguments: str, playbook: str = "site.yml", seconds: float = 1800) -> Ran:
         process, console, runs = self.start(*arguments, playbook=playbook)
         try:
             status = process.wait(seconds)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import pytest
@@ -147,7 +149,8 @@ def test_other_methods_are_refused(fetch: Callable[..., Asked], path: str) -> No
 
 
 def test_an_answer_streams_through_it(fetch: Callable[..., Asked]) -> None:
-    # Held back by a buffer, all would come at the end, each time; who reads may once be late, too.
+    # Held back by a buffer, all would come at the end, each time, but for one pause or two in which
+    # who reads is given no time.
     for _ in range(10):
         status, headers, lines = fetch(
             "/engines/chat/v1/chat/completions", "POST", QUESTION, "api_key"
@@ -155,10 +158,10 @@ def test_an_answer_streams_through_it(fetch: Callable[..., Asked]) -> None:
         assert (status, headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
         events = [(at, text) for at, text in lines if text.startswith("data: {")]
         assert "Paris" in "".join(text for _, text in events)
-        lasted = events[-1][0] - events[0][0]
-        if lasted > 0.02:
+        pause = median(later - former for (former, _), (later, _) in pairwise(events))
+        if pause > 0.001:
             break
-    assert lasted > 0.02
+    assert pause > 0.001
 
 
 def test_more_requests_than_are_let_through_are_told_the_number(

@@ -9,13 +9,16 @@ import signal
 import sys
 import time
 import traceback
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 # A child calls this with a name and a value for each result as it has it.
 Tell = Callable[[str, Any], None]
 Work = Callable[[Tell], None]
 # From all together, once their time is over: one that never stops to write is late all the same.
 SPARE_READS = 64
+# How often it is looked whether a child has ended, 10 ms apart: one that ended by itself, and all
+# together that were killed.
+LOOKS, LOOKS_AT_KILLED = 1000, 500
 
 
 def run_each(works: list[Work], seconds: float, foreseen: type[Exception]) -> list[dict[str, Any]]:
@@ -45,12 +48,15 @@ def run_each(works: list[Work], seconds: float, foreseen: type[Exception]) -> li
                 if not data:
                     selector.unregister(key.fd)
         late = {key.data for key in selector.get_map().values()}
+    for number in late:
+        os.kill(children[number][0], signal.SIGKILL)
+    at_killed = iter(range(LOOKS_AT_KILLED))
     for number, (child, pipe) in enumerate(children):
         os.close(pipe)
         for line in texts[number].splitlines(keepends=True):
             # A child that was ended may have been in the middle of its last line.
             told[number].update(json.loads(line) if line.endswith(b"}\n") else {})
-        ended = _end(child, number in late)
+        ended = _end(child, number in late, at_killed if number in late else iter(range(LOOKS)))
         if number in late:
             stage = told[number].get("stage", "start")
             told[number]["error"] = f"no answer within {seconds:g} seconds at {stage}; {ended}"
@@ -90,17 +96,16 @@ def _fork(work: Work, foreseen: type[Exception]) -> tuple[int, int]:
         os._exit(status)
 
 
-def _end(child: int, late: bool) -> str:
-    """Return in words how a child ended, and end it if it is late."""
-    if late:
-        os.kill(child, signal.SIGKILL)
-    # A process that waits inside a driver can ignore even that: it is not waited for.
-    for _ in range(500 if late else 1000):
+def _end(child: int, killed: bool, looks: Iterator[int]) -> str:
+    """Return in words how a child ended; wait from one look to the next, and look once more."""
+    while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
-            if late:
+            if killed:
                 return "it was ended"
             code = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
             return f"was ended by signal {code}" if code else f"ended with {os.WEXITSTATUS(status)}"
+        if next(looks, None) is None:
+            # One that waits inside a driver can ignore even SIGKILL.
+            return f"its process {child} does not even end when it is killed" if killed else "hangs"
         time.sleep(0.01)
-    return f"its process {child} does not even end when it is killed"

@@ -105,7 +105,8 @@ def test_silence_and_failure_are_told_apart(tmp_path: Path) -> None:
     commands = {
         "quick": "echo broken pipe; exit 3",
         "slow": "echo stuck; sleep 600",
-        "other": "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.5; done",
+        # For longer than the silence that is borne.
+        "other": "for i in $(seq 17); do echo $i; sleep 0.5; done",
     }
     results, _ = play(tmp_path, commands, silence_seconds=7)
     try:

@@ -197,6 +197,7 @@ def test_one_run_at_a_time_has_the_answers(batch: Batch) -> None:
         command = [sys.executable, "-m", "vllm_ansible.console", "send", *batch.arguments(server)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as first:
             while not server.asked:
+                assert first.poll() is None
                 time.sleep(0.01)
             assert main([*batch.arguments(server), "--json"]) == 2
             late.cancel()

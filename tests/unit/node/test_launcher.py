@@ -93,14 +93,15 @@ def test_a_cleanup_that_hangs_is_killed_in_time(start: Start, tmp_path: Path) ->
     assert len(pids) == 2 and not any(Path("/proc", pid).exists() for pid in pids)
 
 
-# Each line has its number. It goes on until the log has begun anew, however late that is.
+# Each line has its number. It goes on until the log has begun anew, however late that is, but not
+# for ever where it never does.
 WRITER = """
 import itertools, os, time
-left = 400
+left, end = 400, time.monotonic() + 90
 for number in itertools.count():
     print(f"{number:9d}", flush=True)
     left -= os.path.exists("log.1") and os.path.getsize("log") < 20_000
-    if not left: break
+    if not left or time.monotonic() > end: break
     if number % 4 == 0: time.sleep(0.001)
 """
 

@@ -44,7 +44,7 @@ class Session:
 
     def counts(self) -> tuple[int, int]:
         """Return how many datagrams reached the peer, and how many its own kernel dropped."""
-        self.connection.settimeout(COUNT_SECONDS)
+        self.connection.settimeout(max(COUNT_SECONDS, self.connection.gettimeout() or 0.0))
         arrived, dropped = wire.COUNTS.unpack(self.ask(wire.COUNT, wire.COUNTS.size))
         return arrived, dropped
 

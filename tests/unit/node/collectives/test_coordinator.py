@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import SimpleNamespace
@@ -201,12 +201,21 @@ def test_a_rank_that_dies_is_named(listener: socket.socket) -> None:
         lead.ask_all(do="pair")
 
 
-def test_a_rank_that_dies_is_named_before_those_that_fail_by_it(listener: socket.socket) -> None:
+def test_a_rank_that_dies_is_named_before_those_that_fail_by_it(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lead, ranks = gathered(listener)
-    dead = ranks[1].channel
+    dead, look = ranks[1].channel, lead._hung_up
     assert dead
+
+    def looked(others: Sequence[int]) -> Sequence[int]:
+        # Once the coordinator has read what the other one says.
+        threading.Timer(0.3, dead.close).start()
+        return look(others)
+
+    monkeypatch.setattr(lead, "_hung_up", looked)
+    monkeypatch.setattr(coordinator, "END_SECONDS", LONG)
     ranks[0].answer({"error": "connection closed by peer"})
-    threading.Timer(0.3, dead.close).start()
     with pytest.raises(CollectiveError, match="rank 0 of gh-02 ended in the middle") as caught:
         lead.ask_all(do="pair")
     assert "rank 0 of gh-01 failed: connection closed by peer" in caught.value.details["found"]

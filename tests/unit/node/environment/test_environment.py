@@ -248,14 +248,16 @@ def test_a_converged_look_is_cheap(wanted: dict[str, Any], monkeypatch: pytest.M
     for number in range(200):
         os.mkdir(place / f"lib/python3.11/site-packages/p{number}-1.dist-info")
     opened: list[str] = []
-    real = io.open
 
-    def noted(path: Any, *more: Any, **options: Any) -> Any:
-        opened.append(str(path))
-        return real(path, *more, **options)
+    def noting(real: Any) -> Any:
+        def noted(path: Any, *more: Any, **options: Any) -> Any:
+            opened.append(str(path))
+            return real(path, *more, **options)
 
-    monkeypatch.setattr("io.open", noted)
-    monkeypatch.setattr("builtins.open", noted)
+        return noted
+
+    for name in ("io.open", "builtins.open", "os.open"):
+        monkeypatch.setattr(name, noting({"os.open": os.open}.get(name, io.open)))
     monkeypatch.setattr(subprocess, "Popen", None)
     environment.look(place, wanted["digest"])
     # It starts nothing, and reads of no package.
