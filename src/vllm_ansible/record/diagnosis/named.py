@@ -28,12 +28,16 @@ _VARIABLE = re.compile(
     r"_[A-Z0-9_]{2,}\b"
 )
 # Values behind words that announce them: in brackets, or one after the other.
-_LISTED = r"(?:valid|available|supported|allowed|registered|known|possible)"
+# "Supported for" is followed by where something works.
+_LISTED = (
+    r"(?:valid|available|supported|allowed|registered|known|possible)"
+    r"(?! (?:for|by|on|with|only|when|if)\b)"
+)
 _CHOICES = re.compile(
     r"(?:chose from|choose from|choices? (?:are|is)"
     rf"|{_LISTED}(?: [\w-]+){{0,3}}?(?: are)?(?: in)?:?"
-    r"|(?:must|should|can only) be (?:one of|either|in)|expected one of|use one of"
-    r"|only supported for)[: ]*[\[({] *(?P<list>[^\[\](){}]{2,600}?) *[\])}]"
+    r"|(?:must|should|can only) be (?:one of|either|in)|expected one of|use one of)"
+    r"[: ]*[\[({] *(?P<list>[^\[\](){}]{2,600}?) *[\])}]"
     rf"|{_LISTED} (?:[\w-]+ ){{0,2}}?[\w-]+(?: are)?: (?P<bare>[\w.-]+(?:, [\w.-]+)+)",
     re.IGNORECASE,
 )

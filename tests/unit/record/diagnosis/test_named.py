@@ -53,6 +53,8 @@ def test_options_are_found_as_words_name_them(words: str, options: list[str]) ->
         ("ValueError: ring='q' is odd. Expected one of ['acme', 'ring'].", ["acme", "ring"], ""),
         ("KeyError: \"Ring 'q' not found. Available rings: acme, ring\"", ["acme", "ring"], ""),
         ("ValueError: the ring is odd", [], ""),
+        # Where it works is no value to give.
+        ("ValueError: acme rings are only supported for [CUDA, ROCm]", [], ""),
         # Two are as near, none is; secrets are no values.
         (
             "KeyError: \"Ring 'acme' not found. Available rings: acme_a1, acme_b2, o\"",
