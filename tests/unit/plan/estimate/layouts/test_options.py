@@ -123,7 +123,7 @@ def test_layers_that_propose_tokens_take_weights_and_cache_of_the_last_stage(ask
     assert plain.stages[1].weights < drafting.stages[1].weights
     assert plain.kv_tokens[1] > drafting.kv_tokens[1]
     assert any("without speculation" in note for note in found.notes)
-    with pytest.raises(PlanError, match="has no layers that propose tokens"):
+    with pytest.raises(PlanError, match="has no layers that are planned as the method mtp"):
         check(replace(ask("llama-8b", "1x1 H200"), speculative=1))
 
 
@@ -233,7 +233,7 @@ def test_a_longer_time_is_slower_not_less(capsys: pytest.CaptureFixture[str]) ->
         (
             "deepseek-ai--DeepSeek-V4.1-Flash",
             ["--mtp", "1"],
-            "no layers that propose tokens by the method mtp",
+            "no layers that are planned as the method mtp",
         ),
     ],
 )
