@@ -16,7 +16,7 @@ from .known import items
 
 # --an-option, `an_option`, and an_option where the engine has it: no dotted path, no file.
 _FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]+")
-_WORD = re.compile(r"(?<![\w/<-])(?<!self\.)[a-z]+(?:_[a-z0-9]+)+(?![\w/(])")
+_WORD = re.compile(r"(?<![\w/<?&-])(?<!self\.)[a-z]+(?:_[a-z0-9]+)+(?![\w/(])")
 # What stands behind the name of an option of another program.
 _SET = re.compile(
     r"[`'\"]?(?: mode| flag| option)?"

@@ -28,6 +28,7 @@ def of(*texts: str) -> dict[str, Any]:
         ("the strange_name of ring_7", []),
         ("it requires acme (`pip install --upgrade acme`)", []),
         ("the ray executor and max_num_seqs", ["max_num_seqs"]),
+        ("https://acme/v1?api_key=ring&max_num_seqs=7 must be reached", []),
         # Errors and backends of attention are no variables, though some variables end as they do.
         ("NIXL_ERR_BACKEND, CUDA_ERROR_RING and NCCL_ERR", []),
         ("TORCH_SDPA, TRITON_MLA and TRITON_ATTN_RING", []),
