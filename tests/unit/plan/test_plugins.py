@@ -243,7 +243,10 @@ def test_what_cannot_run_is_refused_before_packages_and_weights_travel(tmp_path:
     status, answer = h100s(tmp_path, engine, "early")
     assert status != 0
     assert answer["task"] == "plan : Refuse what cannot run"
-    assert "layout TP8 PP1 cannot run on 2x8 H100-80: has no room for a KV cache" in answer["msg"]
+    assert (
+        "layout TP8 PP1 cannot run on 2x8 H100-80: a rank has no room for a KV cache"
+        in answer["msg"]
+    )
     assert answer["fix"].startswith("write layout: {data: 2, tensor: 8} or auto")
 
 

@@ -215,12 +215,16 @@ def values(text: str) -> dict[str, Value]:
     return found
 
 
+# Nothing is read of a word so long (an image in base64), over which patterns take more than linear
+# time.
+_LONG_WORD = re.compile(r"(?<!\S)\S{1025,}")
 # Programs print what they are at their start, and again where they fail.
 _FIRST, _LAST = 2 * 1024 * 1024, 1024 * 1024
 
 
 def _ends(text: str) -> str:
-    return text if len(text) <= _FIRST + _LAST else f"{text[:_FIRST]}\n{text[-_LAST:]}"
+    ends = text if len(text) <= _FIRST + _LAST else f"{text[:_FIRST]}\n{text[-_LAST:]}"
+    return _LONG_WORD.sub("", ends)
 
 
 def read(logs: Mapping[str, str], known: tuple[str, ...] = ()) -> dict[str, dict[str, Fact]]:

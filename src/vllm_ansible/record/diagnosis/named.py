@@ -7,31 +7,37 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 
+from ..shapes import HIDDEN
 from . import own_words
 from .known import items
 
 # --an-option, `an_option`, and an_option where the engine has it: no dotted path, no file.
 _FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]+")
-_WORD = re.compile(r"(?<![\w/<-])(?<!self\.)[a-z]+(?:_[a-z0-9]+)+(?![\w/(])")
+_WORD = re.compile(r"(?<![\w/<?&-])(?<!self\.)[a-z]+(?:_[a-z0-9]+)+(?![\w/(])")
 # What stands behind the name of an option of another program.
 _SET = re.compile(
     r"[`'\"]?(?: mode| flag| option)?"
     r"(?:=| ?\(-?\d| (?:must|should|cannot|can only|is (?:not|only|set)|requires?|needs|to true)\b)"
 )
+# Names of errors, and of attention backends, look like them.
 _VARIABLE = re.compile(
-    r"\b(?:VLLM|NCCL|RAY|HF|CUDA|FLASHINFER|UCX|NIXL|TORCH|TORCHINDUCTOR|TRITON|OMP|GLOO|DYN|SGLANG)"
+    r"\b(?!\w+_ERR(?:OR)?(?:_|\b)|(?!VLLM_)\w+_(?:ATTN|MLA|SDPA)(?:_|\b))(?:VLLM|NCCL|RAY|HF|CUDA|FLASHINFER|UCX|NIXL|TORCH|TORCHINDUCTOR|TRITON|OMP|GLOO|DYN|SGLANG)"
     r"_[A-Z0-9_]{2,}\b"
 )
 # Values behind words that announce them: in brackets, or one after the other.
-_LISTED = r"(?:valid|available|supported|allowed|registered|known|possible)"
+# "Supported for" is followed by where something works.
+_LISTED = (
+    r"(?:valid|available|supported|allowed|registered|known|possible)"
+    r"(?! (?:for|by|on|with|only|when|if)\b)"
+)
 _CHOICES = re.compile(
     r"(?:chose from|choose from|choices? (?:are|is)"
     rf"|{_LISTED}(?: [\w-]+){{0,3}}?(?: are)?(?: in)?:?"
-    r"|(?:must|should|can only) be (?:one of|either|in)|expected one of|use one of"
-    r"|only supported for)[: ]*[\[({] *(?P<list>[^\[\](){}]{2,600}?) *[\])}]"
+    r"|(?:must|should|can only) be (?:one of|either|in)|expected one of|use one of)"
+    r"[: ]*[\[({] *(?P<list>[^\[\](){}]{2,600}?) *[\])}]"
     rf"|{_LISTED} (?:[\w-]+ ){{0,2}}?[\w-]+(?: are)?: (?P<bare>[\w.-]+(?:, [\w.-]+)+)",
     re.IGNORECASE,
 )
@@ -44,6 +50,15 @@ _GIVEN = re.compile(
 _COMMAND = re.compile(
     r"`(?:uv )?(?:pip3?|python3?|docker|apt|rm|ray|hf) [^`]*`|\bpip3? install (?:-\S+ )*\S+"
 )
+# Names of models and directories say nothing of what failed there.
+_PATH = re.compile(r"(?<![\w/:~-])[~.]?/[\w./~-]*|(?<=['\"`])[\w.-]+/[\w./-]+(?=['\"`])")
+_FILE = re.compile(r"\.(?:json|jinja|gguf|py|safetensors|model|bin|so)\b")
+# Secrets are refused in `vllm_args` and `environment`.
+_SECRETS = {
+    "api_key": "vllm_api_key_file",
+    "vllm_api_key": "vllm_api_key_file",
+    "hf_token": "huggingface_token_file",
+}
 _MOST_CHOICES, _MOST_OPTIONS = 12, 3
 
 
@@ -88,7 +103,14 @@ def fix(line: str) -> str:
 
 def subject(words: str) -> Subject | None:
     """Return what words are about, or None."""
+    words = _PATH.sub(_file, words)
     return next((one for one in subjects() if one.pattern.search(words)), None)
+
+
+def _file(path: re.Match[str]) -> str:
+    """Return the name of a file that has a known kind, or nothing."""
+    name = path[0].rpartition("/")[2]
+    return name if _FILE.search(name) else ""
 
 
 def options(words: str) -> list[str]:
@@ -133,7 +155,7 @@ def _spoken() -> re.Pattern[str]:
 def choices(line: str) -> list[str]:
     """Return the values that a line says can be chosen from."""
     found = _CHOICES.search(own_words.innermost(line))
-    if not found:
+    if not found or HIDDEN in found[0]:
         return []
     values = (one.strip(" '\"`<>") for one in (found["list"] or found["bare"]).split(","))
     return [one.split(": ")[0].strip("'\"") for one in values if one]
@@ -147,10 +169,17 @@ def _choose(line: str) -> str:
     before = own_words.innermost(line)
     given = [one["quoted"] or one["plain"] for one in _GIVEN.finditer(before)]
     asked = [one for one in given if one not in known]
-    near = next((one for name in asked for one in get_close_matches(name, known, 1, 0.7)), "")
+    near = next((one for name in asked if (one := _nearest(name, known))), "")
     rest = " ..." if len(known) > _MOST_CHOICES else ""
     listed = f"Give a value that the line lists: {', '.join(known[:_MOST_CHOICES])}{rest}"
     return f"{listed}; the nearest one is {near}" if near else listed
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """Return the value that a name is most like, or nothing where two are as near."""
+    found = get_close_matches(name, known, 2, 0.7)
+    near = [SequenceMatcher(None, one, name).ratio() for one in found]
+    return "" if not found or near[1:] == near[:1] else found[0]
 
 
 def _options(words: str) -> str:
@@ -159,12 +188,20 @@ def _options(words: str) -> str:
     places: dict[str, list[str]] = {}
     for one in named:
         places.setdefault(_place(one), []).append(one)
-    said = [f"{' or '.join(names)} {place}" for place, names in places.items()]
+    said = [f"{_either(names)} {place}" for place, names in places.items()]
     return f"Correct or remove {', '.join(said)}" if said else ""
+
+
+def _either(names: list[str]) -> str:
+    """Return names as a sentence has them; what stands bare behind `--api-key` would be hidden."""
+    names = [f"`{one}`" if one.startswith("-") else one for one in names]
+    return " or ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
 def _place(name: str) -> str:
     """Return where an option is set."""
+    if file := _SECRETS.get(name.lstrip("-").replace("-", "_").lower()):
+        return f"in the file of {file}"
     if name.isupper():
         return "in the engine's `environment`"
     known = name.lstrip("-").replace("-", "_") in _engine_options()

@@ -52,13 +52,23 @@ def innermost(line: str) -> str:
 
 def reason(line: str) -> str:
     """Return the innermost words of a line, as long as a person reads them, or nothing."""
-    words = " ".join(_ENDS.split(innermost(line), maxsplit=1)[0].split()).strip(" \"'\\")
+    words = _unquoted(" ".join(_ENDS.split(innermost(line), maxsplit=1)[0].split()))
     if len(words) < 8 or " " not in words:
         return ""
     if len(words) > _LONGEST:
         cut = words[:_LONGEST].rfind(". ")
         words = words[: cut + 1] if cut > _LONGEST // 3 else f"{words[:_LONGEST]} ..."
     return words.rstrip(".,;:")
+
+
+def _unquoted(words: str) -> str:
+    """Return words without the quotes around them; those of a value at their end stay."""
+    words = words.strip(" \\")
+    for quote in "\"'":
+        around = words[:1] == words[-1:] == quote and quote not in words[1:-1]
+        if around or words.count(quote) % 2:
+            words = words.strip(f"{quote} \\")
+    return words
 
 
 def advice(line: str) -> str:

@@ -86,6 +86,18 @@ def test_a_long_word_is_matched_in_a_time_that_grows_with_it_alone(word: str) ->
     assert time.process_time() - started < 20
 
 
+@pytest.mark.parametrize("word", ["a", "/a", "ncclSocket"])
+def test_a_failing_line_of_one_long_word_is_explained_in_a_time_that_grows_with_it(
+    word: str,
+) -> None:
+    """An image in base64, such as a log of requests holds: 100,000 of `a` once took 26 s."""
+    text = word * (200_000 // len(word))
+    line = f"ERROR 11-20 10:31:02 [x.py:1] RuntimeError: not supported: {text}"
+    started = time.process_time()
+    assert page.explain({"gpu1 serve": f"{line}\n" * 4})["cause"]
+    assert time.process_time() - started < 20
+
+
 def test_of_a_healthy_log_the_last_lines_alone_are_taken_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -161,3 +161,21 @@ def test_what_a_program_passes_over_is_noise(text: str) -> None:
 def test_a_level_between_dashes_is_read(text: str, level: str | None, said: str) -> None:
     read = lines.read(text)
     assert (read.level, read.text.startswith(said)) == (level, True), read
+
+
+def test_the_exceptions_of_a_group_are_read() -> None:
+    """As Python 3.11 and anyio print them, in which uvicorn and starlette run."""
+    text = """\
+      + Exception Group Traceback (most recent call last):
+      |   File "/opt/acme.py", line 3, in main
+      | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)
+      +-+---------------- 1 ----------------
+        | Traceback (most recent call last):
+        |   File "/opt/acme.py", line 7, in ring
+        | ValueError: max_num_seqs must be even here, got 7
+        +------------------------------------
+"""
+    answer = diagnose("It did not start", {"gpu1 serve": text}, {})
+    assert answer["found"] == "ValueError: max_num_seqs must be even here, got 7"
+    table = lines.read("    | 0 | N/A  Error | python |")
+    assert table.text.lstrip().startswith("|")

@@ -28,6 +28,14 @@ def of(*texts: str) -> dict[str, Any]:
         ("the strange_name of ring_7", []),
         ("it requires acme (`pip install --upgrade acme`)", []),
         ("the ray executor and max_num_seqs", ["max_num_seqs"]),
+        ("https://acme/v1?api_key=ring&max_num_seqs=7 must be reached", []),
+        # Errors and backends of attention are no variables, though some variables end as they do.
+        ("NIXL_ERR_BACKEND, CUDA_ERROR_RING and NCCL_ERR", []),
+        ("TORCH_SDPA, TRITON_MLA and TRITON_ATTN_RING", []),
+        (
+            "VLLM_ROCM_USE_AITER_MLA of VLLM_RING_ATTN",
+            ["VLLM_ROCM_USE_AITER_MLA", "VLLM_RING_ATTN"],
+        ),
     ],
 )
 def test_options_are_found_as_words_name_them(words: str, options: list[str]) -> None:
@@ -46,6 +54,15 @@ def test_options_are_found_as_words_name_them(words: str, options: list[str]) ->
         ("ValueError: ring='q' is odd. Expected one of ['acme', 'ring'].", ["acme", "ring"], ""),
         ("KeyError: \"Ring 'q' not found. Available rings: acme, ring\"", ["acme", "ring"], ""),
         ("ValueError: the ring is odd", [], ""),
+        # Where it works is no value to give.
+        ("ValueError: acme rings are only supported for [CUDA, ROCm]", [], ""),
+        # Two are as near, none is; secrets are no values.
+        (
+            "KeyError: \"Ring 'acme' not found. Available rings: acme_a1, acme_b2, o\"",
+            ["acme_a1", "acme_b2", "o"],
+            "",
+        ),
+        ("ValueError: api_key must be one of ['<hidden>', '<hidden>']", [], ""),
     ],
 )
 def test_values_to_choose_from_are_listed_the_nearest_one_named(
@@ -62,6 +79,50 @@ def test_an_option_is_changed_where_it_is_set() -> None:
     assert "max_num_seqs in the engine's `vllm_args`" in fix
     assert "VLLM_RING_SIZE in the engine's `environment`" in fix
     assert "strange_option where it is set" in named.fix("E: strange_option must be even here")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        # A word of a subject that means something else here.
+        "Failed to decode token 151936 of acme",
+        "expected one token for each request",
+        "the asyncio task could not be found",
+        "the network adapter mlx5_0 must be up",
+        # Names that somebody gave to directories and models.
+        "/models/Acme-Image-AWQ must exist",
+        "'acme/Acme-8B-GPTQ' must be given whole",
+        "~/drafts/tokenizer/ must be empty",
+    ],
+)
+def test_words_are_about_nothing_that_they_only_seem_to_name(words: str) -> None:
+    assert named.subject(words) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "subject"),
+    [
+        ("/models/acme-awq/config.json must exist", "model-files"),
+        ("no token was found", "hub"),
+        ("awq/gptq must be given", "quantization"),
+        ("this task must be another", "runner"),
+    ],
+)
+def test_words_are_about_what_they_name(words: str, subject: str) -> None:
+    found = named.subject(words)
+    assert found and found.id == subject
+
+
+def test_options_are_named_as_a_sentence_names_them() -> None:
+    line = "ValueError: --api-key-ring, --ring-size and --acme must be even"
+    assert "remove `--api-key-ring`, `--ring-size` or `--acme` where" in named.fix(line)
+
+
+def test_an_option_of_a_secret_is_changed_in_its_file_and_hides_no_word_behind_it() -> None:
+    answer = of("ValueError: --api-key cannot be combined with --enforce-eager")
+    assert "`--api-key` in the file of vllm_api_key_file" in answer["fix"]
+    assert "`--enforce-eager` in the engine's `vllm_args`" in answer["fix"]
+    assert "HF_TOKEN in the file of huggingface_token_file" in named.fix("E: HF_TOKEN must be set")
 
 
 @pytest.mark.parametrize("subject", named.subjects(), ids=lambda one: one.id)

@@ -187,3 +187,19 @@ def test_a_last_line_whose_clause_says_what_failed_gets_its_cause() -> None:
 def test_a_last_line_that_names_what_the_compiler_lacks_gets_its_cause() -> None:
     answer = of("loading", "x86_64-linux-gnu-ld: cannot find -lacme")
     assert answer["cause"].endswith("does not find libacme.so where it looks")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "ValueError: the ring is one of ['a', 'b'], got 'c'",
+            "the ring is one of ['a', 'b'], got 'c'",
+        ),
+        ("KeyError: 'no ring of acme here'", "no ring of acme here"),
+        ("KeyError: \"no ring 'acme' of 'b'\"", "no ring 'acme' of 'b'"),
+        ("ValueError: 'acme' is no ring of 'b'", "'acme' is no ring of 'b'"),
+    ],
+)
+def test_quotes_of_a_value_at_the_end_stay(line: str, words: str) -> None:
+    assert own_words.reason(line) == words

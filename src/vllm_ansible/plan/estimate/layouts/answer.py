@@ -168,9 +168,10 @@ def _nothing(verdicts: list[Verdict], request: Request) -> Problem:
     """Return the refusal of machines on which no candidate runs: the widest ones say why."""
     line, name = request.machines.line(), request.model.name
     if request.wanted:
+        wanted = replace(request.wanted, replicas=1).name
         return Problem(
-            f"{request.wanted.name} of {name} cannot run on {line}: {verdicts[0].refusal}",
-            found=request.wanted.name,
+            f"{wanted} of {name} cannot run on {line}: {verdicts[0].refusal}",
+            found=wanted,
             fix="leave the layout to the planner, or change it",
         )
     same = {one.refusal for one in verdicts}
@@ -183,8 +184,9 @@ def _nothing(verdicts: list[Verdict], request: Request) -> Problem:
     total = request.model.bytes() / GIB
     memory = sum(node.accelerator.memory_bytes * node.devices for node in request.machines.nodes)
     return Problem(
-        f"{name} has no layout on {line}: its {total:.0f} GiB of weights meet "
-        f"{memory / GIB:.0f} GiB, and {nearest.candidate.name} fails since {nearest.refusal}",
+        f"{name} has no layout on {line}: its weights are {total:.0f} GiB, the memory of the "
+        f"devices is {memory / GIB:.0f} GiB, and {nearest.candidate.name} fails since "
+        f"{nearest.refusal}",
         expected=f"devices for {total:.0f} GiB of weights and a cache",
         found=line,
         fix="add devices, take larger ones, or a more strongly quantized build",

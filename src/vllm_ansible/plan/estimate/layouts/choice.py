@@ -74,15 +74,21 @@ def why_not(verdict: Verdict, chosen: Verdict, request: Request) -> str:
     mixture = has_experts(request)
     several, here = (entries_of(one.candidate, mixture) for one in (verdict, chosen))
     if several > here == 1 and ratio >= EQUAL:
-        gain = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}"
-        return f"{figures}: {gain}, within the band, and it takes {several} engines behind one door"
+        gain = f"{_gain(ratio, request)}, within the band"
+        return f"{figures}: {gain}, and it takes {several} engines behind one door"
     if ratio < EQUAL or (verdict.order < chosen.order and ratio < 1):
         return f"{figures}: {_cause(verdict, chosen)}"
     if ratio < SAME and verdict.order == chosen.order:
-        return f"{figures}: {1 - ratio:.0%} less, and it is no plainer"
-    gain = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}, within the band"
+        return f"{figures}: {_gain(ratio, request)}, and it is no plainer"
+    gain = f"{_gain(ratio, request)}, within the band"
     gain = "as good" if abs(ratio - 1) < 0.005 else gain
     return f"{figures}: {gain}, and {_plainer(verdict, chosen)}"
+
+
+def _gain(ratio: float, request: Request) -> str:
+    """Return by how much a candidate is better or worse than the chosen one."""
+    better, worse = ("faster", "slower") if request.objective == "latency" else ("more", "less")
+    return f"{abs(ratio - 1):.0%} {better if ratio > 1 else worse}"
 
 
 def _figures(verdict: Verdict, chosen: Verdict, request: Request) -> str:
@@ -145,7 +151,17 @@ def _cause(verdict: Verdict, chosen: Verdict) -> str:
         pairs, key=lambda pair: getattr(mine.decode, pair[0]) - getattr(best.decode, pair[0])
     )
     there, here = getattr(mine.decode, name) * 1e3, getattr(best.decode, name) * 1e3
-    if there <= here:
-        working = verdict.candidate.ranks * min(verdict.candidate.replicas, ceil(verdict.requests))
+    if round(there, 1) > round(here, 1):
+        return f"{words} take {there:.1f} ms a step instead of {here:.1f}"
+    working, busy = (_working(one) for one in (verdict, chosen))
+    if working < busy:
         return f"only {working} devices work"
-    return f"{words} take {there:.1f} ms a step instead of {here:.1f}"
+    later, sooner = (one.token_time.middle * 1e3 for one in (mine, best))
+    if round(later, 1) > round(sooner, 1):
+        return f"a token takes {later:.1f} ms instead of {sooner:.1f}"
+    return "its steps with prompts take longer"
+
+
+def _working(verdict: Verdict) -> int:
+    """Return how many devices work where requests are fewer than engines."""
+    return verdict.candidate.ranks * min(verdict.candidate.replicas, ceil(verdict.requests))

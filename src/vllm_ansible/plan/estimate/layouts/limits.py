@@ -80,7 +80,10 @@ def refusals(
     if model.tensor_divides and model.tensor_divides % tensor:
         yield f"vLLM's class of this model is made for TP that divides {model.tensor_divides}"
     if model.whole and pipeline > 1:
-        yield "vLLM's class of this model has no pipeline stages, or not everywhere"
+        yield (
+            "no pipeline stages are planned for this model: vLLM's class has none, or allows them "
+            "at some layers alone"
+        )
     if pipeline > model.layers:
         yield f"{model.layers} layers make no {pipeline} pipeline stages"
     padded = -(-model.vocabulary // VOCABULARY_PADDING) * VOCABULARY_PADDING
@@ -88,7 +91,9 @@ def refusals(
         yield f"a vocabulary of {padded} rows cannot be shared by TP{tensor}"
     yield from _block_refusals(model, candidate)
     ranks = tensor * candidate.data
-    if candidate.expert and model.experts < ranks:
+    if candidate.expert and not model.experts:
+        yield f"the model has no experts to spread over EP{ranks}"
+    elif candidate.expert and model.experts < ranks:
         yield f"{model.experts} experts cannot be spread over EP{ranks}"
     if model.fp8 and (instead := platform(accelerator.kind).no_fp8):
         yield f"{accelerator.name} has no FP8: {instead}"

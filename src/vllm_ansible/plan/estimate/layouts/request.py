@@ -83,7 +83,7 @@ def check(request: Request) -> Request:
     if request.speculative and not request.draft and not request.model.next_layers:
         problems.append(
             Problem(
-                f"{request.model.name} has no layers that propose tokens",
+                f"{request.model.name} has no layers that are planned as the method mtp",
                 "num_nextn_predict_layers or mtp_num_hidden_layers in its config.json",
                 fix="leave speculation out, or take a model that has them",
             )

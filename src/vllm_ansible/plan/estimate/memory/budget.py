@@ -195,21 +195,23 @@ def _reasons(
     """Return a sentence with its numbers for each stage that does not fit, or may not."""
     told = []
     for index, (one, size) in enumerate(zip(held, needed, strict=True)):
-        name = f"stage {index} " if len(held) > 1 else ""
+        name = f"stage {index}" if len(held) > 1 else "a rank"
         asked = part * memory[index]
         numbers = (
             f"weights {one.weights / GIB:.1f} GiB and overhead {one.overhead.mid / GIB:.1f} GiB "
             f"(at most {one.overhead.high / GIB:.1f}) of {asked / GIB:.1f} GiB"
         )
         if one.kv_bytes.mid <= 0:
-            told.append(f"{name}has no room for a KV cache: {numbers}")
+            told.append(f"{name} has no room for a KV cache: {numbers}")
         elif one.kv_bytes.mid < size:
             told.append(
-                f"{name}leaves {one.kv_bytes.mid / GIB:.1f} GiB for the KV cache, and one sequence "
-                f"of {length} tokens takes {size / GIB:.1f} GiB: {numbers}"
+                f"{name} leaves {one.kv_bytes.mid / GIB:.1f} GiB for the KV cache, and one "
+                f"sequence of {length} tokens takes {size / GIB:.1f} GiB: {numbers}"
             )
         elif one.kv_bytes.low < size:
-            told.append(f"{name}fits unless the overhead is at the high end of its band: {numbers}")
+            told.append(
+                f"{name} fits unless the overhead is at the high end of its band: {numbers}"
+            )
     return tuple(told)
 
 

@@ -345,7 +345,11 @@ def test_four_layers_of_deepseek_v4_1_keep_every_token() -> None:
 def test_ratios_that_deepseek_v4_1_has_not_are_refused() -> None:
     read = json.loads((CONFIGS / "deepseek-ai--DeepSeek-V4.1-Flash_config.json").read_text("utf-8"))
     read["text_config"]["compress_ratios"] = [4] * 40
-    with pytest.raises(PlanError, match="compress_ratios"):
+    with pytest.raises(PlanError, match="compress_ratios has 4, not 0, 1 or 2"):
+        understand(Settings(read, "config.json"), "d")
+    read["text_config"]["compress_ratios"] = [0, 0] + [1] * 38
+    read["text_config"]["kv_source_layer_ids"] = [8, 14]
+    with pytest.raises(PlanError, match="layer 2 compresses, and no kv_source_layer_ids is before"):
         understand(Settings(read, "config.json"), "d")
     # Without a tower and tables nothing is said of them.
     for key in ("engram_layer_ids", "engram_num_embeddings"):

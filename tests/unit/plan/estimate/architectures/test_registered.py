@@ -419,6 +419,14 @@ def test_inkling_sees_and_hears_by_little() -> None:
     assert (table.shard, head.shard) == ("replicated", "vocab")
 
 
+# Heads of Falcon-H1-3B, of which ten of attention can be divided by ten, and 32 of the mixer not.
+FALCON_3B = {
+    **PARAMETERS["falcon_h1"]["config"],
+    **{"num_attention_heads": 10, "num_key_value_heads": 2, "mamba_n_heads": 32},
+    "mamba_n_groups": 1,
+}
+
+
 @pytest.mark.parametrize(
     ("config", "tensor", "pipeline", "why"),
     [
@@ -426,6 +434,7 @@ def test_inkling_sees_and_hears_by_little() -> None:
         (PARAMETERS["inkling"]["config"], 16, 1, "TP that divides 8"),
         (PARAMETERS["qwen4_exp"]["config"], 2, 2, "no pipeline stages"),
         (PARAMETERS["falcon_h1"]["config"], 4, 1, "TP that divides 2"),
+        (FALCON_3B, 10, 1, "TP that divides 32"),
     ],
 )
 def test_what_vllms_class_cannot_do_is_refused(

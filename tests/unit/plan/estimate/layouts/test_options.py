@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ def test_layers_that_propose_tokens_take_weights_and_cache_of_the_last_stage(ask
     assert plain.stages[1].weights < drafting.stages[1].weights
     assert plain.kv_tokens[1] > drafting.kv_tokens[1]
     assert any("without speculation" in note for note in found.notes)
-    with pytest.raises(PlanError, match="has no layers that propose tokens"):
+    with pytest.raises(PlanError, match="has no layers that are planned as the method mtp"):
         check(replace(ask("llama-8b", "1x1 H200"), speculative=1))
 
 
@@ -189,3 +190,57 @@ def test_a_faster_layout_is_not_said_to_leave_devices_idle(
     printed = capsys.readouterr().out
     assert "4% more, within the band, and it takes tensor parallelism of 8" in printed
     assert "devices work" not in printed
+
+
+V41 = CONFIGS / "deepseek-ai--DeepSeek-V4.1-Flash_config.json"
+
+
+def test_a_reason_compares_two_figures_that_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    """TP8 EP8 beside TP4 DP2 EP8: "products take 3.9 ms a step instead of 3.9"."""
+    assert main([str(V41), "1x8 H200", "--all"]) == OK
+    compared = re.findall(
+        r"takes? ([\d.]+) ms(?: a step)? instead of ([\d.]+)", capsys.readouterr().out
+    )
+    assert compared
+    assert all(float(there) > float(here) for there, here in compared)
+
+
+def test_stages_that_take_longer_leave_no_device_idle(capsys: pytest.CaptureFixture[str]) -> None:
+    """TP4 PP2 beside two engines of TP4, all eight devices at work: "only 8 devices work"."""
+    assert main([str(CONFIGS / "Qwen--Qwen3-8B_config.json"), "1x8 H200", "--all"]) == OK
+    printed = capsys.readouterr().out
+    assert re.search(r"TP4 PP2 .*: a token takes [\d.]+ ms instead of", printed)
+    assert "only 8 devices work" not in printed
+
+
+def test_a_longer_time_is_slower_not_less(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(V41), "1x8 H200", "--latency", "--concurrency", "1"]) == OK
+    printed = capsys.readouterr().out
+    assert "5.8 against 5.4 ms a token: 6% slower, within the band" in printed
+    assert "% less" not in printed
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("Qwen--Qwen3-8B", ["--tensor", "16"], "TP16 of Qwen/Qwen3-8B cannot run"),
+        ("Qwen--Qwen3-8B", ["--tensor", "2", "--expert"], "the model has no experts to spread"),
+        (
+            "deepseek-ai--DeepSeek-V4.1-Flash",
+            ["--tensor", "4", "--pipeline", "2"],
+            "no pipeline stages are planned for this model",
+        ),
+        (
+            "deepseek-ai--DeepSeek-V4.1-Flash",
+            ["--mtp", "1"],
+            "no layers that are planned as the method mtp",
+        ),
+    ],
+)
+def test_a_layout_that_cannot_run_is_named_as_it_was_asked_for(
+    name: str, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One engine of TP16 needs more than there is; "8 x TP16" would be somebody else's question."""
+    assert main([str(CONFIGS / f"{name}_config.json"), "1x8 H200", *words]) != OK
+    refused = capsys.readouterr().err
+    assert said in refused and "8 x TP" not in refused

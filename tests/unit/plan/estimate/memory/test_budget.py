@@ -66,7 +66,7 @@ def test_a_model_that_does_not_fit_says_so_with_its_numbers(make: Make) -> None:
     found = budget(make("llama"), Split(1), GIB // 2, max_model_len=4096)
     assert not found.fits and found.kv_tokens[:2] == (0, 0)
     assert found.reasons == (
-        "has no room for a KV cache: weights 0.0 GiB and overhead "
+        "a rank has no room for a KV cache: weights 0.0 GiB and overhead "
         f"{found.stages[0].overhead.mid / GIB:.1f} GiB (at most "
         f"{found.stages[0].overhead.high / GIB:.1f}) of 0.5 GiB",
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from vllm_ansible.frozen import frozen
-from vllm_ansible.plan.estimate.architectures.config import Settings
+from vllm_ansible.plan.estimate.architectures.config import Settings, brief
 from vllm_ansible.plan.estimate.architectures.families.compressed import (
     BLOCK,
     ROTATED_BYTES,
@@ -110,11 +110,16 @@ def deepseek_v41(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     config = outline.config
     layers = layer_count(config)
     ratios = config.items("compress_ratios")
-    if len(ratios) < layers or not all(ratio in (0, 1, 2) for ratio in ratios[:layers]):
+    if len(ratios) < layers:
         raise config.problem(
             f"compress_ratios has {len(ratios)} entries for {layers} layers",
             "0, 1 or 2 for each layer",
         )
+    if odd := [ratio for ratio in ratios[:layers] if ratio not in (0, 1, 2)]:
+        raise config.problem(f"compress_ratios has {brief(odd[0])}, not 0, 1 or 2")
+    first = next((index for index in range(layers) if ratios[index]), None)
+    if first is not None and first not in config.items("kv_source_layer_ids"):
+        raise config.problem(f"layer {first} compresses, and no kv_source_layer_ids is before it")
     tables = config.items("engram_layer_ids")
     heads = config.count("engram_n_heads", default=1) if tables else 0
     columns = heads * (config.count("engram_max_ngram_size", default=2) - 1)

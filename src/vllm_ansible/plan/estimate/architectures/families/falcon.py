@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import gcd
 
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.architectures.families.attention import Grouped
@@ -43,7 +44,7 @@ class Parallel:
 
 
 def falcon_h1(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
-    """Return the decoder; several groups of a mixer are divided, one is on each rank."""
+    """Return the decoder; a mixer's heads are divided, and its groups where there are several."""
     config = outline.config
     hidden, groups = config.count("hidden_size"), config.count("mamba_n_groups", default=1)
     inner = config.count("mamba_d_ssm", default=hidden * config.count("mamba_expand", default=2))
@@ -67,4 +68,4 @@ def falcon_h1(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     outline = replace(outline, rotary_sizes=(head_size(config),))
     blocks = [Block(both, (feed,), sums=3) for _ in range(layer_count(config))]
     model = decoder(outline, blocks, others=others)
-    return replace(model, tensor_divides=groups if groups > 1 else 0)
+    return replace(model, tensor_divides=gcd(heads, groups) if groups > 1 else heads)
