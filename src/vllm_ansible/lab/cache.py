@@ -97,8 +97,12 @@ def link_tree(source: Path, target: Path) -> int:
     """Link one tree, skipping what the target already has and uv's half-written files."""
     linked = 0
     target.mkdir(exist_ok=True)
-    # A directory may have been pruned by uv since it was listed.
-    with contextlib.suppress(FileNotFoundError), os.scandir(source) as entries:
+    try:
+        listed = os.scandir(source)
+    except FileNotFoundError:
+        # Pruned by uv since its parent was listed.
+        return 0
+    with listed as entries:
         for entry in entries:
             copy = target / entry.name
             if entry.name.startswith(".tmp") or entry.name == ".lock":
