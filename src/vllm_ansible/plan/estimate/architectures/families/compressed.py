@@ -153,6 +153,21 @@ def deepseek_v4(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     return replace(model, tensor_divides=config.count("o_groups"))
 
 
+def attention_sizes(config: Settings) -> dict[str, int]:
+    """Return what the attention of every layer has in common, as `Compressed` takes it."""
+    return {
+        "heads": config.count("num_attention_heads"),
+        "head_size": config.count("head_dim"),
+        "rope_size": config.count("qk_rope_head_dim"),
+        "query_rank": config.count("q_lora_rank"),
+        "output_rank": config.count("o_lora_rank"),
+        "groups": config.count("o_groups"),
+        "window": config.count("sliding_window"),
+        "index_heads": config.count("index_n_heads"),
+        "index_size": config.count("index_head_dim"),
+    }
+
+
 def _block(config: Settings, hidden: int, ratio: int, hashed: bool) -> Block:
     inner, several = config.count("moe_intermediate_size"), config.size("n_shared_experts")
     shared = Dense(hidden, inner * several, module="ffn.shared_experts", role="shared_expert")
@@ -168,16 +183,8 @@ def _block(config: Settings, hidden: int, ratio: int, hashed: bool) -> Block:
     )
     attention = Compressed(
         hidden=hidden,
-        heads=config.count("num_attention_heads"),
-        head_size=config.count("head_dim"),
-        rope_size=config.count("qk_rope_head_dim"),
-        query_rank=config.count("q_lora_rank"),
-        output_rank=config.count("o_lora_rank"),
-        groups=config.count("o_groups"),
-        window=config.count("sliding_window"),
         ratio=ratio,
-        index_heads=config.count("index_n_heads"),
-        index_size=config.count("index_head_dim"),
+        **attention_sizes(config),
     )
     streams = config.size("hc_mult", 1)
     mixing = (2 + streams) * streams

@@ -18,6 +18,7 @@ from vllm_ansible.plan.estimate.architectures.families.compressed import (
     ROTATED_BYTES,
     SCALE_BYTES,
     Compressed,
+    attention_sizes,
     padded_page,
 )
 from vllm_ansible.plan.estimate.architectures.families.decoder import (
@@ -163,16 +164,8 @@ def _block(config: Settings, index: int, ratio: int, letters: int) -> Block:
     source = index in config.items("kv_source_layer_ids")
     attention = Sourced(
         hidden=hidden,
-        heads=config.count("num_attention_heads"),
-        head_size=config.count("head_dim"),
-        rope_size=config.count("qk_rope_head_dim"),
-        query_rank=config.count("q_lora_rank"),
-        output_rank=config.count("o_lora_rank"),
-        groups=config.count("o_groups"),
-        window=config.count("sliding_window"),
         ratio=1,
-        index_heads=config.count("index_n_heads"),
-        index_size=config.count("index_head_dim"),
+        **attention_sizes(config),
         compresses=ratio if source else 0,
         chooses=index in config.items("index_source_layer_ids"),
         budget=config.count("index_topk") if ratio else 0,
