@@ -109,7 +109,7 @@ class CallbackModule(CallbackBase):
             self._record.evidence(result.host.get_name(), found)
         if not expected:
             for failure in outcome.failures(result.result, plays.reason(result)):
-                self._record.failure(plays.host(result), result.task_name, failure)
+                self._record.failure(plays.host(result), plays.task_name(result), failure)
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Record a host that did not answer."""
@@ -117,7 +117,7 @@ class CallbackModule(CallbackBase):
         if not result.task.ignore_unreachable:
             host = plays.host(result)
             found = outcome.unreachable(result.result, host, plays.address(result))
-            self._record.failure(host, result.task_name, found)
+            self._record.failure(host, plays.task_name(result), found)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """Close the record and render the report."""
@@ -157,7 +157,7 @@ class CallbackModule(CallbackBase):
         host = result.host.get_name()
         began = self._began.pop((host, result.task._uuid), None)
         seconds = time.monotonic() - began if began is not None else 0.0
-        self._record.task(result.task_name, host, status, seconds, **more)
+        self._record.task(plays.task_name(result), host, status, seconds, **more)
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
         """End the workers and then the run, in the place of Ansible's own handler.

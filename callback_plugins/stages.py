@@ -142,7 +142,7 @@ class CallbackModule(DefaultCallback):
             self._evidence.setdefault(result.task._uuid, []).append((host, found["summary"]))
             self._doors += rented.doors(found["values"])
         if result.is_changed() and result.task.check_mode:
-            self._would_change.setdefault(result.task_name, []).append(host)
+            self._would_change.setdefault(plays.task_name(result), []).append(host)
         if self._verbose:
             super().v2_runner_on_ok(result)
             return
@@ -162,7 +162,7 @@ class CallbackModule(DefaultCallback):
         expected = ignore_errors or plays.is_rescued(result.task)
         if not expected:
             for failure in outcome.failures(result.result, plays.reason(result)):
-                self._failures.setdefault((result.task_name, failure), []).append(
+                self._failures.setdefault((plays.task_name(result), failure), []).append(
                     plays.host(result)
                 )
         if self._verbose:
@@ -173,7 +173,7 @@ class CallbackModule(DefaultCallback):
         if not result.task.ignore_unreachable:
             host = plays.host(result)
             failure = outcome.unreachable(result.result, host, plays.address(result))
-            self._failures.setdefault((result.task_name, failure), []).append(host)
+            self._failures.setdefault((plays.task_name(result), failure), []).append(host)
         if self._verbose:
             super().v2_runner_on_unreachable(result)
 

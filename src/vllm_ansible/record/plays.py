@@ -137,6 +137,11 @@ def host(result: Any) -> str:
     return str(result._task_fields.get("delegate_to") or result.host.get_name())
 
 
+def task_name(result: Any) -> str:
+    """Return the name of a task as its file words it: ansible-core 2.21 puts its role before."""
+    return str(result._task_fields.get("name") or result.task_name)
+
+
 def address(result: Any) -> str:
     """Return where Ansible tried to reach the host that a task ran on."""
     name = host(result)

@@ -79,9 +79,7 @@ def test_it_is_started_left_alone_and_withdrawn(site: Site, tmp_path: Path) -> N
     kept = json.loads((tmp_path / "kept").read_text())
     assert kept["error"] == "" and kept["own"] is None
     assert "GET /latest/meta-data/spot/instance-action 404" in log
-    # ansible-core 2.21 names the role, too.
-    tasks = [one["task"] for one in events if one.get("status") == "changed"]
-    changed = [one.removeprefix("provision : ") for one in tasks]
+    changed = [one["task"] for one in events if one.get("status") == "changed"]
     assert changed == [
         "Make the directories of the watch for notices",
         "Put its program in place",

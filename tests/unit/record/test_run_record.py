@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from vllm_ansible.record import run_directory
 
@@ -53,6 +54,16 @@ def test_a_good_run_is_recorded_from_start_to_end(project: Project) -> None:
         {"engines": 2},
     )
     assert (ran.directory / "report.html").stat().st_size > 1000
+
+
+def test_a_task_of_a_role_has_its_own_name_under_every_ansible(project: Project) -> None:
+    tasks = project.directory / "roles" / "one" / "tasks"
+    tasks.mkdir(parents=True)
+    (tasks / "main.yml").write_text(yaml.safe_dump([gate("all is well"), FAIL]))
+    project.play({"name": "Check", "tags": ["validate"], "roles": ["one"]})
+    ran = project.run()
+    assert {event["task"] for event in ran.of("task")} == {"Prove it", "Fail"}
+    assert {event["task"] for event in ran.of("failure")} == {"Fail"}
 
 
 def test_the_directory_is_its_owners_alone_and_latest_points_to_it(project: Project) -> None:
