@@ -65,6 +65,7 @@ class Running:
         key: str = RANK_KEY,
         quiet_seconds: float = 60,
         by_conversation: bool = False,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self.directory = directory
         self.port, self.watch_port, *self.rank_ports = free_ports(2 + ranks)
@@ -72,6 +73,7 @@ class Running:
         self._pace = ["--step", str(step), "--slots", str(slots), "--key", key]
         self._lockstep, self._pump, self._key = lockstep, pump, key
         self._quiet_seconds, self._by_conversation = quiet_seconds, by_conversation
+        self._answer_seconds = answer_seconds
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         # Unix sockets have short paths only.
         self.run_dir = Path(f"/tmp/rt{self.port}")  # noqa: S108
@@ -112,7 +114,7 @@ class Running:
             "router_check_path": "/health",
             "router_only_paths": "",
             "router_by_conversation": self._by_conversation,
-            "router_check_milliseconds": int(ANSWER_SECONDS * 1000),
+            "router_check_milliseconds": int(self._answer_seconds * 1000),
             "router_listen": f"127.0.0.1:{self.port}",
             "router_watch_port": self.watch_port,
             "router_ranks": ranks,
@@ -130,7 +132,7 @@ class Running:
             "model": "m",
             "key_file": str(self.directory / "api_key"),
             "ranks": ranks,
-            "answer_seconds": ANSWER_SECONDS,
+            "answer_seconds": self._answer_seconds,
             "silence_seconds": 60,
             "quiet_seconds": self._quiet_seconds,
             "agent_port": self.watch_port,
@@ -164,8 +166,11 @@ class Running:
         self._start(name, sys.executable, EMULATOR, "--ports", port, *self._pace)
 
     def start_watch(self) -> None:
-        main = ROLE / "files/watch/main.py"
-        self._start("watch", sys.executable, "-s", "-E", "-B", main, self.directory / "watch.json")
+        program = self.directory / "watch"
+        shutil.copytree(ROLE / "files/watch", program, dirs_exist_ok=True)
+        shutil.copy(ROOT / "src/vllm_ansible/node/awake.py", program)
+        argv = ["-s", "-E", "-B", program / "main.py", self.directory / "watch.json"]
+        self._start("watch", sys.executable, *argv)
         wait_until(lambda: listens(self.watch_port))
 
     def start_haproxy(self) -> None:
