@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ import jinja2
 
 from tests.emulators.data_rank import KEY as RANK_KEY
 from tests.ports import free_ports
+from vllm_ansible.node.engine import router
 
 from .client import ask, listens
 
@@ -183,23 +183,8 @@ class Running:
     def signal(self, name: str, number: signal.Signals) -> None:
         self.processes[name].send_signal(number)
 
-    def admin(self, command: str, tries: int = 5) -> str:
-        try:
-            return self._admin(command)
-        except ConnectionResetError:  # as of one that has just begun to listen
-            if not tries:
-                raise
-            time.sleep(0.2)
-            return self.admin(command, tries - 1)
-
-    def _admin(self, command: str) -> str:
-        with socket.socket(socket.AF_UNIX) as asked:
-            asked.connect(str(self.run_dir / "admin.sock"))
-            asked.sendall(f"{command}\n".encode())
-            pieces = []
-            while piece := asked.recv(65536):
-                pieces.append(piece)
-        return b"".join(pieces).decode()
+    def admin(self, command: str) -> str:
+        return router.ask(str(self.run_dir / "admin.sock"), command)
 
     def rows(self) -> dict[str, dict[str, str]]:
         """Return what HAProxy says of each rank."""

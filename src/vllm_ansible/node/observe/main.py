@@ -43,9 +43,9 @@ def certificate_end(place: str, openssl: str) -> Optional[float]:
     # Who signed it is its clients' concern.
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with socket.create_connection((address, int(port)), ANSWER_SECONDS) as plain:
-            with context.wrap_socket(plain) as served:
-                certificate = served.getpeercert(binary_form=True) or b""
+        plain = socket.create_connection((address, int(port)), ANSWER_SECONDS)
+        with plain, context.wrap_socket(plain) as served:
+            certificate = served.getpeercert(binary_form=True) or b""
         done = subprocess.run(  # noqa: S603 - openssl, by the path that the role gives
             [openssl, "x509", "-noout", "-enddate"],
             input=ssl.DER_cert_to_PEM_cert(certificate),
@@ -64,9 +64,9 @@ def certificate_end(place: str, openssl: str) -> Optional[float]:
 def text(settings: Mapping[str, Any], now: float) -> str:
     """Return all that this host tells.
 
-    settings: `facts`, each with name, labels, value and words; `certificates`, by name the
-    address and port of who serves one, or nothing; `openssl`; where Prometheus runs `page`, as overview.text reads it, with its
-    `file`.
+    settings: `facts`, each with name, labels, value and words; `certificates`, by name the address
+    and port of who serves one, or nothing; `openssl`; where Prometheus runs `page`, as
+    overview.text reads it, with its `file`.
     """
     helps = {**nvml_metrics.HELP, **HELP}
     samples: dict[str, list[tuple[Mapping[str, str], float]]] = {
