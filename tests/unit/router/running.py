@@ -21,6 +21,7 @@ import jinja2
 
 from tests.emulators.data_rank import KEY as RANK_KEY
 from tests.ports import free_ports
+from vllm_ansible.door.haproxy import by_conversation
 from vllm_ansible.node.engine import router
 
 from .client import ask, listens
@@ -119,11 +120,11 @@ class Running:
             "router_watch_port": self.watch_port,
             "router_ranks": ranks,
         }
-        shape = jinja2.Template(
-            (ROLE / "templates/haproxy.cfg.j2").read_text(),
-            trim_blocks=True,
-            keep_trailing_newline=True,
+        environment = jinja2.Environment(  # noqa: S701 - no page
+            trim_blocks=True, keep_trailing_newline=True
         )
+        environment.filters["door_by_conversation"] = by_conversation
+        shape = environment.from_string((ROLE / "templates/haproxy.cfg.j2").read_text())
         (self.directory / "haproxy.cfg").write_text(shape.render(values))
         (self.directory / "keys.cfg").write_text(f"global\n    setenv ENGINE_KEY '{self._key}'\n")
         (self.directory / "clients.keys").write_text(f"{CLIENT_KEY}\n")
