@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ import pytest
 import yaml
 
 from tests.flows.test_observe import EMPTY
+from tests.unit.door.running import make_certificate
+from tests.unit.node.observe.test_main import OPENSSL, serving
 from vllm_ansible.node.accelerators import nvml_metrics
+from vllm_ansible.node.observe import main
 
 ROOT = Path(__file__).parents[3]
 DATA = Path(__file__).parent / "data"
@@ -160,6 +164,31 @@ def test_the_dashboard_asks_for_what_rules_record_and_programs_publish() -> None
         name for query in queries() for name in re.findall(r"\b(?:engine|cluster):\w+:?\w*", query)
     }
     assert asked <= recorded and asked
+
+
+@lacking
+@pytest.mark.skipif(not Path(OPENSSL).exists(), reason="no openssl here")
+def test_a_certificate_that_is_served_and_ends_in_two_days_calls(tmp_path: Path) -> None:
+    """By its real cause, from a real server to the alert; promtool's clock begins at 0."""
+    make_certificate(tmp_path)
+    with serving(tmp_path) as place:
+        end = main.certificate_end(place, OPENSSL)
+    assert end is not None
+
+    def calls(left: float) -> tuple[bool, str]:
+        expected = [{"labels": "{}", "value": 1}]
+        asked = 'count(ALERTS{alertname="CertificateEnds",alertstate="firing"})'
+        series = f'{main.END}{{certificate="door"}}'
+        test = {
+            "interval": "15s",
+            "input_series": [{"series": series, "values": f"{left:.0f}x40"}],
+            "promql_expr_test": [{"expr": asked, "eval_time": "5m", "exp_samples": expected}],
+        }
+        return promtool(tmp_path, [test])
+
+    passed, said = calls(end - time.time())
+    assert passed, said
+    assert not calls(end - time.time() + 13 * 86400)[0]
 
 
 @lacking
