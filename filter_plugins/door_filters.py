@@ -50,6 +50,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by name."""
         return {
+            "door_by_conversation": haproxy.by_conversation,
             "door_clients": door_clients,
             "door_measurements": served.measurements,
             "door_models": door_models,

@@ -73,11 +73,14 @@ def observe_health_file(processes: Any) -> str:
     return words[-1] if words else ""
 
 
-def observe_doors_at(processes: Any, hosts: Any, port: Any) -> list[str]:
-    """Return address and port of each door that is recorded."""
-    addresses = {host["name"]: host["address"] for host in plain(hosts)}
-    found = [name for name, one in plain(processes).items() if "door" in one and name in addresses]
-    return [f"{addresses[name]}:{port}" for name in found]
+def observe_served_at(processes: Any, name: str, hosts: Any, port: Any) -> dict[str, str]:
+    """Return address and port of a process by this name, of each host where one is recorded."""
+    recorded = plain(processes)
+    return {
+        host["name"]: f"{host['address']}:{port}"
+        for host in plain(hosts)
+        if name in recorded.get(host["name"], {})
+    }
 
 
 def observe_removal(names: Any) -> list[dict[str, str]]:
@@ -102,7 +105,6 @@ class FilterModule:
         """Return the filters by name."""
         return {
             "observe_doors": seen.doors,
-            "observe_doors_at": observe_doors_at,
             "observe_engine_facts": observe_engine_facts,
             "observe_firing": seen.firing,
             "observe_health_file": observe_health_file,
@@ -112,6 +114,7 @@ class FilterModule:
             "observe_port_measurements": seen.port_measurements,
             "observe_removal": observe_removal,
             "observe_scraped": seen.scraped,
+            "observe_served_at": observe_served_at,
             "observe_setting_measurements": seen.settings,
             "observe_sha": observe_sha,
             "observe_spend_facts": observe_spend_facts,

@@ -1,4 +1,4 @@
-"""With how many threads a release of HAProxy may run the door's program.
+"""With how many threads a release of HAProxy may run the door's program, and how it balances.
 
 Up to March 2024 HAProxy called Lua in hlua_filter_new() and hlua_filter_delete() without its lock
 (https://github.com/haproxy/haproxy/issues/2467). With two threads, requests then share a filter:
@@ -15,6 +15,8 @@ LOCKED = {(2, 6): 17, (2, 8): 8}
 SERIES = (3, 0)
 # More wait for each other: one Lua state serves all.
 MOST = 4
+# Of the mean of requests, in percent; an engine or data rank that has more gets none of others.
+MOST_OF_MEAN = 150
 
 
 def threads(said: str, cores: int) -> int:
@@ -26,3 +28,15 @@ def threads(said: str, cores: int) -> int:
     series = (major, minor)
     locked = series >= SERIES or release >= LOCKED.get(series, release + 1)
     return max(1, min(cores, MOST)) if locked else 1
+
+
+def by_conversation(header: str) -> list[str]:
+    """Return how a backend of the door or a router chooses by a header, which names a conversation.
+
+    Those of a server with too many requests go to the next one until it has fewer.
+    """
+    return [
+        f"balance hash req.hdr({header})",
+        "hash-type consistent sdbm avalanche",
+        f"hash-balance-factor {MOST_OF_MEAN}",
+    ]

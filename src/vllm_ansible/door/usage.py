@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -44,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError("give both prices, or neither")
         found = total(journals(options.directories), options.since, options.until)
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"vllm-ansible: {error}\n")
+        said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+        sys.stderr.write(f"vllm-ansible: {said}\n")
         return REFUSED
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(COLUMNS)
@@ -64,8 +66,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIRECTORY",
         help="copy of door/usage of a door; of one alone, what it has read of other doors counts",
     )
-    made.add_argument("--since", type=_day, default="0000-00-00", metavar="DAY", help="YYYY-MM-DD")
-    made.add_argument("--until", type=_day, default="9999-99-99", metavar="DAY", help="inclusive")
+    made.add_argument("--since", type=_day, default="0001-01-01", metavar="DAY", help="YYYY-MM-DD")
+    made.add_argument("--until", type=_day, default="9999-12-31", metavar="DAY", help="inclusive")
     for side, what in (("in", "prompts"), ("out", "answers")):
         made.add_argument(
             f"--usd-per-million-{side}",
@@ -77,9 +79,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _day(text: str) -> str:
-    if not re.fullmatch(r"\d{4}-\d\d-\d\d", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no day such as 2026-11-30")
-    return text
+    try:
+        return str(datetime.strptime(text, "%Y-%m-%d").date())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no day such as 2026-11-30") from None
 
 
 def _price(text: str) -> float:

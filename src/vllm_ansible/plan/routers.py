@@ -197,7 +197,7 @@ def state_words(engine: str, ranks: Sequence[Mapping[str, Any]]) -> str:
     """Return how many ranks a router has, and which of them drain, with the way back."""
     drain = drained(ranks)
     if not drain:
-        return f"{len(ranks)} ranks, all up"
+        return "1 rank, up" if len(ranks) == 1 else f"{len(ranks)} ranks, all up"
     return f"{len(ranks)} ranks, {len(ranks) - len(drain)} up; {_drain_words(engine, drain)}"
 
 

@@ -23,7 +23,7 @@ import yaml
 from tests.emulators.metered_engine import KEY, MeteredEngine
 from tests.ports import free_port
 from vllm_ansible.door.clients import Client, map_lines
-from vllm_ansible.door.haproxy import threads
+from vllm_ansible.door.haproxy import by_conversation, threads
 from vllm_ansible.door.served import models_text, number_of
 from vllm_ansible.node.engine import haproxy_door
 
@@ -69,6 +69,7 @@ def render(name: str, values: Mapping[str, Any]) -> str:
     environment = jinja2.Environment(  # noqa: S701 - no page
         trim_blocks=True, keep_trailing_newline=True
     )
+    environment.filters["door_by_conversation"] = by_conversation
     environment.filters["hash"] = lambda text, kind: hashlib.new(kind, text.encode()).hexdigest()
     return environment.from_string((ROLE / "templates" / name).read_text()).render(values)
 
@@ -180,9 +181,6 @@ class Running:
             "door_observer_sha256": "",
             "door_peers": [],
             "door_balance": "least_connections",
-            "door_most_of_mean": yaml.safe_load((ROLE / "vars/main.yml").read_text())[
-                "door_most_of_mean"
-            ],
             "door_peer_key": PEER_KEY,
             "door_port": self.port,
             **self.settings,

@@ -248,6 +248,31 @@ def test_other_settings_end_no_request_and_without_clients_there_is_no_door(
     assert left == {"usage"} | {name for name in left if name.startswith("program-")}
 
 
+@pytest.mark.soak
+def test_another_environment_restarts_the_door_once_that_is_allowed(
+    site: DoorSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a later release may bring it. What clients have used counts on."""
+    key, other_key = add(site, capsys, "erin", "--tokens-per-day", "1"), add(site, capsys, "frank")
+    assert site.route()[0] == 0
+    pid = site.pid("door")
+    other = {**FIXED["door_environment"], "MALLOC_TRIM_THRESHOLD_": "33554432"}
+    with waiting_stream(site, key) as streamed:
+        status, said, events = site.route(door_environment=other)
+        assert status != 0
+        (failure,) = [one for one in events if one["event"] == "failure"]
+        assert "allow_disruption=true" in failure["fix"], failure
+        assert site.pid("door") == pid
+    assert streamed[0].endswith("data: [DONE]\n\n")
+    assert [site.ask(one)[0] for one in (key, other_key)] == [429, 200]
+    status, said, _ = site.route(door_environment=other, allow_disruption=True)
+    assert status == 0, said
+    assert site.pid("door") != pid
+    has = Path(f"/proc/{site.pid('door')}/environ").read_bytes().decode().split("\0")
+    assert "MALLOC_TRIM_THRESHOLD_=33554432" in has
+    assert [site.ask(one)[0] for one in (key, other_key)] == [429, 200]
+
+
 @contextmanager
 def waiting_stream(site: DoorSite, key: str) -> Iterator[list[str]]:
     """Have a stream under way; it ends with the block, whose list holds its text from then on."""

@@ -106,4 +106,14 @@ def test_what_cannot_be_read_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["usage", *words]) == 2
-    assert told in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert told in said and "Errno" not in said
+
+
+def test_a_day_that_no_calendar_has_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It counted nothing, without a word."""
+    with pytest.raises(SystemExit):
+        main(["usage", str(tmp_path), "--since", "2026-13-01"])
+    assert "'2026-13-01' is no day" in capsys.readouterr().err

@@ -47,10 +47,11 @@ def test_the_key_is_another_one_than_the_engines_and_the_same_in_each_clone(
 
 def test_the_door_is_where_it_is_recorded(filters: ModuleType) -> None:
     hosts = [{"name": "a", "address": "10.0.0.1"}, {"name": "b", "address": "10.0.0.2"}]
-    assert filters.observe_doors_at({"a": {}, "b": {"door": {}}}, hosts, 9443) == ["10.0.0.2:9443"]
-    assert filters.observe_doors_at({"a": {}, "b": {}}, hosts, 9443) == []
+    served = filters.observe_served_at
+    assert served({"a": {}, "b": {"door": {}}}, "door", hosts, 9443) == {"b": "10.0.0.2:9443"}
+    assert served({"a": {}, "b": {}}, "door", hosts, 9443) == {}
     # One whose host this run leaves out is not scraped.
-    assert filters.observe_doors_at({"a": {"door": {}}}, hosts[1:], 9443) == []
+    assert served({"a": {"door": {}}}, "door", hosts[1:], 9443) == {}
 
 
 def test_the_health_of_devices_is_read_where_its_process_writes_it(filters: ModuleType) -> None:

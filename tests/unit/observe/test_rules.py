@@ -11,11 +11,18 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from tests.flows.test_observe import EMPTY
+from tests.unit.door.running import make_certificate
+from tests.unit.node.observe.test_main import OPENSSL, serving
+from vllm_ansible.node.accelerators import nvml_metrics
+from vllm_ansible.node.observe import main
 
 ROOT = Path(__file__).parents[3]
 DATA = Path(__file__).parent / "data"
@@ -23,6 +30,8 @@ RULES = ROOT / "roles/observe/files/rules.yml"
 DASHBOARD = ROOT / "roles/observe/files/dashboard.json"
 PROMTOOL = shutil.which("promtool")
 ALWAYS = "AlertsArrive"
+# As vLLM publishes them (vllm/v1/metrics/loggers.py), where its prefix cache is on.
+VLLM = ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total")
 
 lacking = pytest.mark.skipif(PROMTOOL is None, reason="no promtool (Debian's package prometheus)")
 
@@ -155,6 +164,63 @@ def test_the_dashboard_asks_for_what_rules_record_and_programs_publish() -> None
         name for query in queries() for name in re.findall(r"\b(?:engine|cluster):\w+:?\w*", query)
     }
     assert asked <= recorded and asked
+
+
+@lacking
+@pytest.mark.skipif(not Path(OPENSSL).exists(), reason="no openssl here")
+def test_a_certificate_that_is_served_and_ends_in_two_days_calls(tmp_path: Path) -> None:
+    """By its real cause, from a real server to the alert; promtool's clock begins at 0."""
+    make_certificate(tmp_path)
+    with serving(tmp_path) as place:
+        end = main.certificate_end(place, OPENSSL)
+    assert end is not None
+
+    def calls(left: float) -> tuple[bool, str]:
+        expected = [{"labels": "{}", "value": 1}]
+        asked = 'count(ALERTS{alertname="CertificateEnds",alertstate="firing"})'
+        series = f'{main.END}{{certificate="door"}}'
+        test = {
+            "interval": "15s",
+            "input_series": [{"series": series, "values": f"{left:.0f}x40"}],
+            "promql_expr_test": [{"expr": asked, "eval_time": "5m", "exp_samples": expected}],
+        }
+        return promtool(tmp_path, [test])
+
+    passed, said = calls(end - time.time())
+    assert passed, said
+    assert not calls(end - time.time() + 13 * 86400)[0]
+
+
+@lacking
+def test_each_query_that_finds_nothing_beside_one_engine_finds_what_is_published(
+    tmp_path: Path,
+) -> None:
+    """Of devices, routers, limits, refusals, spend: a real Prometheus asks for the others.
+
+    Beside a real engine in the lab `tests/flows/test_observe.py` excuses these alone.
+    """
+    asked = [re.sub(r"\$\w+", ".*", query) for query in queries() if EMPTY.search(query)]
+    assert len(asked) >= 15
+    series = {f'{name}{{host="h1",device="0"}}': "1x40" for name in nvml_metrics.HELP}
+    series |= {key: one for cause in causes().values() for key, one in cause["series"].items()}
+    series |= {f'{name}{{engine="chat"}}': "0+1x40" for name in VLLM}
+    assert len({query for query in asked if "vllm_device" in query}) == 7
+
+    def found(query: str) -> dict[str, Any]:
+        expected = [{"labels": "{}", "value": 1}]
+        return {
+            "interval": "15s",
+            "input_series": [{"series": key, "values": str(one)} for key, one in series.items()],
+            "promql_expr_test": [
+                {"expr": f"count({query}) > bool 0", "eval_time": "5m", "exp_samples": expected}
+            ],
+        }
+
+    passed, said = promtool(tmp_path, [found(query) for query in asked])
+    assert passed, said
+    # It can fail: a figure that nobody publishes.
+    passed, said = promtool(tmp_path, [found("vllm_device_mood")])
+    assert not passed and "vllm_device_mood" in said
 
 
 def test_the_dashboard_offers_engines_of_which_nothing_was_planned() -> None:

@@ -131,7 +131,7 @@ def test_a_rank_that_was_told_to_drain_holds_as_long_as_it_could_serve() -> None
     for ranks, holds in ((healthy, True), (broken, False)):
         found = routers.measurements({"ranks": ranks}, wanted, "here", "log")
         assert [one["ok"] for one in found] == [True, holds]
-    assert routers.state_words("r1", healthy[:1]) == "1 ranks, all up"
+    assert routers.state_words("r1", healthy[:1]) == "1 rank, up"
     assert routers.state_words("r1", healthy) == (
         "2 ranks, 1 up; set to drain: rank-1 (playbooks/drain_rank.yml -e drain_engine=r1 "
         "-e drain_rank=1 -e drain_state=ready ends that)"

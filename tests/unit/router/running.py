@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,8 @@ import jinja2
 
 from tests.emulators.data_rank import KEY as RANK_KEY
 from tests.ports import free_ports
+from vllm_ansible.door.haproxy import by_conversation
+from vllm_ansible.node.engine import router
 
 from .client import ask, listens
 
@@ -65,6 +66,7 @@ class Running:
         key: str = RANK_KEY,
         quiet_seconds: float = 60,
         by_conversation: bool = False,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self.directory = directory
         self.port, self.watch_port, *self.rank_ports = free_ports(2 + ranks)
@@ -72,6 +74,7 @@ class Running:
         self._pace = ["--step", str(step), "--slots", str(slots), "--key", key]
         self._lockstep, self._pump, self._key = lockstep, pump, key
         self._quiet_seconds, self._by_conversation = quiet_seconds, by_conversation
+        self._answer_seconds = answer_seconds
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         # Unix sockets have short paths only.
         self.run_dir = Path(f"/tmp/rt{self.port}")  # noqa: S108
@@ -112,16 +115,16 @@ class Running:
             "router_check_path": "/health",
             "router_only_paths": "",
             "router_by_conversation": self._by_conversation,
-            "router_check_milliseconds": int(ANSWER_SECONDS * 1000),
+            "router_check_milliseconds": int(self._answer_seconds * 1000),
             "router_listen": f"127.0.0.1:{self.port}",
             "router_watch_port": self.watch_port,
             "router_ranks": ranks,
         }
-        shape = jinja2.Template(
-            (ROLE / "templates/haproxy.cfg.j2").read_text(),
-            trim_blocks=True,
-            keep_trailing_newline=True,
+        environment = jinja2.Environment(  # noqa: S701 - no page
+            trim_blocks=True, keep_trailing_newline=True
         )
+        environment.filters["door_by_conversation"] = by_conversation
+        shape = environment.from_string((ROLE / "templates/haproxy.cfg.j2").read_text())
         (self.directory / "haproxy.cfg").write_text(shape.render(values))
         (self.directory / "keys.cfg").write_text(f"global\n    setenv ENGINE_KEY '{self._key}'\n")
         (self.directory / "clients.keys").write_text(f"{CLIENT_KEY}\n")
@@ -130,7 +133,7 @@ class Running:
             "model": "m",
             "key_file": str(self.directory / "api_key"),
             "ranks": ranks,
-            "answer_seconds": ANSWER_SECONDS,
+            "answer_seconds": self._answer_seconds,
             "silence_seconds": 60,
             "quiet_seconds": self._quiet_seconds,
             "agent_port": self.watch_port,
@@ -164,8 +167,11 @@ class Running:
         self._start(name, sys.executable, EMULATOR, "--ports", port, *self._pace)
 
     def start_watch(self) -> None:
-        main = ROLE / "files/watch/main.py"
-        self._start("watch", sys.executable, "-s", "-E", "-B", main, self.directory / "watch.json")
+        program = self.directory / "watch"
+        shutil.copytree(ROLE / "files/watch", program, dirs_exist_ok=True)
+        shutil.copy(ROOT / "src/vllm_ansible/node/awake.py", program)
+        argv = ["-s", "-E", "-B", program / "main.py", self.directory / "watch.json"]
+        self._start("watch", sys.executable, *argv)
         wait_until(lambda: listens(self.watch_port))
 
     def start_haproxy(self) -> None:
@@ -178,23 +184,8 @@ class Running:
     def signal(self, name: str, number: signal.Signals) -> None:
         self.processes[name].send_signal(number)
 
-    def admin(self, command: str, tries: int = 5) -> str:
-        try:
-            return self._admin(command)
-        except ConnectionResetError:  # as of one that has just begun to listen
-            if not tries:
-                raise
-            time.sleep(0.2)
-            return self.admin(command, tries - 1)
-
-    def _admin(self, command: str) -> str:
-        with socket.socket(socket.AF_UNIX) as asked:
-            asked.connect(str(self.run_dir / "admin.sock"))
-            asked.sendall(f"{command}\n".encode())
-            pieces = []
-            while piece := asked.recv(65536):
-                pieces.append(piece)
-        return b"".join(pieces).decode()
+    def admin(self, command: str) -> str:
+        return router.ask(str(self.run_dir / "admin.sock"), command)
 
     def rows(self) -> dict[str, dict[str, str]]:
         """Return what HAProxy says of each rank."""

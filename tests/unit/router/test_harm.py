@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Callable
 
-from .running import Load, Running, wait_until
+import yaml
+
+from .running import ROOT, Load, Running, wait_until
 
 EJECTED_SECONDS, RETURNED_SECONDS = 5, 10
 
@@ -65,10 +68,29 @@ def test_a_rank_that_listens_and_computes_nothing_is_ejected(
     running.set("rank-2", hung=True)
     assert wait_until(lambda: gone(running, "rank-2")) <= EJECTED_SECONDS
     row = running.rows()["rank-2"]
-    assert row["check_status"] == "L7OK"
+    # A star while the next check runs.
+    assert row["check_status"].removeprefix("* ") == "L7OK"
     assert "no token for" in row["last_agt"]
+    assert called(running) == {"rank-2"}
     running.set("rank-2", hung=False)
     assert wait_until(lambda: not gone(running, "rank-2")) <= RETURNED_SECONDS
+    assert called(running) == set()
+
+
+def called(running: Running) -> set[str]:
+    """Return the ranks of which the alert RankEjected would be, by the router's own figures."""
+    groups = yaml.safe_load((ROOT / "roles/observe/files/rules.yml").read_text())["groups"]
+    (asked,) = [
+        rule["expr"]
+        for group in groups
+        for rule in group["rules"]
+        if rule.get("alert") == "RankEjected"
+    ]
+    selected = 'haproxy_server_status{job="router", proxy="ranks", state="UP"} == 0'
+    assert asked == selected, "this test reads the figures as that rule does"
+    figures = running.ask("GET", "/metrics")[1]
+    shown = r'^haproxy_server_status\{proxy="ranks",server="([^"]+)",state="UP"\} 0$'
+    return set(re.findall(shown, figures, re.MULTILINE))
 
 
 def test_a_busy_rank_whose_queue_is_long_is_not_ejected(started: Callable[..., Running]) -> None:

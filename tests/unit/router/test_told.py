@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -12,6 +16,7 @@ from typing import Any
 import pytest
 
 from vllm_ansible.node.engine import router
+from vllm_ansible.node.failure import Failure
 
 TITLES = "# pxname,svname,scur,status,check_status,agent_status,last_chk,last_agt,"
 
@@ -62,3 +67,43 @@ def test_a_check_that_runs_just_now_takes_nothing_of_the_last_ones_word(
 )
 def test_one_check_alone_proves_nothing(path: Path, status: str, check: str, agent: str) -> None:
     assert not told(path, status, check, agent)["proven"]
+
+
+# In a process of its own: what asks is a copy of this one, with all that it has open.
+SERVES = """
+import os, select, socket, sys
+path, accepts = sys.argv[1], sys.argv[2] == "True"
+for turn in range(2):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{path}.new")
+        server.listen()
+        os.rename(f"{path}.new", path)
+        select.select([server], [], [])
+        if turn == 0 and not accepts:
+            continue
+        asked, _ = server.accept()
+        with asked:
+            select.select([asked], [], [])
+            if turn:
+                print(asked.recv(100), flush=True)
+                asked.sendall(b"done\\n")
+"""
+
+
+@pytest.mark.parametrize("accepts", [True, False])
+def test_a_command_that_was_never_read_is_given_again(path: Path, accepts: bool) -> None:
+    """As by a process that another one replaces just then."""
+    command = [sys.executable, "-c", SERVES, str(path), str(accepts)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            said = ""
+            while not said:
+                try:
+                    said = router.ask(str(path), "set server")
+                except Failure as failure:  # nobody listens, which says something else
+                    kinds = (errno.ECONNREFUSED, errno.ENOENT)
+                    assert failure.details["found"] in map(os.strerror, kinds)
+            assert said == "done\n"
+            assert server.communicate()[0] == "b'set server\\n'\n"
+        finally:
+            server.kill()

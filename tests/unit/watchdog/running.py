@@ -41,7 +41,8 @@ class Running:
         )
         program = self.directory / "program"
         shutil.copytree(NODE / "watchdog", program / "node/watchdog")
-        shutil.copy(NODE / "launcher.py", program / "node")
+        for one in ("awake.py", "launcher.py"):
+            shutil.copy(NODE / one, program / "node")
         shutil.copy(ROOT / "roles/watchdog/files/main.py", program)
         settings = self.directory / "settings.json"
         settings.write_text(json.dumps(self.settings()))
@@ -103,6 +104,11 @@ class Running:
 
     def set(self, **more: Any) -> None:
         self.ask("/set", more)
+
+    def questions_waiting(self) -> bool:
+        url = f"http://127.0.0.1:{self.port}/metrics"
+        text = urllib.request.urlopen(url, timeout=240).read().decode()
+        return "num_requests_running" in text and "} 0.0" not in text.split("\n")[0]
 
     def until(self, what: Callable[[], Any], seconds: float = 240) -> Any:
         """Wait until something holds; a very busy machine takes its time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from .running import Running
@@ -57,3 +58,21 @@ def test_an_engine_whose_core_is_dead_is_named_by_its_own_words(running: Running
     running.set(code=500)
     (found,) = running.until(running.named)
     assert found["kind"] == "refuses" and "EngineDeadError" in found["found"]
+
+
+def test_a_pause_of_the_whole_machine_is_no_hang(tmp_path: Path) -> None:
+    """A question waited meanwhile, and the watchdog goes on before the engine does."""
+    with Running(tmp_path, answer_seconds=10.0) as running:
+        running.serves()
+        running.set(hung=True)
+        running.until(lambda: running.questions_waiting())
+        running.watchdog.send_signal(signal.SIGSTOP)
+        time.sleep(running.answer_seconds + 2)
+        before = running.state()["at"]
+        running.watchdog.send_signal(signal.SIGCONT)
+        running.until(lambda: running.state()["at"] > before)
+        running.set(hung=False)
+        before = running.state()["at"]
+        running.until(lambda: running.state()["at"] > before)
+        state = running.state()
+        assert not state["findings"] and not state["past"], state

@@ -11,6 +11,7 @@ import threading
 
 import settings
 from agent import Agent
+from awake import Awake
 from figures import Figures
 from probing import Probe
 from pump import Pump
@@ -21,10 +22,12 @@ def main(path: str) -> None:
     """Watch until somebody ends this process."""
     told = settings.read(path)
     traffic = Traffic(told.stats_socket, told.quiet_seconds)
-    probes = {rank.name: Probe(told, rank, traffic) for rank in told.ranks}
+    awake = Awake()
+    probes = {rank.name: Probe(told, rank, traffic, awake) for rank in told.ranks}
     pump = Pump(told, probes) if told.pump else None
     agent = Agent(told.agent_port, probes)
     page = Figures(told.figures_socket, probes, pump)
+    awake.start()
     with agent, page:
         traffic.start()
         for probe in probes.values():

@@ -6,6 +6,7 @@ import threading
 import time
 
 from asking import Question, Silence
+from awake import Awake
 from settings import Rank, Settings
 from standing import Standing
 from traffic import Traffic
@@ -20,7 +21,7 @@ PURPOSE = "router-probe"
 class Probe:
     """What is asked of one rank, in two threads: one asks and waits, the other looks and judges."""
 
-    def __init__(self, settings: Settings, rank: Rank, traffic: Traffic) -> None:
+    def __init__(self, settings: Settings, rank: Rank, traffic: Traffic, awake: Awake) -> None:
         self.rank = rank
         self.requests = 0
         self.tokens = 0
@@ -28,6 +29,7 @@ class Probe:
         self.known = False
         self._settings = settings
         self._traffic = traffic
+        self._awake = awake
         self._standing = Standing()
         self._question: Question | None = None
         self._lock = threading.Lock()
@@ -48,7 +50,7 @@ class Probe:
             question = Question(self.rank.address, self.rank.port, self._settings.silence_seconds)
             with self._lock:
                 self._question = question
-                self._standing.asked(time.monotonic())
+                self._standing.asked(self._awake.now())
             self.requests += 1
             try:
                 self.tokens += question.complete(
@@ -81,10 +83,10 @@ class Probe:
         while True:
             time.sleep(patience / 10)
             asked_at = self._standing.asked_at
-            if asked_at is None or time.monotonic() - asked_at < patience / 4:
+            if asked_at is None or self._awake.now() - asked_at < patience / 4:
                 continue
             self._count(patience / 2)
-            if self._judge() and time.monotonic() - asked_at > 2 * patience:
+            if self._judge() and self._awake.now() - asked_at > 2 * patience:
                 # It may have come back as another process, which knows nothing of the question.
                 self._give_up(asked_at)
 
@@ -96,7 +98,7 @@ class Probe:
             return
         with self._lock:
             if self._standing.asked_at is not None:
-                self._standing.counted(time.monotonic(), found)
+                self._standing.counted(self._awake.now(), found)
 
     def _give_up(self, asked_at: float) -> None:
         with self._lock:
@@ -105,6 +107,6 @@ class Probe:
 
     def _judge(self) -> str:
         with self._lock:
-            self.down = self._standing.judge(time.monotonic(), self._settings.answer_seconds)
+            self.down = self._standing.judge(self._awake.now(), self._settings.answer_seconds)
             self.known = self._standing.known
             return self.down

@@ -50,18 +50,31 @@ def ask(
 
 
 def _answer(path: str, command: str, timeout: float) -> str:
-    end, answer = time.monotonic() + timeout, bytearray()
-    with socket.socket(socket.AF_UNIX) as asked:
-        asked.settimeout(timeout)
-        asked.connect(path)
-        asked.sendall(f"{command}\n".encode())
-        while piece := asked.recv(65536):
-            answer += piece
-            left = end - time.monotonic()
-            if left <= 0 or len(answer) > MOST_BYTES:
-                raise OSError(f"no end of its answer after {len(answer)} bytes")
-            asked.settimeout(left)
-    return answer.decode(errors="replace")
+    """Return the answer to a command, which is given again where HAProxy has not read it.
+
+    Linux resets a connection of one host where the other side closed it with something unread, or
+    never accepted it (`unix_release_sock` in net/unix/af_unix.c): a process of HAProxy that another
+    one replaces just then. Who has read the command and is silent ends it without a reset.
+    """
+    end = time.monotonic() + timeout
+    while True:
+        answer = bytearray()
+        try:
+            with socket.socket(socket.AF_UNIX) as asked:
+                asked.settimeout(timeout)
+                asked.connect(path)
+                asked.sendall(f"{command}\n".encode())
+                while piece := asked.recv(65536):
+                    answer += piece
+                    left = end - time.monotonic()
+                    if left <= 0 or len(answer) > MOST_BYTES:
+                        raise OSError(f"no end of its answer after {len(answer)} bytes")
+                    asked.settimeout(left)
+            return answer.decode(errors="replace")
+        except (ConnectionResetError, BrokenPipeError):
+            if answer or time.monotonic() > end:
+                raise
+            time.sleep(0.05)
 
 
 def ranks(path: str) -> list[dict[str, Any]]:

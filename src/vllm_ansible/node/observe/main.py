@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import calendar
 import contextlib
-import glob
 import json
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -31,17 +32,23 @@ HELP = {
 }
 
 
-def certificate_end(pattern: str, openssl: str) -> Optional[float]:
-    """Return when the newest certificate of these names ends; None where there is none.
+def certificate_end(place: str, openssl: str) -> Optional[float]:
+    """Return when the certificate that is served ends; None where nobody serves one.
 
-    In seconds since the epoch.
+    place: address and port. What lies on the disk may be of another list of names, or not read by
+    who serves it yet. In seconds since the epoch.
     """
+    address, _, port = place.rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Who signed it is its clients' concern.
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        path = max(glob.glob(pattern), key=os.path.getmtime, default="")
-        if not path:
-            return None
-        done = subprocess.run(  # noqa: S603 - openssl, with the path of a file of ours
-            [openssl, "x509", "-noout", "-enddate", "-in", path],
+        plain = socket.create_connection((address, int(port)), ANSWER_SECONDS)
+        with plain, context.wrap_socket(plain) as served:
+            certificate = served.getpeercert(binary_form=True) or b""
+        done = subprocess.run(  # noqa: S603 - openssl, by the path that the role gives
+            [openssl, "x509", "-noout", "-enddate"],
+            input=ssl.DER_cert_to_PEM_cert(certificate),
             capture_output=True,
             text=True,
             timeout=ANSWER_SECONDS,
@@ -57,9 +64,9 @@ def certificate_end(pattern: str, openssl: str) -> Optional[float]:
 def text(settings: Mapping[str, Any], now: float) -> str:
     """Return all that this host tells.
 
-    settings: `facts`, each with name, labels, value and words; `certificates`, by name the pattern
-    of their paths; `openssl`; where Prometheus runs `page`, as overview.text reads it, with its
-    `file`.
+    settings: `facts`, each with name, labels, value and words; `certificates`, by name the address
+    and port of who serves one, or nothing; `openssl`; where Prometheus runs `page`, as
+    overview.text reads it, with its `file`.
     """
     helps = {**nvml_metrics.HELP, **HELP}
     samples: dict[str, list[tuple[Mapping[str, str], float]]] = {
@@ -68,8 +75,8 @@ def text(settings: Mapping[str, Any], now: float) -> str:
     for fact in settings["facts"]:
         helps[fact["name"]] = fact["help"]
         samples.setdefault(fact["name"], []).append((fact["labels"], float(fact["value"])))
-    for name, path in settings["certificates"].items():
-        end = certificate_end(path, settings["openssl"])
+    for name, place in settings["certificates"].items():
+        end = certificate_end(place, settings["openssl"])
         if end is not None:
             samples.setdefault(END, []).append(({"certificate": name}, end))
     samples["vllm_written_timestamp_seconds"] = [({}, now)]

@@ -35,7 +35,8 @@ def refusal(files: Files, decision: Decision, record: Mapping[str, Any]) -> Proc
         found=list(decision.changes),
         where=files.record,
         command=shlex.join(record["argv"]),
-        fix="Allow the restart (allow_restart: true), or undo the change.",
+        fix="Run again with -e allow_disruption=true, or undo the change; allow_restart: true "
+        "where the module is called alone.",
     )
 
 

@@ -12,6 +12,7 @@ import threading
 import time
 from typing import Any, Optional
 
+from ..awake import Awake
 from . import state_file
 from .finding import ENDED, OF_PROCESSES, Finding
 from .host import Host
@@ -39,8 +40,11 @@ class Watchdog:
         self.snapshots = Snapshots(settings.cluster_dir)
         self.processes = Processes(settings)
         self.host = Host(settings)
+        self.awake, self._missed = Awake(), 0.0
         self.watched = {
-            one.name: Watched(one, one.server, settings.answer_seconds, settings.key_file)
+            one.name: Watched(
+                one, one.server, settings.answer_seconds, settings.key_file, self.awake
+            )
             for one in settings.engines
             if one.server is not None
         }
@@ -51,16 +55,18 @@ class Watchdog:
 
     def start(self) -> None:
         """Begin what waits for others, each in threads of its own."""
+        self.awake.start()
         for one in self.watched.values():
             one.start()
         follow(self.reached)
 
     def look(self) -> None:
         """Look once, and keep what was found."""
-        step = self.host.stepped()
-        if step:
-            self.processes.shift(step)
-            self._taken = {name: at + step for name, at in self._taken.items()}
+        step, before = self.host.stepped(), self._missed
+        # What a process did between two looks, nobody saw if the watchdog stood still, too.
+        self._missed = self.awake.missed
+        self.processes.shift(step + self._missed - before)
+        self._taken = {name: at + step for name, at in self._taken.items()}
         now = time.time()
         groups = self.snapshots.take(time.monotonic())
         # What befalls the host comes before what follows from it.

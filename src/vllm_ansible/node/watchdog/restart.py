@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from .. import launcher
+from ..awake import Awake
 from ..cluster import lock
 from ..engine.ray import ask_nodes, missing
 from ..failure import Failure
@@ -165,6 +166,8 @@ class Restarts:
             else Supervisord(settings.cluster_dir, settings.supervisor_dir, settings.python)
         )
         self.said: dict[str, str] = {}
+        self.awake = Awake()
+        self.awake.start()
         state_file.reserve(settings.state_dir)
 
     def look(self) -> None:
@@ -469,7 +472,9 @@ class Restarts:
 
     def _wait(self, engine: Engine, run_name: str) -> tuple[str, int]:
         """Wait until every server has answered; return what came of it, and whether it helped."""
-        end = time.monotonic() + self.settings.start_seconds
+        # A machine that was paused is not an engine that did nothing.
+        awake = self.awake.now
+        end = awake() + self.settings.start_seconds
         silence = Silence(self.settings.cluster_dir, engine.processes)
         while True:
             if not self._holds(run_name):
@@ -480,10 +485,10 @@ class Restarts:
                     return f"did not stay: {process.told(name, found.why)}", FAILED
             if self._answer(engine):
                 return "it answers again", DONE
-            if time.monotonic() > end:
+            if awake() > end:
                 return f"has not answered within {self.settings.start_seconds:g} s", LEFT
             # What loads on other hosts is not seen here.
-            silent = silence.look(time.monotonic())
+            silent = silence.look(awake())
             if not engine.nodes and silent > self.settings.silence_seconds:
                 return f"has done nothing for {silent:.0f} s, and has not answered", LEFT
             time.sleep(1.0)

@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from typing import Any, Optional
 
+from ..awake import Awake
 from .finding import HUNG, REFUSES, Finding
 from .progress import REFUSALS, Progress
 from .settings import Engine, Server
@@ -58,8 +59,10 @@ def get(server: Server, path: str, seconds: float) -> tuple[int, str]:
 class Watched:
     """The server of one engine: threads of its own ask and look, `judge` reads what they saw."""
 
-    def __init__(self, engine: Engine, server: Server, patience: float, key_file: str) -> None:
-        self.engine, self.server, self.key_file = engine, server, key_file
+    def __init__(
+        self, engine: Engine, server: Server, patience: float, key_file: str, awake: Awake
+    ) -> None:
+        self.engine, self.server, self.key_file, self.awake = engine, server, key_file, awake
         self.progress = Progress(patience)
         self.asked = 0
         self._lock = threading.Lock()
@@ -78,7 +81,7 @@ class Watched:
 
     def judge(self, busy: bool) -> Optional[Finding]:
         """Return why the engine does not work, None while it does."""
-        now = time.monotonic()
+        now = self.awake.now()
         with self._lock:
             silent = self.progress.silence(now, busy)
             refused = self.progress.refusal if self.progress.refusals >= REFUSALS else ""
@@ -125,12 +128,12 @@ class Watched:
         running = sum(float(one) for one in RUNNING.findall(text))
         with self._lock:
             asleep = bool(ASLEEP.search(text))
-            self.progress.looked(time.monotonic(), counts, running, asleep)
+            self.progress.looked(self.awake.now(), counts, running, asleep)
 
     def _ask_on(self) -> None:
         while True:
             with self._lock:
-                wanted = self.progress.wants_question(time.monotonic())
+                wanted = self.progress.wants_question(self.awake.now())
             if wanted:
                 self.ask()
             time.sleep(1.0)
@@ -139,7 +142,7 @@ class Watched:
         """Ask for one token once."""
         self.asked += 1
         with self._lock:
-            self.progress.asked(time.monotonic())
+            self.progress.asked(self.awake.now())
         try:
             status, text = complete(self.server, self.key_file, str(self.asked), QUESTION_SECONDS)
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -147,10 +150,10 @@ class Watched:
             return
         with self._lock:
             if status >= 500:
-                self.progress.refused(time.monotonic(), f"HTTP {status}: {text[:200]}")
+                self.progress.refused(self.awake.now(), f"HTTP {status}: {text[:200]}")
             else:
                 # Also a refusal of what it does not serve: a server that judges requests lives.
-                self.progress.answered(time.monotonic())
+                self.progress.answered(self.awake.now())
         if status >= 500:
             time.sleep(AGAIN_SECONDS)
 
@@ -160,7 +163,7 @@ class Watched:
             if isinstance(error, socket.timeout):
                 self.progress.asked_at = None
             elif self.progress.serving:
-                self.progress.refused(time.monotonic(), why)
+                self.progress.refused(self.awake.now(), why)
             else:
                 self.progress.asked_at = None
         time.sleep(AGAIN_SECONDS)
@@ -168,7 +171,7 @@ class Watched:
     def ended(self) -> None:
         """Its process has ended, which says more than that nobody answers."""
         with self._lock:
-            self.progress.restarted(time.monotonic())
+            self.progress.restarted(self.awake.now())
 
 
 def complete(server: Server, key_file: str, name: str, seconds: float) -> tuple[int, str]:

@@ -31,7 +31,7 @@ class Silence:
         self._since = self._next = 0.0
 
     def look(self, now: float) -> float:
-        """Return for how many seconds nothing has changed. now: of time.monotonic()."""
+        """Return for how many seconds nothing has changed. now: of a clock that never goes back."""
         if now >= self._next:
             seen = self._look(now)
             if seen != self._seen:

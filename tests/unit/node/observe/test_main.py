@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +38,36 @@ def settings(directory: Path, **more: Any) -> dict[str, Any]:
     return {
         "file": str(directory / "vllm_cluster.prom"),
         "facts": [FACT],
-        "certificates": {"door": f"{directory}/*.crt"},
+        "certificates": {"door": "", "load_page": "127.0.0.1:9"},
         "openssl": OPENSSL,
         **more,
     }
 
 
+@contextmanager
+def serving(directory: Path) -> Iterator[str]:
+    """Serve a certificate as it is now; return where."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with suppress(OSError):  # who asks has seen what he came for
+                context.wrap_socket(server.accept()[0], server_side=True).close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
 @pytest.mark.skipif(not os.path.exists(OPENSSL), reason="no openssl here")
-def test_facts_and_the_end_of_the_newest_certificate_are_published(tmp_path: Path) -> None:
-    (tmp_path / "old.crt").write_text("no certificate")
-    os.utime(tmp_path / "old.crt", (1, 1))
+def test_facts_and_the_end_of_the_certificate_that_is_served_are_published(tmp_path: Path) -> None:
+    """A newer file, which nobody has read yet, says nothing of what clients meet."""
     make_certificate(tmp_path)
-    now = time.time()
-    text = main.text(settings(tmp_path), now)
+    with serving(tmp_path) as place:
+        for file in ("tls.crt", "tls.key"):
+            (tmp_path / file).write_text("the next one")
+        now = time.time()
+        text = main.text(settings(tmp_path, certificates={"door": place}), now)
     assert total(text, "vllm_limit_first_token_seconds", 'engine="chat"') == 10
     end = total(text, main.END, 'certificate="door"')
     # make_certificate's is valid for two days.
@@ -53,14 +75,17 @@ def test_facts_and_the_end_of_the_newest_certificate_are_published(tmp_path: Pat
     assert total(text, "vllm_written_timestamp_seconds") == pytest.approx(now, abs=1)
 
 
-@pytest.mark.parametrize("content", [None, "no certificate"])
-def test_without_a_certificate_nothing_is_said_of_its_end(
-    tmp_path: Path, content: str | None
-) -> None:
-    if content:
-        (tmp_path / "tls.crt").write_text(content)
+def test_without_a_certificate_nothing_is_said_of_its_end(tmp_path: Path) -> None:
+    """Nobody listens, or speaks no TLS, or the program that reads it is not there."""
     assert main.END not in main.text(settings(tmp_path), 1.0)
-    assert main.END not in main.text(settings(tmp_path, openssl="/nowhere/openssl"), 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        threading.Thread(target=lambda: deaf.accept()[0].close(), daemon=True).start()
+        place = f"127.0.0.1:{deaf.getsockname()[1]}"
+        assert main.END not in main.text(settings(tmp_path, certificates={"door": place}), 1.0)
+    make_certificate(tmp_path)
+    with serving(tmp_path) as place:
+        wanted = settings(tmp_path, certificates={"door": place}, openssl="/nowhere/openssl")
+        assert main.END not in main.text(wanted, 1.0)
 
 
 def test_it_writes_until_it_is_asked_to_end_and_leaves_nothing(tmp_path: Path) -> None:
