@@ -12,7 +12,8 @@ from ..redact import redact_text
 # month, day, hour, minute, second, millisecond: vLLM writes no year.
 Moment = tuple[int, int, int, int, int, int]
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# Colours and moves of the cursor, titles and links, another set of characters.
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][\dA-Z]|[=>78])")
 _PREFIX = re.compile(
     r"^\((?P<name>[A-Za-z_][\w.:\- ]*?) pid=\d+(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
 )
