@@ -30,6 +30,8 @@ _MOST_FRAMES = 120
 _ASIDE = 2
 # An engine that only went silent shows its last phase in its last lines.
 _LAST_LINES = 20
+# A rank of NCCL that has joined; ranks that wait for one that has not say nothing of their host.
+_JOINED = re.compile(r"\brank (?P<rank>\d+) nranks (?P<ranks>\d+)\b.*\bInit COMPLETE")
 # Whatever a log said before this did not keep its program from working.
 _SERVES = re.compile(
     r"Application startup complete|Uvicorn running on |init engine \(profile, create kv cache"
@@ -247,12 +249,20 @@ def last_known(logs: Mapping[str, str]) -> Finding | None:
         last = list(numbered(text.splitlines()))[-_LAST_LINES:]
         for number, raw in reversed(last):
             line = lines.read(raw)
+            if (joined := _JOINED.search(line.text)) and not _all_joined(everything, joined):
+                continue
             for known in all_matches(line.text, kinds=("stall",)):
                 if known.holds_beside(everything):
                     return Finding(
                         rank, line.text.strip(), number, known, line.writer, line.address
                     )
     return None
+
+
+def _all_joined(text: str, joined: re.Match[str]) -> bool:
+    """Tell whether all ranks have joined a communicator of this size."""
+    of_size = (one for one in _JOINED.finditer(text) if one["ranks"] == joined["ranks"])
+    return len({one["rank"] for one in of_size}) >= int(joined["ranks"])
 
 
 def serves(text: str) -> bool:

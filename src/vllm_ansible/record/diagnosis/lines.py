@@ -207,6 +207,8 @@ _FOLLOW_UP = re.compile(
             r"slurmd initialization failed|failed to load configs",
             r"^FAILED: |^ninja: build stopped|\braised:$",
             r"has lost communication with a remote daemon|unable to reliably start one or more",
+            # The name of an error without a word, and what only announces what another wrote.
+            r"^Error: [A-Z]\w+$|\b(?:output|stderr|stdout|log)(?: \w+)?:$",
         )
     )
 )

@@ -93,6 +93,9 @@ def test_a_specific_cause_near_a_generic_one_is_said() -> None:
 
 def test_ranks_over_several_hosts_that_go_silent_are_no_matter_of_one_host() -> None:
     line = "gpu1:1:2 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 - Init COMPLETE\n"
+    # The other rank has not joined, or its log is not there.
+    assert "signature" not in diagnose("x", {"a": line}, {})
+    line += line.replace("rank 0", "rank 1")
     assert diagnose("x", {"a": line}, {})["signature"] == "p2p-hangs"
     over = "gpu1:1:2 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/Socket/0\n"
     assert "signature" not in diagnose("x", {"a": over + line}, {})
