@@ -331,3 +331,56 @@ def test_so_many_files_as_are_allowed_are_read(
     (tmp_path / "one-more").write_text(TAKEN)
     assert main(["diagnose", "--logs", str(tmp_path)]) == command.REFUSED
     assert "at most 2000 logs, found 2001" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("worker", "other"),
+    [
+        ("[pod/worker-1/engine] ", "[pod/worker-0/engine] "),
+        ("worker-1  | ", "head      | "),
+        ("\x1b[36mworker-1  | \x1b[0m", "\x1b[33mhead-1    | \x1b[0m"),
+    ],
+)
+def test_what_several_containers_wrote_into_one_log_is_read_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], worker: str, other: str
+) -> None:
+    # The other one serves, and stands amid the lines of a traceback.
+    wrote = [
+        f"{worker}Traceback (most recent call last):",
+        f"{other}INFO:     Application startup complete.",
+        f'{worker}  File "/app/serve.py", line 3, in serve',
+        f"{other}INFO:     127.0.0.1:5 - GET /health HTTP/1.1 200 OK",
+        f"{worker}{FULL.strip()}",
+        f"{other}INFO:     Application startup complete.",
+        f"{other}INFO:     127.0.0.1:5 - GET /health HTTP/1.1 200 OK",
+    ]
+    (tmp_path / "all.log").write_text("\n".join(wrote))
+    assert main(["diagnose", "--json", "--logs", str(tmp_path)]) == command.FOUND
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["signature"] == "disk-full"
+    assert answer["where"].startswith("worker-1")
+    assert answer["where"].endswith("in all.log, line 5 of its log")
+    assert (answer["logs"], answer["lines"]) == (1, 7)
+
+
+def test_a_table_is_not_taken_for_lines_of_containers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").write_text(f"gpu-0 | ok\ngpu-1 | ok\n{TAKEN}{FULL}done\n")
+    assert main(["diagnose", "--json", "--logs", str(tmp_path)]) == command.FOUND
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["where"] == "a.log, line 3 of its log"
+
+
+def test_of_containers_in_one_log_without_times_the_first_line_is_the_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        "b | starting",
+        f"a | {FULL.strip()}",
+        "b | OSError: [Errno 98] Address already in use",
+    ]
+    (tmp_path / "all.log").write_text("\n".join(lines))
+    assert main(["diagnose", "--json", "--logs", str(tmp_path)]) == command.FOUND
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["where"].startswith("a in all.log, line 2")

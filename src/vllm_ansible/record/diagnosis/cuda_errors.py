@@ -169,7 +169,7 @@ def in_plain_words(text: str) -> str:
 
 
 def numbers_in_words(text: str) -> str:
-    """Return what bare numbers of NCCL, of the system and of signals stand for in a text, or nothing."""
+    """Return what numbers of NCCL, of the system and of signals stand for in a text, or nothing."""
     found = []
     if number := _NCCL.search(text):
         found.append(f"NCCL error: {_OF_NCCL[int(number['number'])]}")

@@ -225,6 +225,8 @@ _NOISE = re.compile(
             r"nanobind: ",
             r"Unable to register cu(?:DNN|BLAS|FFT) factory",
             r"errno: 97 - Address family not supported",
+            # NCCL goes on by sockets.
+            r"^Failed to open libibverbs\.so",
             # Ray's exporter of metrics, without which everything works.
             r"metrics exporter agent|Failed to establish connection to the (?:event|metrics)",
             r"^\s*-? ?leaked ",

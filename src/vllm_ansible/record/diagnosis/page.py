@@ -24,6 +24,7 @@ from .first import (
     last_known,
     last_words,
 )
+from .interleaved import log_of
 from .long_log import count, numbered
 from .verdict import shorten
 
@@ -55,9 +56,13 @@ def explain(logs: Mapping[str, str], evidence: Evidence | None = None) -> dict[s
     signature = told.signature if told else None
     others = [one for one in known_failures(candidates) if one.signature != signature]
     answer = explained(told, logs, known_of.facts) if told else None
+    # What was taken out of one log ends before, or with, that log.
+    counted: dict[str, int] = {}
+    for name, text in logs.items():
+        counted[log_of(name)] = max(count(text), counted.get(log_of(name), 0))
     return {
-        "logs": len(logs),
-        "lines": sum(count(text) for text in logs.values()),
+        "logs": len(counted),
+        "lines": sum(counted.values()),
         "silent": silent is not None,
         "found": _said(told) if told else "",
         "where": told.where if told else "",

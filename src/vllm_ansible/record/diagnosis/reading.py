@@ -13,6 +13,7 @@ from typing import BinaryIO, cast
 from .. import events
 from .encoding import as_utf8, kind_of
 from .evidence import FACTS, KEPT, Evidence, of_directory
+from .interleaved import taken_apart
 from .long_log import Room, kept
 
 _MIB = 1024 * 1024
@@ -74,7 +75,7 @@ def read_logs(paths: Sequence[Path]) -> Logs:
     texts, unread = dict[str, str](), dict[str, str]()
     for name, file in files.items():
         try:
-            texts[name] = _text(file, room)
+            texts |= taken_apart(name, _text(file, room))
         except (OSError, EOFError, UnreadableLogs, lzma.LZMAError, zlib.error) as error:
             unread[name] = getattr(error, "strerror", None) or str(error)
     if not texts:
