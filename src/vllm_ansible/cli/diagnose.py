@@ -48,7 +48,7 @@ def _of_logs(options: argparse.Namespace) -> int:
     if options.inventory or options.limit or options.variables:
         raise Refused("expected --logs or an inventory, found both")
     logs, evidence = read_logs(options.logs), read_evidence(options.logs)
-    answer = explain(logs, evidence)
+    answer = explain(logs, evidence) | {"unread": logs.unread}
     directories = tuple(path for path in options.logs if path.is_dir())
     _finish(options, logs, answer, evidence, directories)
     return FOUND if answer["found"] else NOTHING

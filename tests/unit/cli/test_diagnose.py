@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import gzip
 import json
+import lzma
+import os
 from pathlib import Path
 
 import pytest
@@ -227,3 +231,156 @@ def test_an_unknown_line_comes_with_what_to_do_next(
     main(["diagnose", "--logs", str(tmp_path)])
     said = capsys.readouterr().out
     assert "next    read the lines around it (a.log, line 1 of its log); --bundle FILE" in said
+
+
+def test_of_binary_files_is_said_that_they_are_no_logs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noise = os.urandom(3_000_000)
+    (tmp_path / "core.1").write_bytes(noise)
+    assert main(["diagnose", "--logs", str(tmp_path / "core.1")]) == command.REFUSED
+    assert "found core.1: binary, no log" in capsys.readouterr().err
+    others = {
+        "a.journal": b"LPKSHHRH" + noise[:900],
+        "b.log.2.zst": b"\x28\xb5\x2f\xfd" + noise[:900],
+        "c.zip": b"PK\x03\x04" + noise[:900],
+        "d": b"\x7fELF" + bytes(900),
+        "e.log.gz": gzip.compress(noise[:900]),
+    }
+    for name, content in others.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "serve.log").write_text(TAKEN)
+    assert main(["diagnose", "--json", "--logs", str(tmp_path)]) == command.FOUND
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["logs"], answer["signature"]) == (1, "port-taken")
+    assert set(answer["unread"]) == {"core.1", *others}
+    assert "journalctl --file" in answer["unread"]["a.journal"]
+    assert "zstd -d" in answer["unread"]["b.log.2.zst"]
+    main(["diagnose", "--logs", str(tmp_path)])
+    page = capsys.readouterr().out
+    assert "Not read:\n          a.journal: systemd's journal; write it out with" in page
+    assert "and 3 more" in page
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"INFO all is well\n{TAKEN}".encode("utf-16"),
+        codecs.BOM_UTF16_BE + f"INFO all is well\n{TAKEN}".encode("utf-16-be"),
+        f"INFO all is well\r\n{TAKEN}".encode("utf-16"),
+        f"INFO all is well\n{TAKEN}".encode("utf-8-sig"),
+        f"INFO all is well\n{TAKEN}".replace("\n", "\r\n").encode(),
+        f"INFO all is well \xfcber alles\n{TAKEN}".encode("latin-1"),
+        # Written on after the file was cut, and a block that a crash left.
+        bytes(200_000) + f"INFO all is well\n{TAKEN}".encode(),
+        f"INFO all is well\n{TAKEN}".encode() + bytes(200_000),
+        gzip.compress(f"INFO all is well\n{TAKEN}".encode()),
+        bz2.compress(f"INFO all is well\n{TAKEN}".encode()),
+        lzma.compress(f"INFO all is well\n{TAKEN}".encode()),
+        f"\x1b[?25hINFO\x1b[0m well\n\x1b[1;31m{TAKEN[:5]}\x1b(B\x1b[m{TAKEN[5:]}".encode(),
+        f"INFO well\n\x1b]0;name\x07\x1b[38;5;196m{TAKEN[:20]}\x1b[0m {TAKEN[21:]}".encode(),
+    ],
+    ids=[
+        "utf-16",
+        "utf-16-be",
+        "utf-16-crlf",
+        "utf-8-mark",
+        "crlf",
+        "latin-1",
+        "nul-first",
+        "nul-last",
+        "gz",
+        "bz2",
+        "xz",
+        "colours",
+        "titles",
+    ],
+)
+def test_a_log_is_read_in_whatever_form_it_was_left(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "serve.log.1").write_bytes(content)
+    assert main(["diagnose", "--json", "--logs", str(tmp_path)]) == command.FOUND
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["signature"], answer["where"][-17:]) == ("port-taken", "line 2 of its log")
+    assert answer["found"].startswith("OSError: [Errno 98]")
+
+
+def test_a_file_that_cannot_be_read_does_not_keep_from_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "serve.log").write_text(TAKEN)
+    (tmp_path / "cut.log.gz").write_bytes(gzip.compress(TAKEN.encode() * 99)[:-20])
+    # Of memory that nobody mapped no byte can be read, whoever asks for it.
+    (tmp_path / "other.log").symlink_to("/proc/self/mem")
+    assert main(["diagnose", "--logs", str(tmp_path)]) == command.FOUND
+    page = capsys.readouterr().out
+    assert "already listens" in page
+    assert "Not read:\n          cut.log.gz: Compressed file ended before" in page
+    assert "other.log: Input/output error" in page
+
+
+def test_so_many_files_as_are_allowed_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(2000):
+        (tmp_path / f"worker-{number}.err").write_text(f"INFO {number} is well\n")
+    (tmp_path / "worker-1234.err").write_text(TAKEN)
+    assert main(["diagnose", "--json", "--logs", str(tmp_path)]) == command.FOUND
+    assert json.loads(capsys.readouterr().out)["where"].startswith("worker-1234.err")
+    (tmp_path / "one-more").write_text(TAKEN)
+    assert main(["diagnose", "--logs", str(tmp_path)]) == command.REFUSED
+    assert "at most 2000 logs, found 2001" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("worker", "other"),
+    [
+        ("[pod/worker-1/engine] ", "[pod/worker-0/engine] "),
+        ("worker-1  | ", "head      | "),
+        ("\x1b[36mworker-1  | \x1b[0m", "\x1b[33mhead-1    | \x1b[0m"),
+    ],
+)
+def test_what_several_containers_wrote_into_one_log_is_read_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], worker: str, other: str
+) -> None:
+    # The other one serves, and stands amid the lines of a traceback.
+    wrote = [
+        f"{worker}Traceback (most recent call last):",
+        f"{other}INFO:     Application startup complete.",
+        f'{worker}  File "/app/serve.py", line 3, in serve',
+        f"{other}INFO:     127.0.0.1:5 - GET /health HTTP/1.1 200 OK",
+        f"{worker}{FULL.strip()}",
+        f"{other}INFO:     Application startup complete.",
+        f"{other}INFO:     127.0.0.1:5 - GET /health HTTP/1.1 200 OK",
+    ]
+    (tmp_path / "all.log").write_text("\n".join(wrote))
+    assert main(["diagnose", "--json", "--logs", str(tmp_path)]) == command.FOUND
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["signature"] == "disk-full"
+    assert answer["where"].startswith("worker-1")
+    assert answer["where"].endswith("in all.log, line 5 of its log")
+    assert (answer["logs"], answer["lines"]) == (1, 7)
+
+
+def test_a_table_is_not_taken_for_lines_of_containers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").write_text(f"gpu-0 | ok\ngpu-1 | ok\n{TAKEN}{FULL}done\n")
+    assert main(["diagnose", "--json", "--logs", str(tmp_path)]) == command.FOUND
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["where"] == "a.log, line 3 of its log"
+
+
+def test_of_containers_in_one_log_without_times_the_first_line_is_the_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        "b | starting",
+        f"a | {FULL.strip()}",
+        "b | OSError: [Errno 98] Address already in use",
+    ]
+    (tmp_path / "all.log").write_text("\n".join(lines))
+    assert main(["diagnose", "--json", "--logs", str(tmp_path)]) == command.FOUND
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["where"].startswith("a in all.log, line 2")

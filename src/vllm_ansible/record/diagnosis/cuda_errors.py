@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+from contextlib import suppress
 
 # Of the runtime's table, those that name a reason.
 _ERRORS = {
@@ -149,6 +151,12 @@ _ERRNO = re.compile(
     r"|\[Errno (?P<alone>\d{1,3})\]$"
 )
 
+# A signal by its number, as launchers write it that wait for a process: "signal 9", "(signal: 11".
+_SIGNAL = re.compile(
+    r"\b[Ss]ignal[:=]? ?\(?(?P<number>\d{1,2})\b(?! ?\()"
+    r"|(?:status|code)[ =:]+-(?P<exit>\d{1,2})\b"
+)
+
 
 def in_plain_words(text: str) -> str:
     """Return what torch would write of an error of CUDA in a text, or nothing."""
@@ -161,10 +169,13 @@ def in_plain_words(text: str) -> str:
 
 
 def numbers_in_words(text: str) -> str:
-    """Return what bare numbers of NCCL and of the system stand for in a text, or nothing."""
+    """Return what numbers of NCCL, of the system and of signals stand for in a text, or nothing."""
     found = []
     if number := _NCCL.search(text):
         found.append(f"NCCL error: {_OF_NCCL[int(number['number'])]}")
     if number := _ERRNO.search(text):
         found.append(os.strerror(int(number["number"] or number["alone"])))
+    if number := _SIGNAL.search(text):
+        with suppress(ValueError):
+            found.append(signal.Signals(int(number["number"] or number["exit"])).name)
     return "; ".join(found)

@@ -10,6 +10,7 @@ from functools import cache
 from itertools import takewhile
 
 from . import lines, raised
+from .interleaved import log_of
 from .long_log import numbered
 from .match import FAILURES, Signature, all_matches
 
@@ -26,10 +27,14 @@ _IS_UP = re.compile(r"\bServer (?P<server>(?P<backend>[^\s/]+)/\S+) is UP\b")
 _REASON_LINES = 20
 # Of a traceback, the frames that are nearest to its exception.
 _MOST_FRAMES = 120
+# What a daemon writes last, after errors with which it would have gone on.
+_FATAL = re.compile(r"^(?:\S+: )?fatal: ")
 # The rank of what a library warns of: it never is a failure by itself.
 _ASIDE = 2
 # An engine that only went silent shows its last phase in its last lines.
 _LAST_LINES = 20
+# A rank of NCCL that has joined; ranks that wait for one that has not say nothing of their host.
+_JOINED = re.compile(r"\brank (?P<rank>\d+) nranks (?P<ranks>\d+)\b.*\bInit COMPLETE")
 # Whatever a log said before this did not keep its program from working.
 _SERVES = re.compile(
     r"Application startup complete|Uvicorn running on |init engine \(profile, create kv cache"
@@ -177,9 +182,27 @@ def _known_near(first: Candidate, candidates: Sequence[Candidate]) -> Finding:
         and (one.seconds <= first.seconds + _SAME_FAILURE_SECONDS or one.seconds == _NO_TIME)
     ]
     if not known:
-        return first.finding
+        return _ended_near(first, candidates) or first.finding
     found = min(known, key=lambda one: one[:4])[4]
     return replace(found, later=not first.finding.signature)
+
+
+def _ended_near(first: Candidate, candidates: Sequence[Candidate]) -> Finding | None:
+    """Return the line with which a program ended near an error that by itself says nothing.
+
+    A daemon complains of much, and goes on, before it ends for the reason of its last line.
+    """
+    if _FATAL.search(first.finding.line) or raised.read(first.finding.line):
+        return None
+    near = (
+        one.finding
+        for one in sorted(candidates, key=lambda one: one.finding.number)
+        if one.tier == first.tier and one.finding.rank == first.finding.rank
+        if one.finding.number > first.finding.number and _FATAL.search(one.finding.line)
+        if first.seconds <= one.seconds <= first.seconds + _SAME_FAILURE_SECONDS
+    )
+    found = next(near, None)
+    return replace(found, later=True) if found else None
 
 
 def last_words(logs: Mapping[str, str]) -> Finding | None:
@@ -247,12 +270,20 @@ def last_known(logs: Mapping[str, str]) -> Finding | None:
         last = list(numbered(text.splitlines()))[-_LAST_LINES:]
         for number, raw in reversed(last):
             line = lines.read(raw)
+            if (joined := _JOINED.search(line.text)) and not _all_joined(everything, joined):
+                continue
             for known in all_matches(line.text, kinds=("stall",)):
                 if known.holds_beside(everything):
                     return Finding(
                         rank, line.text.strip(), number, known, line.writer, line.address
                     )
     return None
+
+
+def _all_joined(text: str, joined: re.Match[str]) -> bool:
+    """Tell whether all ranks have joined a communicator of this size."""
+    of_size = (one for one in _JOINED.finditer(text) if one["ranks"] == joined["ranks"])
+    return len({one["rank"] for one in of_size}) >= int(joined["ranks"])
 
 
 def serves(text: str) -> bool:
@@ -270,10 +301,12 @@ def candidates_of(
     everything = "\n".join(logs.values())
     # Once for each signature, however often its line is repeated: it reads all logs.
     holds = cache(lambda signature: signature.holds_beside(everything))
+    # What was taken out of one log is in order also where its lines carry no time.
+    whole = {name: place for place, name in enumerate(dict.fromkeys(map(log_of, logs)))}
     return [
         candidate
-        for order, (rank, text) in enumerate(logs.items())
-        for candidate in _candidates(rank, text, order, holds, clocks or {})
+        for rank, text in logs.items()
+        for candidate in _candidates(rank, text, whole[log_of(rank)], holds, clocks or {})
     ]
 
 

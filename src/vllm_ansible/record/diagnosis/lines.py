@@ -12,7 +12,8 @@ from ..redact import redact_text
 # month, day, hour, minute, second, millisecond: vLLM writes no year.
 Moment = tuple[int, int, int, int, int, int]
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# Colours and moves of the cursor, titles and links, another set of characters.
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][\dA-Z]|[=>78])")
 _PREFIX = re.compile(
     r"^\((?P<name>[A-Za-z_][\w.:\- ]*?) pid=\d+(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
 )
@@ -206,6 +207,8 @@ _FOLLOW_UP = re.compile(
             r"slurmd initialization failed|failed to load configs",
             r"^FAILED: |^ninja: build stopped|\braised:$",
             r"has lost communication with a remote daemon|unable to reliably start one or more",
+            # The name of an error without a word, and what only announces what another wrote.
+            r"^Error: [A-Z]\w+$|\b(?:output|stderr|stdout|log)(?: \w+)?:$",
         )
     )
 )
@@ -222,6 +225,8 @@ _NOISE = re.compile(
             r"nanobind: ",
             r"Unable to register cu(?:DNN|BLAS|FFT) factory",
             r"errno: 97 - Address family not supported",
+            # NCCL goes on by sockets.
+            r"^Failed to open libibverbs\.so",
             # Ray's exporter of metrics, without which everything works.
             r"metrics exporter agent|Failed to establish connection to the (?:event|metrics)",
             r"^\s*-? ?leaked ",

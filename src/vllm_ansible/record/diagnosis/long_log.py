@@ -61,6 +61,11 @@ def left_out(line: str) -> int:
     return int(found[1]) if found else 0
 
 
+def standing_for(lines: int) -> str:
+    """Return the line that stands for so many others."""
+    return f"[diagnosis: {lines} lines left out]\n"
+
+
 def numbered(lines: list[str]) -> Iterator[tuple[int, str]]:
     """Return each line with its number in the log as it was, without what stands for others."""
     number = 0
@@ -97,13 +102,13 @@ def kept(content: Content, room: Room) -> str:
                 skipped += 1
                 continue
             if skipped:
-                parts.append(_stands_for(skipped))
+                parts.append(standing_for(skipped).encode())
                 skipped = 0
             # A beginning is kept even where there is no room, and takes none.
             middle += 0 if _BEGINS.search(gone) else len(gone)
             parts.append(gone)
     if skipped:
-        parts.append(_stands_for(skipped))
+        parts.append(standing_for(skipped).encode())
     return b"".join((*parts, *last)).decode(errors="replace")
 
 
@@ -136,7 +141,3 @@ def _is_kept(line: bytes, shapes: Counter[bytes], room: int) -> bool:
 def _is_routine(line: bytes) -> bool:
     found = _ROUTINE.search(line)
     return found is not None and not _ALARM.search(line, 0, found.end())
-
-
-def _stands_for(lines: int) -> bytes:
-    return f"[diagnosis: {lines} lines left out]\n".encode()

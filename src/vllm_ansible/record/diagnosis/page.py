@@ -24,12 +24,13 @@ from .first import (
     last_known,
     last_words,
 )
+from .interleaved import log_of
 from .long_log import count, numbered
 from .verdict import shorten
 
 _WIDTH = 100
 # More would not fit on one screen.
-_MOST_LINES, _MOST_OTHERS, _MOST_EXCLUDED = 6, 3, 3
+_MOST_LINES, _MOST_OTHERS, _MOST_EXCLUDED, _MOST_UNREAD = 6, 3, 3, 3
 _LINE_LENGTH = 160
 _NO_TIME = "without a time"
 # Names of processes that carry the number of a rank.
@@ -55,9 +56,13 @@ def explain(logs: Mapping[str, str], evidence: Evidence | None = None) -> dict[s
     signature = told.signature if told else None
     others = [one for one in known_failures(candidates) if one.signature != signature]
     answer = explained(told, logs, known_of.facts) if told else None
+    # What was taken out of one log ends before, or with, that log.
+    counted: dict[str, int] = {}
+    for name, text in logs.items():
+        counted[log_of(name)] = max(count(text), counted.get(log_of(name), 0))
     return {
-        "logs": len(logs),
-        "lines": sum(count(text) for text in logs.values()),
+        "logs": len(counted),
+        "lines": sum(counted.values()),
         "silent": silent is not None,
         "found": _said(told) if told else "",
         "where": told.where if told else "",
@@ -83,8 +88,9 @@ def page(answer: Mapping[str, Any]) -> str:
     """Return the answer as a person reads it."""
     read = f"{answer['logs']} log(s), {answer['lines']} lines"
     wrong = [_row("wrong", one) for one in answer.get("state", [])]
+    unread = _unread(answer.get("unread", {}))
     if not answer["found"]:
-        return "\n".join([*wrong, f"No line of {read} says that something failed."])
+        return "\n".join([*wrong, f"No line of {read} says that something failed.", *unread])
     first = "The logs end, and no line says what failed" if answer["silent"] else "First failure"
     rows = [f"{first}, in {read}:"]
     if answer["cause"]:
@@ -115,7 +121,15 @@ def page(answer: Mapping[str, Any]) -> str:
         rows += [
             _short(f"{one['where']}: {one['cause']}") for one in answer["others"][:_MOST_OTHERS]
         ]
-    return "\n".join([*wrong, *rows])
+    return "\n".join([*wrong, *rows, *unread])
+
+
+def _unread(files: Mapping[str, str]) -> list[str]:
+    """Return a line for each file that was not read, of many the first."""
+    lines = [_short(visible(f"{name}: {why}")) for name, why in files.items()]
+    if len(lines) > _MOST_UNREAD:
+        lines[_MOST_UNREAD:] = [_short(f"and {len(lines) - _MOST_UNREAD} more")]
+    return ["Not read:", *lines] if lines else []
 
 
 def _phase(text: str, until: int) -> str:

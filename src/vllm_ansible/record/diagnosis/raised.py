@@ -20,6 +20,8 @@ from .match import Signature
 
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line \d+')
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/(?P<name>\w+)")
+# Where transformers keeps the code that comes with a model, and how it names the parts of it.
+_OWN_CODE = re.compile(r"/transformers_modules/\S*?(?P<name>\w+\.py)\b")
 # An address with its port, and not a file with the number of a line; a word before ", 600" is none.
 _ADDRESS = re.compile(
     r"(?<![\w.-])(?:\w+://)?\[?(?:"
@@ -166,7 +168,8 @@ def _first(
             continue
         if not (found := family.pattern.search(text)):
             continue
-        values = {**packages(frames), **_address(line), **own(line), **_values(found)}
+        values = {**packages(frames), **_own_code(frames), **_address(line), **own(line)}
+        values |= _values(found)
         facts = {name: Fact(value, "this line") for name, value in values.items()}
         with suppress(condition.UnknownFact):
             return Reading(
@@ -213,6 +216,12 @@ def packages(frames: str) -> dict[str, str]:
             names.append(package["name"])
     last = dict.fromkeys(reversed(names))
     return dict(zip(("package", "caller"), last, strict=False))
+
+
+def _own_code(frames: str) -> dict[str, str]:
+    """Return the last file of a model's own code in a traceback."""
+    found = [one["name"] for one in _OWN_CODE.finditer(frames)]
+    return {"own_code": found[-1]} if found else {}
 
 
 def _address(line: str) -> dict[str, str]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
-from collections.abc import Sequence
+import lzma
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from .. import events
+from .encoding import as_utf8, kind_of
 from .evidence import FACTS, KEPT, Evidence, of_directory
+from .interleaved import taken_apart
 from .long_log import Room, kept
 
 _MIB = 1024 * 1024
@@ -20,14 +26,34 @@ _MOST_FILES = 2000
 _NO_LOGS = frozenset(
     (events.FILE, KEPT, FACTS, "diagnosis.json", "diagnosis.txt", "plan.json", "report.html")
 )
+# As logrotate leaves them, known by their first bytes: names such as `serve.log.2` do not tell.
+_COMPRESSED: dict[bytes, Callable[[BinaryIO], object]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\0": lzma.open,
+}
+# So much of a file tells what it is.
+_HEAD = 64 * 1024
 
 
 class UnreadableLogs(ValueError):
     """There is nothing to read, or too much of it."""
 
 
-def read_logs(paths: Sequence[Path]) -> dict[str, str]:
-    """Return the text of each file, by its path below the directory that was named."""
+class Logs(dict[str, str]):
+    """The text of each file by its path; of files that were not read why, a sentence each."""
+
+    def __init__(self, texts: dict[str, str], unread: dict[str, str]) -> None:
+        """Hold both."""
+        super().__init__(texts)
+        self.unread = unread
+
+
+def read_logs(paths: Sequence[Path]) -> Logs:
+    """Return the text of each file, by its path below the directory that was named.
+
+    UnreadableLogs where none of them is a log that can be read.
+    """
     files: dict[str, Path] = {}
     for path in paths:
         if path.is_dir():
@@ -46,7 +72,16 @@ def read_logs(paths: Sequence[Path]) -> dict[str, str]:
             f"expected at most {_MOST_FILES} logs, found {len(files)}: name a smaller directory"
         )
     room = _room(len(files))
-    return {name: _text(file, room) for name, file in files.items()}
+    texts, unread = dict[str, str](), dict[str, str]()
+    for name, file in files.items():
+        try:
+            texts |= taken_apart(name, _text(file, room))
+        except (OSError, EOFError, UnreadableLogs, lzma.LZMAError, zlib.error) as error:
+            unread[name] = getattr(error, "strerror", None) or str(error)
+    if not texts:
+        name, why = next(iter(unread.items()))
+        raise UnreadableLogs(f"expected a readable log, found {name}: {why}")
+    return Logs(texts, unread)
 
 
 def read_evidence(paths: Sequence[Path]) -> Evidence:
@@ -65,8 +100,18 @@ def _room(files: int) -> Room:
 
 
 def _text(file: Path, room: Room) -> str:
-    try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as content:
-            return kept(content, room)
-    except (OSError, EOFError, gzip.BadGzipFile) as error:
-        raise UnreadableLogs(f"expected a readable log, found {error}") from error
+    with file.open("rb") as plain:
+        opened = next((one for mark, one in _COMPRESSED.items() if _starts(plain, mark)), None)
+        with cast(BinaryIO, opened(plain) if opened else plain) as content:
+            head = content.read(_HEAD)
+            if other := kind_of(head):
+                raise UnreadableLogs(other)
+            content.seek(0)
+            return kept(as_utf8(content, head), room)
+
+
+def _starts(file: BinaryIO, mark: bytes) -> bool:
+    """Tell whether a file begins with these bytes; it is at its beginning again afterwards."""
+    found = file.read(len(mark)) == mark
+    file.seek(0)
+    return found

@@ -215,7 +215,8 @@ CASES: dict[str, dict[str, Any]] = {
         "fix": "Add iommu=pt to the kernel's command line of gpu-1",
     },
     "without an IOMMU it is ACS": {
-        "log": "gpu-1:1:2 [0] NCCL INFO ncclCommInitRank comm 0x3 rank 0 nranks 2 - Init COMPLETE",
+        "log": "gpu-1:1:2 [0] NCCL INFO ncclCommInitRank comm 0x3 rank 0 nranks 2 - Init COMPLETE\n"
+        "gpu-1:1:3 [1] NCCL INFO ncclCommInitRank comm 0x4 rank 1 nranks 2 - Init COMPLETE",
         "facts": {"iommu": "off", "virtual": False},
         "cause": "for PCIe ACS",
         "excluded": "The IOMMU of gpu-1 is off",

@@ -1,8 +1,9 @@
 """Failures of other people's deployments get their right cause, and healthy logs get none.
 
-data/others and data/batch8 to batch10 hold logs that were rebuilt from public threads in which the
-cause was confirmed. Of the batches, each has its half: what was learned from (a), and what was
-held out (b). Of those that are `open`, the cause is not told yet, or only its family.
+data/others and data/batch8 to batch11 hold logs that were rebuilt from public threads in which the
+cause was confirmed. Of the batches, each has its half: what was learned from (a), what was
+held out (b), what was drawn after both (c). Of those that are `open`, the cause is not told yet,
+or only its family.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from vllm_ansible.record.diagnosis.explained import USUAL
 from vllm_ansible.record.diagnosis.verdict import diagnose
 
 DATA = Path(__file__).parent / "data"
-BATCHES = ("others", "batch8", "batch9", "batch10")
+BATCHES = ("others", "batch8", "batch9", "batch10", "batch11")
 FILES = sorted(file for batch in BATCHES for file in (DATA / batch).glob("*.yaml"))
 LOGS = [yaml.safe_load(file.read_text()) for file in FILES]
 OPEN = [one for one in LOGS if one.get("open")]
@@ -31,7 +32,7 @@ def told(log: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_all_of_them_are_here() -> None:
-    assert (len(FAILURES), len(OPEN), len(HEALTHY)) == (498, 20, 110)
+    assert (len(FAILURES), len(OPEN), len(HEALTHY)) == (554, 23, 124)
 
 
 @pytest.mark.parametrize("log", FAILURES, ids=lambda one: str(one["id"]))
@@ -93,6 +94,9 @@ def test_a_specific_cause_near_a_generic_one_is_said() -> None:
 
 def test_ranks_over_several_hosts_that_go_silent_are_no_matter_of_one_host() -> None:
     line = "gpu1:1:2 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 - Init COMPLETE\n"
+    # The other rank has not joined, or its log is not there.
+    assert "signature" not in diagnose("x", {"a": line}, {})
+    line += line.replace("rank 0", "rank 1")
     assert diagnose("x", {"a": line}, {})["signature"] == "p2p-hangs"
     over = "gpu1:1:2 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/Socket/0\n"
     assert "signature" not in diagnose("x", {"a": over + line}, {})

@@ -28,7 +28,7 @@ def traceback(*packages: str) -> str:
 @pytest.mark.parametrize("family", raised.families(), ids=lambda one: one.id)
 def test_a_family_names_only_what_its_line_and_its_traceback_hold(family: raised.Family) -> None:
     named = {*family.pattern.groupindex, "package", "caller", "top"}
-    named |= {"address", "meaning", "action", "own", "advice", "named"}
+    named |= {"address", "meaning", "action", "own", "advice", "named", "own_code"}
     for text in (*family.cause, *family.fix):
         assert condition.names_in(text) <= named
     assert set(family.over) <= {one.id for one in signatures() if one.generic}
@@ -42,8 +42,12 @@ def test_a_family_names_only_what_its_line_and_its_traceback_hold(family: raised
             "The package tensorrt is missing in the Python environment",
         ),
         (
-            [traceback("sglang"), "ModuleNotFoundError: No module named 'sgl_kernel.ops'"],
+            [traceback("sglang"), "ModuleNotFoundError: No module named 'sgl_kernel'"],
             "The package sgl_kernel, which sglang imports, is missing",
+        ),
+        (
+            [traceback("sglang"), "ModuleNotFoundError: No module named 'sgl_kernel.ops'"],
+            "sglang imports sgl_kernel.ops, which the installed sgl_kernel does not have",
         ),
         (
             [
