@@ -24,7 +24,8 @@ class Traits:
 
     A bias of None is what `attention_bias` says. `sliding` says when `sliding_window` holds:
     "always" for every layer, "flagged" if `use_sliding_window`, "typed" for the layers that
-    `layer_types` names. `output_gate` adds one as wide as the queries.
+    `layer_types` names. `output_gate` adds one as wide as the queries. `sums` is how often tensor
+    ranks add up what they have, where it is not twice.
     """
 
     qkv_bias: bool | None = None
@@ -36,6 +37,7 @@ class Traits:
     everywhere: tuple[Role, ...] = ()
     gated: bool = True
     output_gate: bool = False
+    sums: int | None = None
 
 
 def head_size(config: Settings) -> int:

@@ -40,7 +40,7 @@ def _mixture(
 ) -> Model:
     config = outline.config
     blocks = [
-        Block(grouped(config, traits, window), (feed(index),), traits.norms)
+        Block(grouped(config, traits, window), (feed(index),), traits.norms, sums=traits.sums)
         for index, window in enumerate(windows(config, traits))
     ]
     outline = replace(
@@ -133,7 +133,7 @@ qwen3_moe = partial(qwen_moe, QWEN3)
 
 
 def minimax(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
-    """Return MiniMax-M2: norms over all heads, the router in fp32."""
+    """Return MiniMax-M2: norms over all heads, whose squares ranks add up, the router in fp32."""
     config = outline.config
     experts = Experts(
         config.count("hidden_size"),
@@ -144,7 +144,7 @@ def minimax(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
         score_bias=config.flag("use_routing_bias"),
         module="block_sparse_moe",
     )
-    traits = Traits(output_bias=False, qk_norm="full", sliding="none")
+    traits = Traits(output_bias=False, qk_norm="full", sliding="none", sums=3)
     part = config.size("rotary_dim", head_size(config))
     outline = replace(outline, rotary_sizes=(part,))
     return _mixture(outline, traits, lambda index: experts, others)
