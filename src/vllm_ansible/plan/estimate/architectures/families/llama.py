@@ -40,6 +40,9 @@ class Traits:
     sums: int | None = None
 
 
+ATTENTION = "full_attention", "sliding_attention"
+
+
 def head_size(config: Settings) -> int:
     """Return the size of one head, given or hidden size over heads."""
     heads = config.count("num_attention_heads")
@@ -49,20 +52,17 @@ def head_size(config: Settings) -> int:
 def windows(config: Settings, traits: Traits) -> tuple[int | None, ...]:
     """Return for each layer the tokens it looks back on, None for all."""
     layers, window = layer_count(config), config.size("sliding_window") or None
-    kinds = config.items("layer_types")
     if traits.sliding == "none" or window is None:
         return (None,) * layers
-    if kinds:
-        if len(kinds) < layers:
-            raise config.problem(f"layer_types names {len(kinds)} layers of {layers}")
-        return tuple(window if kind == "sliding_attention" else None for kind in kinds[:layers])
+    if kinds := config.of_layers("layer_types", layers, *ATTENTION):
+        return tuple(window if kind == "sliding_attention" else None for kind in kinds)
     if traits.sliding == "always":
         return (window,) * layers
     if traits.sliding == "flagged":
         first = config.size("max_window_layers") if config.flag("use_sliding_window") else layers
         return tuple(window if index >= first else None for index in range(layers))
-    letters = config.text("sliding_window_pattern")
-    if letters:  # EXAONE 4: local or global
+    letters = config.values.get("sliding_window_pattern")
+    if isinstance(letters, str) and letters:  # EXAONE 4: local or global
         if set(letters) - set("LG"):
             raise config.problem(f"sliding_window_pattern is {brief(letters)}", "letters L and G")
         return tuple(

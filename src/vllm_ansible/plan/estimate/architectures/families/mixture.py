@@ -112,7 +112,7 @@ def qwen_experts(config: Settings) -> Experts:
 def qwen_feed(config: Settings) -> FeedForward:
     """Return the rule by which a Qwen layer has experts or one dense block."""
     step = config.count("decoder_sparse_step", default=1)
-    left_out = set(config.items("mlp_only_layers"))
+    left_out = set(config.numbers("mlp_only_layers"))
     experts = qwen_experts(config)
 
     def feed(index: int) -> Dense | Experts:
@@ -205,7 +205,7 @@ def minimax_m3(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     traits = Traits(output_bias=False, qk_norm="head", sliding="none")
     plain = grouped(config, traits)
     sparse = config.section("sparse_attention_config") or Settings({}, config.where)
-    chooses = list(sparse.items("sparse_attention_freq"))
+    chooses = sparse.numbers("sparse_attention_freq")
     chosen = BlockSparse(
         **{name: getattr(plain, name) for name in plain.__dataclass_fields__},
         indexer=BlockIndexer(
@@ -213,10 +213,8 @@ def minimax_m3(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
             sparse.count("sparse_index_dim", default=128),
         ),
     )
-    routed = list(config.items("moe_layer_freq"))
     layers = layer_count(config)
-    if len(routed) < layers:
-        raise config.problem(f"moe_layer_freq names {len(routed)} layers of {layers}")
+    routed = config.of_layers("moe_layer_freq", layers, 0, 1, needed=True)
     dense = Dense(hidden, config.count("dense_intermediate_size"))
     blocks = [
         Block(
