@@ -16,9 +16,10 @@ KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
 def next_layers(text: Settings) -> int:
     """Return how many layers of a checkpoint propose tokens by the method `mtp`.
 
-    DeepSeek-V4.1's are of another one (DSpark), smaller than its own layers, and not counted.
+    DeepSeek-V4.1's are of another one (DSpark), and LongCat's have no experts: both are smaller
+    than the model's own layers, and not counted.
     """
-    if text.size("dspark_block_size"):
+    if text.size("dspark_block_size") or "zero_expert_num" in text:
         return 0
     return next((size for key in KEYS if (size := text.size(key))), 0)
 
