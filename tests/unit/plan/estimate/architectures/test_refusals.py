@@ -155,8 +155,9 @@ def test_a_changed_value_is_understood_or_refused_in_one_sentence(data: some.Dat
     if inner in values:
         changed = values[inner] = dict(values[inner])
     key = data.draw(some.sampled_from(sorted(changed)))
-    odd = some.sampled_from([None, 0, -1, 1, 2, 7, 2.5, True, "x", [], [1], {}, {"a": 1}, 10**30])
-    changed[key] = data.draw(odd)
+    lists: list[Any] = [[], [1], [-1] * 3, ["x"] * 200, [None] * 200, [[]]]
+    odd = [None, 0, -1, 1, 2, 7, 2.5, float("nan"), True, "x", "12", {}, {"a": 1}, 10**30, *lists]
+    changed[key] = data.draw(some.sampled_from(odd))
     try:
         model = understand(Settings(values, name), name)
     except PlanError as error:
