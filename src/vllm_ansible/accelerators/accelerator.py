@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
+from vllm_ansible.accelerators.platform import USUAL, platforms
 from vllm_ansible.frozen import frozen
 from vllm_ansible.problem import PlanError, Problem, close_match
 
@@ -120,13 +122,32 @@ def _own(name: str, given: Mapping[str, Any]) -> Accelerator:
                 fix="give those three, or like: H100-80",
             )
         )
-    for number in NUMBERS:
-        value = given.get(number, 1)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise PlanError(
-                Problem(f"{where}.{number} is {value!r}, and a number above 0 is needed", fix="")
-            )
+    _check(given, where)
     return _read({**rest, **{key: given[key] for key in given if key != "like"}, "name": name})
+
+
+def _check(given: Mapping[str, Any], where: str) -> None:
+    """Refuse a field that nothing can be computed from."""
+    wrong = {name: "a number above 0" for name in NUMBERS if not _positive(given.get(name, 1))}
+    flops, capability = given.get("flops", {FORMATS[0]: 1}), given.get("capability")
+    if not isinstance(flops, Mapping) or not set(flops) <= set(FORMATS):
+        wrong["flops"] = f"a mapping of {', '.join(FORMATS)} to operations per second"
+    elif FORMATS[0] not in flops or not all(_positive(rate) for rate in flops.values()):
+        wrong["flops"] = f"a number above 0 for {FORMATS[0]} and every other format"
+    if capability is not None and not _positive(capability):
+        wrong["capability"] = "a number such as 9.0, or null"
+    if str(given.get("kind", USUAL)) not in platforms():
+        wrong["kind"] = f"one of {', '.join(platforms())}"
+    if not isinstance(given.get("peer_to_peer", True), bool):
+        wrong["peer_to_peer"] = "true or false"
+    for name, needed in wrong.items():
+        found = repr(given[name])
+        told = f"{where}.{name} is {found}, and {needed} is needed"
+        raise PlanError(Problem(told, needed, found, where, f"correct {where}.{name}"))
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf
 
 
 def _read(entry: Mapping[str, Any]) -> Accelerator:

@@ -250,7 +250,7 @@ def _mapping(text: str) -> dict[str, Any]:
         loaded = yaml.safe_load(source)
     except OSError as error:
         raise RefusedInput(f"-e {text}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # No month has such a day.
         why = " ".join(str(error).split())
         raise RefusedInput(f"-e {text}: not YAML that can be read here: {why}") from error
     if not isinstance(loaded, dict):

@@ -45,7 +45,7 @@ def parse(text: str) -> dict[str, Client]:
     """Return the clients by name; raise ClientsFault for anything else."""
     try:
         loaded = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # No month has such a day.
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""
         raise ClientsFault(f"is not valid YAML{line}") from error

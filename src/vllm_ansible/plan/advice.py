@@ -244,7 +244,7 @@ def asked_of(engine: Engine, model: Model, there: Machines) -> Request:
     seats = int(asked_number(engine, "max_num_seqs") or 0)
     text_only, encoder_data = tower_options(engine)
     speculative, _ = proposing(engine, model)
-    held = with_drafts(model) if speculative else model
+    held = with_drafts(model, speculative) if speculative else model
     return Request(
         model=with_tower(held, text_only=text_only, encoder_data=encoder_data),
         machines=there,

@@ -135,6 +135,7 @@ def test_a_link_to_the_file_stays_a_link(key: Key, tmp_path: Path) -> None:
     ("entry", "told"),
     [
         ("[", "is not valid YAML in line 1"),
+        ("2026-13-40", "is not valid YAML"),
         ("other: {}", "does not hold the one mapping `clients`"),
         ("clients: {a b: {}}", "holds the name 'a b'"),
         ("clients: {a: 1}", "has no mapping for a"),

@@ -48,6 +48,9 @@ LINES = [
     ("llama-8b", "2x8 H200 + 4x8 L40S"),
     ("llama-8b", "1x5 H100-80 + 1x8 MI300X"),
     ("llama-8b", "16x8 H100-80"),
+    # Those whose lengths differ, and which are given one.
+    ("llama-70b", "1x8 H200 + 1x2 H100-80"),
+    ("llama-8b", "1x8 H200 + 1x1 RTX-4090"),
 ]
 
 

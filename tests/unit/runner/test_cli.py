@@ -52,6 +52,7 @@ def test_down_that_fails_exits_1_with_cause_and_fix(capsys: pytest.CaptureFixtur
         (["-i", "two", "-e", "change"], "-e 'change' is neither name=value, nor JSON, nor @file"),
         (["-i", "two", "-e", "@no.yml"], "-e @no.yml: No such file or directory"),
         (["-i", "two", "-e", "{a"], "-e {a: not YAML that can be read here"),
+        (["-i", "two", "-e", "{a: 2026-13-40}"], "-e {a: 2026-13-40}: not YAML that can be read"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(

@@ -14,6 +14,8 @@ from vllm_ansible.problem import PlanError, Problem
 
 INDEX = "model.safetensors.index.json"
 LARGEST_HEADER = 256 * 2**20
+# No model has as many bytes.
+LARGEST_TOTAL = 2**60
 WIDTHS = {
     "F64": 8,
     "I64": 8,
@@ -72,9 +74,17 @@ def from_index(index: Settings) -> Checkpoint:
     if names is None:
         raise index.problem("this index has no weight_map", "an index of safetensors")
     metadata = index.section("metadata")
-    total = metadata.values.get("total_size", 0) if metadata else 0
-    sized = isinstance(total, int | float) and not isinstance(total, bool)
-    return Checkpoint(frozenset(names.values), {}, int(total) if sized else 0)
+    total = metadata.values.get("total_size") if metadata else None
+    if total in (None, 0):
+        return Checkpoint(frozenset(names.values), {}, 0)
+    number = isinstance(total, int | float) and not isinstance(total, bool)
+    if not number or not len(names.values) <= total < LARGEST_TOTAL:
+        raise index.problem(
+            f"the total_size of its {len(names.values)} tensors is {brief(total)}",
+            "a number of bytes",
+            brief(total),
+        )
+    return Checkpoint(frozenset(names.values), {}, int(total))
 
 
 def from_files(paths: Iterable[Path]) -> Checkpoint:
@@ -95,13 +105,17 @@ def header(text: bytes, path: Path) -> dict[str, Stored]:
     """Return the tensors that one header lists."""
     try:
         values = json.loads(text)
-        return {
-            name: Stored(str(entry["dtype"]), tuple(int(size) for size in entry["shape"]))
+        found = {
+            name: Stored(str(entry["dtype"]), tuple(entry["shape"]))
             for name, entry in values.items()
             if name != "__metadata__"
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _broken(path, f"its header cannot be read: {brief(error)}") from error
+    for name, one in found.items():
+        if not all(isinstance(size, int) and size >= 0 for size in one.shape):
+            raise _broken(path, f"its {name} has the shape {brief(one.shape)}")
+    return found
 
 
 def _broken(path: Path, reason: str) -> PlanError:
@@ -125,6 +139,6 @@ def in_directory(directory: Path) -> Checkpoint | None:
     if path.is_file():
         index = parse(path.read_bytes(), str(path), largest=LARGEST_HEADER)
         shards = index.section("weight_map")
-        if shards is None or set(shards.values.values()) - set(files):
+        if shards is None or any(one not in files for one in map(str, shards.values.values())):
             return from_index(index)
     return from_files(files.values()) if files else None

@@ -56,12 +56,22 @@ class Settings:
     def flag(self, name: str, default: bool = False) -> bool:
         """Return a truth value."""
         value = self.values.get(name)
+        if value is not None and value not in (False, True):
+            raise self.problem(
+                f"the model's {name} is {brief(value)}, not true or false",
+                "true or false",
+                brief(value),
+            )
         return default if value is None else bool(value)
 
     def text(self, name: str, default: str = "") -> str:
-        """Return a word, or the default where it is none."""
+        """Return a word, or the default where there is none."""
         value = self.values.get(name)
-        return value if isinstance(value, str) else default
+        if value is not None and not isinstance(value, str):
+            raise self.problem(
+                f"the model's {name} is {brief(value)}, not a word", "a word", brief(value)
+            )
+        return default if value is None else value
 
     def section(self, name: str) -> Settings | None:
         """Return a nested section, None where it is absent."""
@@ -81,6 +91,31 @@ class Settings:
             raise self.problem(f"{name} is {brief(value)}, not a list", "a list")
         return value
 
+    def of_layers(
+        self, name: str, layers: int, *known: object, needed: bool = False
+    ) -> Sequence[Any]:
+        """Return what a list says of each layer, each one of `known`; empty where it is absent."""
+        listed = self.items(name)
+        if len(listed) < layers and (listed or needed):
+            raise self.problem(
+                f"{name} names {len(listed)} layers of {layers}", f"{layers}", f"{len(listed)}"
+            )
+        return self._checked(name, listed[:layers], "one of " + ", ".join(map(str, known)), known)
+
+    def numbers(self, name: str) -> Sequence[int]:
+        """Return a list of whole numbers, empty where it is absent."""
+        listed = self.items(name)
+        whole = [one for one in listed if isinstance(one, int) and one >= 0]
+        return self._checked(name, listed, "whole numbers", whole)
+
+    def _checked(
+        self, name: str, listed: Sequence[Any], wanted: str, known: Sequence[object]
+    ) -> Sequence[Any]:
+        odd = [one for one in listed if one not in known]
+        if odd:
+            raise self.problem(f"{name} has {brief(odd[0])}, not {wanted}", wanted, brief(odd[0]))
+        return listed
+
     def over(self, other: Settings) -> Settings:
         """Return these values, and the other's where this one has none."""
         own = {name: value for name, value in self.values.items() if value is not None}
@@ -88,7 +123,8 @@ class Settings:
 
     def problem(self, message: str, expected: str = "", found: str = "") -> PlanError:
         """Return the refusal of this file."""
-        fix = "take the config.json that the weights were published with"
+        file = "index" if self.where.endswith(".index.json") else "config.json"
+        fix = f"take the {file} that the weights were published with"
         return PlanError(Problem(message, expected, found, self.where, fix))
 
 

@@ -16,15 +16,16 @@ KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
 def next_layers(text: Settings) -> int:
     """Return how many layers of a checkpoint propose tokens by the method `mtp`.
 
-    DeepSeek-V4.1's are of another one (DSpark), smaller than its own layers, and not counted.
+    DeepSeek-V4.1's are of another one (DSpark), and LongCat's have no experts: both are smaller
+    than the model's own layers, and not counted.
     """
-    if text.size("dspark_block_size"):
+    if text.size("dspark_block_size") or "zero_expert_num" in text:
         return 0
     return next((size for key in KEYS if (size := text.size(key))), 0)
 
 
-def with_drafts(model: Model) -> Model:
-    """Return the model with the layers that propose tokens, as vLLM's MTP holds them.
+def with_drafts(model: Model, tokens: int = 1) -> Model:
+    """Return the model with the layers that propose so many tokens, as vLLM's MTP holds them.
 
     Each is like the last layer, with a product that joins a token's embedding and the hidden state
     before it. Embedding and head are the model's own. Raises nothing for a model without any.
@@ -36,10 +37,10 @@ def with_drafts(model: Model) -> Model:
         replace(last, index=len(model.layers) + place, tensors=(*last.tensors, product))
         for place in range(model.next_layers)
     )
-    return replace(model, drafts=drafts)
+    return replace(model, drafts=drafts, proposed=tokens)
 
 
-def with_draft_model(model: Model, draft: Model) -> Model:
+def with_draft_model(model: Model, draft: Model, tokens: int = 1) -> Model:
     """Return the model with the layers of a draft model, on its last stage as vLLM has them.
 
     The embedding is the target's. What is in no layer of the draft counts with its first one.
@@ -70,4 +71,4 @@ def with_draft_model(model: Model, draft: Model) -> Model:
         replace(layer, index=first + place, tensors=(*layer.tensors, *(() if place else ends)))
         for place, layer in enumerate(draft.layers)
     )
-    return replace(model, drafts=(*model.drafts, *layers))
+    return replace(model, drafts=(*model.drafts, *layers), proposed=tokens)

@@ -125,7 +125,8 @@ class Model:
     weights that a rank may hold beyond what is derived, where the architecture is not known. Tensor
     parallelism must divide `tensor_divides` beside the heads (0: nothing), and a model that
     `whole` tells of has no pipeline stages. The checkpoint has `next_layers` that only propose
-    tokens; `drafts` are those that are loaded, on the last stage.
+    tokens; `drafts` are those that are loaded, on the last stage, and `proposed` the tokens of a
+    step that they propose.
     """
 
     name: str
@@ -154,6 +155,7 @@ class Model:
     whole: bool = False
     next_layers: int = 0
     drafts: tuple[Layer, ...] = ()
+    proposed: int = 0
     # Of a draft model, the hidden size and the vocabulary of the target that it is made for.
     target: tuple[int, int] | None = None
 

@@ -45,6 +45,7 @@ def understand(
     config = config if thinker is None else thinker.over(config)
     text = _text(config)
     text = _with_defaults(text)
+    _check_heads(text)
     dtype = _dtype(dtype, text, config)
     names = checkpoint.names if checkpoint else ()
     held = declared.read(
@@ -64,7 +65,7 @@ def understand(
         assumed += more
         levels = config.section("vision_config")
         if style == "QWEN3" and levels:
-            outline = replace(outline, deepstack=len(levels.items("deepstack_visual_indexes")))
+            outline = replace(outline, deepstack=len(levels.numbers("deepstack_visual_indexes")))
     model = registry.builder(decoder)(replace(outline, assumed=assumed), others)
     model = replace(model, next_layers=next_layers(text))
     # What is held is not what is stored.
@@ -103,7 +104,21 @@ def _estimated(outline: Outline, checkpoint: Checkpoint | None) -> Model:
 
 def _architecture(config: Settings) -> str:
     named = config.items("architectures")
-    return str(named[0]) if named else ""
+    if named and not isinstance(named[0], str):
+        raise config.problem(f"architectures has {brief(named[0])}, not the name of a class")
+    return named[0] if named else ""
+
+
+def _check_heads(text: Settings) -> None:
+    """Refuse heads of keys that do not divide those of queries, as the engine's layers do."""
+    heads, keys = (text.values.get(name) for name in ("num_attention_heads", "num_key_value_heads"))
+    if isinstance(heads, int) and isinstance(keys, int) and keys > 0 and heads % keys:
+        raise text.problem(
+            f"the model's num_key_value_heads is {keys}, which does not divide "
+            f"its {heads} num_attention_heads",
+            f"a divisor of {heads}",
+            f"{keys}",
+        )
 
 
 def _text(config: Settings) -> Settings:

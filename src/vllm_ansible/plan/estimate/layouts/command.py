@@ -306,8 +306,8 @@ def _model(name: str, options: argparse.Namespace) -> Model:
         model_of(name), text_only=options.text_only, encoder_data=options.encoder_data
     )
     if options.draft:
-        return with_draft_model(model, model_of(options.draft))
-    return with_drafts(model) if options.mtp else model
+        return with_draft_model(model, model_of(options.draft), options.mtp or PROPOSED)
+    return with_drafts(model, options.mtp) if options.mtp else model
 
 
 def _method(draft: str) -> str:
@@ -360,6 +360,7 @@ def _read(path: str, what: str) -> Any:
 
         try:
             return yaml.safe_load(text)
-        except yaml.YAMLError as error:
+        # A day that no month has is a ValueError.
+        except (yaml.YAMLError, ValueError) as error:
             why = " ".join(str(error).split())
             raise PlanError(Problem(f"{path} is neither JSON nor YAML: {why}")) from error

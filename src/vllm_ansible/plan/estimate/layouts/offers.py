@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from math import inf
 from typing import Any
 
 from vllm_ansible.accelerators.machines import Machines, machines
@@ -16,6 +17,7 @@ from vllm_ansible.problem import PlanError, Problem
 
 FIELDS = ("name", "machines", "dollars_per_hour", "as_of")
 EXAMPLE = '{machines: "1x8 H100-80", dollars_per_hour: 24.00, as_of: 2026-11-20}'
+WRITE = f"write {EXAMPLE}"
 SECONDS_PER_HOUR = 3600
 MILLION = 1_000_000
 
@@ -50,7 +52,7 @@ class Judged:
 def offers(values: object, where: str, own: Mapping[str, Mapping[str, Any]]) -> tuple[Offer, ...]:
     """Return the offers of a list; raise PlanError, one sentence, for what is none."""
     if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-        raise PlanError(Problem(f"{where} is no list of offers", f"[{EXAMPLE}]", where=where))
+        raise PlanError(Problem(f"{where} is no list of offers", "a list", "", where, WRITE))
     return tuple(_offer(one, f"{where}, offer {place}", own) for place, one in enumerate(values, 1))
 
 
@@ -128,11 +130,11 @@ def _cost(offer: Offer, plan: EngineSet) -> tuple[float, float, float]:
 
 def _offer(value: object, where: str, own: Mapping[str, Mapping[str, Any]]) -> Offer:
     if not isinstance(value, Mapping) or set(value) - set(FIELDS):
-        raise PlanError(Problem(f"{where} is no offer", EXAMPLE, str(value)[:80], where))
+        raise PlanError(Problem(f"{where} is no offer", EXAMPLE, str(value)[:80], where, WRITE))
     line, dollars = value.get("machines"), value.get("dollars_per_hour")
     if not isinstance(line, str):
-        raise PlanError(Problem(f"{where} names no machines", EXAMPLE, str(line), where))
-    if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not dollars > 0:
+        raise PlanError(Problem(f"{where} names no machines", EXAMPLE, str(line), where, WRITE))
+    if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not 0 < dollars < inf:
         raise PlanError(
             Problem(
                 f"{where}: dollars_per_hour is {dollars!r}, and must be a number above 0",
@@ -154,4 +156,7 @@ def _offer(value: object, where: str, own: Mapping[str, Mapping[str, Any]]) -> O
                 "give the day on which the price was read",
             )
         ) from error
-    return Offer(str(value.get("name") or line), machines(line, own), float(dollars), str(day))
+    name = value.get("name") or line
+    if not isinstance(name, str):
+        raise PlanError(Problem(f"{where}: its name is {name!r}", "a text", where=where, fix=WRITE))
+    return Offer(name, machines(line, own), float(dollars), str(day))

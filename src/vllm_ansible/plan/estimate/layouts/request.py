@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from vllm_ansible.accelerators.machines import Machines
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.architectures.model import Model
@@ -99,8 +101,9 @@ def check(request: Request) -> Request:
                 fix="use 0.9, say",
             )
         )
-    if request.offload_gib < 0:
-        problems.append(Problem(f"{request.offload_gib:g} GiB in host memory are less than none"))
+    if not 0 <= request.offload_gib < inf:
+        told = f"{request.offload_gib:g} GiB in host memory are no size"
+        problems.append(Problem(told, "0 or more", fix="correct offload_gib"))
     needed = request.input_tokens + request.output_tokens
     if request.longest < needed:
         problems.append(

@@ -115,7 +115,8 @@ def groups(
     growing = {cache for cache in alike if cache.kind in ("gqa", "mla")}
     if growing and all(cache.entry_bytes for cache in alike if cache not in growing):
         return (_one_group(alike, sizes, dealt, request, split),)
-    return _mixed(alike, sizes, dealt, request, split, flight)
+    kept = STATES_PER_SEQUENCE + model.proposed
+    return _mixed(alike, sizes, dealt, request, split, flight, kept)
 
 
 def _one_group(
@@ -147,8 +148,12 @@ def _mixed(
     request: Request,
     split: Split,
     flight: int,
+    kept: int,
 ) -> tuple[Group, ...]:
-    """Return groups of equally many layers and equal pages, padded where they do not divide."""
+    """Return groups of equally many layers and equal pages, padded where they do not divide.
+
+    kept: states of a sequence; one more for each token that is proposed (`MambaSpec`).
+    """
     states = max(
         (one.state_bytes / min(split.tensor, one.heads) for one in alike if one.kind == "linear"),
         default=0.0,
@@ -163,7 +168,8 @@ def _mixed(
     for cache, layers in alike.items():
         number = ceil(len(layers) / each)
         block = int(largest * times // sizes[cache]) if sizes[cache] else unit * times
-        needed = _needed(cache, block, request, split, flight)
+        linear = cache.kind == "linear"
+        needed = kept if linear else _needed(cache, block, request, split, flight)
         for index in range(number):
             held = tuple(count * page for count in count_by_stage(layers[index::number], dealt))
             made.append(Group(held, needed, block))
@@ -172,8 +178,6 @@ def _mixed(
 
 def _needed(cache: KvCache, block: int, request: Request, split: Split, flight: int) -> int:
     """Return the blocks of one sequence of full length."""
-    if cache.kind == "linear":
-        return STATES_PER_SEQUENCE
     if cache.kind == "sliding" and cache.window is not None:
         return ceil(min(cache.window - 1 + flight, request.max_model_len) / block) + 1
     return ceil(request.max_model_len / (block * split.decode_context))

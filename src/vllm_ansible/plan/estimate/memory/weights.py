@@ -7,6 +7,7 @@ parallelism experts are split over tensor x data), `VocabParallelEmbedding`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from math import ceil
@@ -17,6 +18,9 @@ from vllm_ansible.plan.estimate.memory.release import Release, release
 from vllm_ansible.plan.estimate.memory.split import Split, stages
 
 ABSORBED = "kv_b_absorbed"
+MIB = 2**20
+# vLLM holds these three as one parameter (`QKVParallelLinear`).
+FUSED = re.compile(r"\b[qkv]_proj\b")
 
 
 def share(tensor: Tensor, split: Split, kernels: Kernels = USUAL) -> float:
@@ -28,6 +32,27 @@ def share(tensor: Tensor, split: Split, kernels: Kernels = USUAL) -> float:
     if tensor.role == "shared_expert" and _sequence_parallel(split):
         return tensor.bytes
     return tensor.bytes * _units(tensor, split.tensor) / tensor.units
+
+
+def _allocated(tensors: Iterable[Tensor], split: Split, kernels: Kernels) -> float:
+    """Return what PyTorch's caching allocator hands out for the rank's parts of some tensors.
+
+    From 10 MiB on a segment is rounded to 2 MiB, and a rest of 1 MiB or less stays with the block
+    (`CUDACachingAllocator.cpp`: `get_allocation_size`, `should_split`). The engine prints these
+    bytes. What is smaller is dealt from larger segments and taken as it is.
+    """
+    sizes: dict[str, float] = {}
+    for one in tensors:
+        name = FUSED.sub("qkv_proj", one.name)
+        sizes[name] = sizes.get(name, 0.0) + share(one, split, kernels)
+    if kernels.kind not in ("cuda", "rocm"):
+        return sum(sizes.values())
+    return sum(_block(size) for size in sizes.values())
+
+
+def _block(size: float) -> float:
+    segment = ceil(size / (2 * MIB)) * 2 * MIB
+    return segment if size >= 10 * MIB and segment - size <= MIB else size
 
 
 def _expert_share(tensor: Tensor, split: Split, kernels: Kernels) -> float:
@@ -63,12 +88,12 @@ def parameters(
     def layer_bytes(layer: Layer) -> float:
         key = id(layer.tensors)
         if key not in sums:
-            sums[key] = sum(share(one, split, kernels) for one in _held(layer, version))
+            sums[key] = _allocated(_held(layer, version), split, kernels)
         return sums[key]
 
     return tuple(
         sum(layer_bytes(model.layers[index]) for index in layers)
-        + _ends(model, split, stage == 0, stage == last)
+        + _ends(model, split, kernels, stage == 0, stage == last)
         + (sum(layer_bytes(one) for one in model.drafts) if stage == last else 0.0)
         for stage, layers in enumerate(dealt)
     )
@@ -93,7 +118,7 @@ def weights(
     return tuple(round(size + tables) for size in parameters(model, split, engine_version, kernels))
 
 
-def _ends(model: Model, split: Split, first: bool, last: bool) -> float:
+def _ends(model: Model, split: Split, kernels: Kernels, first: bool, last: bool) -> float:
     """Return the bytes of what is not in a layer: embedding, norm, head, vision tower."""
     total = 0.0
     for mine, tensors in (
@@ -101,7 +126,8 @@ def _ends(model: Model, split: Split, first: bool, last: bool) -> float:
         (last, model.head),
         (first, model.others),
     ):
-        total += sum(share(one, split) for one in tensors if mine or one.role in model.everywhere)
+        there = [one for one in tensors if mine or one.role in model.everywhere]
+        total += _allocated(there, split, kernels)
     if model.tied and last and not first and "embedding" not in model.everywhere:
-        total += share(model.embedding[0], split)
+        total += _allocated(model.embedding[:1], split, kernels)
     return total

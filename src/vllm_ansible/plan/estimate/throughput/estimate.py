@@ -8,6 +8,7 @@ from math import ceil
 
 from vllm_ansible.accelerators.accelerator import Accelerator
 from vllm_ansible.accelerators.machines import Fabric
+from vllm_ansible.accelerators.platform import USUAL_SOFTWARE, platform
 from vllm_ansible.frozen import frozen
 from vllm_ansible.plan.estimate.throughput import constants as c
 from vllm_ansible.plan.estimate.throughput.collectives import links
@@ -75,6 +76,14 @@ class Placed:
     def absorbed(self) -> bool:
         """Tell whether this engine decodes latent attention by matrices that it multiplied out."""
         return self.engine_version is not None and ABSORBED <= self.engine_version < SPLIT_AGAIN
+
+    @property
+    def band(self) -> float:
+        """Return how many times more or less than planned a measured rate may be."""
+        # Those are timed that vLLM is written for first.
+        kinds = {platform(stage.accelerator.kind).software for stage in self.stages}
+        timed = kinds == {USUAL_SOFTWARE}
+        return c.BAND if timed else c.UNTIMED_BAND
 
     @property
     def overlaps(self) -> bool:
@@ -191,12 +200,13 @@ class Speed:
         reply = running * round_.seconds / round_.replies
         queue = reply * max(0.0, concurrency - running) / running
         alone, prefill_rate = self.prefill(input_tokens), self.prefill_rate()
+        band = self.placed.band
         return Estimate(
             concurrency=concurrency,
             running=running,
-            output_rate=_band(round_.replies * output_tokens / round_.seconds),
-            token_time=_band(reply / output_tokens),
-            first_token=_band(queue + self.placed.chat + alone + round_.plain),
+            output_rate=_band(round_.replies * output_tokens / round_.seconds, band),
+            token_time=_band(reply / output_tokens, band),
+            first_token=_band(queue + self.placed.chat + alone + round_.plain, band),
             prefill_rate=prefill_rate,
             decode=round_.terms,
             wave=self._wave(running, input_tokens, alone, prefill_rate),
@@ -360,8 +370,8 @@ def _rank(placed: Placed, stage: Stage) -> Rank:
     )
 
 
-def _band(middle: float) -> Band:
-    return Band(middle / c.BAND, middle, middle * c.BAND)
+def _band(middle: float, times: float) -> Band:
+    return Band(middle / times, middle, middle * times)
 
 
 def even_stages(

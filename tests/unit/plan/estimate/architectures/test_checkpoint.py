@@ -58,6 +58,32 @@ def test_modules_without_scales_in_the_index_are_not_quantized(tmp_path: Path, m
     assert widths["mlp.gate_proj.weight"] == 2
 
 
+@pytest.mark.parametrize("total", ["NaN", "Infinity", "-5", "1e300", '"160000"', "true", "[1]"])
+def test_a_sum_that_is_no_size_is_refused(total: str, tmp_path: Path, make: Any) -> None:
+    write_config(tmp_path, make.config().values)
+    names = '{"model.norm.weight": "a"}'
+    index = f'{{"metadata": {{"total_size": {total}}}, "weight_map": {names}}}'
+    (tmp_path / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(PlanError, match=r"total_size of its 1 tensors is .*take the index") as told:
+        load(str(tmp_path))
+    assert len(told.value.problems) == 1
+
+
+@pytest.mark.parametrize("size", [-1, 1.5, "4", float("nan"), float("inf"), None])
+def test_a_shape_that_is_none_is_named(size: Any, tmp_path: Path, make: Any) -> None:
+    write_config(tmp_path, make.config().values)
+    write_shard(tmp_path / "model.safetensors", {"model.norm.weight": ("BF16", [size])})
+    with pytest.raises(PlanError, match=r"its model\.norm\.weight has the shape"):
+        load(str(tmp_path))
+
+
+def test_shards_that_are_no_names_leave_the_index_to_speak(tmp_path: Path, make: Any) -> None:
+    write_config(tmp_path, make.config().values)
+    index = {"weight_map": {"model.norm.weight": ["a"]}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert load(str(tmp_path)).bytes() > 0
+
+
 @pytest.mark.parametrize("content", [b"", b"short", b"\xff" * 16, struct.pack("<Q", 4) + b"{}{}"])
 def test_a_broken_shard_is_named(content: bytes, tmp_path: Path, make: Any) -> None:
     write_config(tmp_path, make.config().values)

@@ -49,6 +49,40 @@ def test_a_value_that_is_no_size_is_named(name: str, value: object, make: Any) -
 
 
 @pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("google--gemma-4-26B-A4B", {"layer_types": ["wrong"] * 99}, "layer_types has 'wrong'"),
+        ("Qwen--Qwen3.5-35B-A3B", {"layer_types": ["wrong"] * 99}, "layer_types has 'wrong'"),
+        ("Qwen--Qwen3-8B", {"sliding_window": 9, "layer_types": ["x"] * 99}, "has 'x', not one"),
+        ("Qwen--Qwen3-8B", {"sliding_window": 9, "layer_types": ["x"]}, "names 1 layers of 36"),
+        ("stepfun-ai--Step-3.5-Flash", {"layer_types": [7] * 99}, "layer_types has 7"),
+        ("XiaomiMiMo--MiMo-V2-Flash", {"hybrid_layer_pattern": ["x"] * 99}, "pattern has 'x'"),
+        ("XiaomiMiMo--MiMo-V2-Flash", {"moe_layer_freq": [-1] * 99}, "moe_layer_freq has -1"),
+        ("MiniMaxAI--MiniMax-M3", {"moe_layer_freq": ["x"] * 99}, "moe_layer_freq has 'x'"),
+        ("Qwen--Qwen3-30B-A3B", {"mlp_only_layers": ["x"]}, "mlp_only_layers has 'x'"),
+        ("deepseek-ai--DeepSeek-V4.1-Flash", {"engram_layer_ids": ["x"]}, "ids has 'x'"),
+        ("Qwen--Qwen3-8B", {"attention_bias": "false"}, "attention_bias is 'false', not true"),
+        ("Qwen--Qwen3-8B", {"tie_word_embeddings": -1}, "tie_word_embeddings is -1, not true"),
+        ("Qwen--Qwen3-8B", {"num_key_value_heads": 7}, "does not divide its 32 num_attention"),
+        ("Qwen--Qwen3-8B", {"architectures": [["x"]]}, "architectures has"),
+        ("deepseek-ai--DeepSeek-V3", {"topk_method": 7}, "topk_method is 7, not a word"),
+        ("deepseek-ai--DeepSeek-V3", {"quantization_config": {"quant_method": -1}}, "method is -1"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_right(
+    name: str, changes: dict[str, Any], said: str
+) -> None:
+    values = configurations()[f"{name}_config.json"]
+    inner = values.get("text_config", {})
+    section = inner if set(changes) & set(inner) else values
+    changed = {**section, **changes}
+    whole = {**values, "text_config": changed} if section is inner and inner else changed
+    with pytest.raises(PlanError) as refused:
+        understand(Settings(whole, name), name)
+    assert said in one_sentence(refused.value)
+
+
+@pytest.mark.parametrize(
     "text",
     ["", "{", '{"hidden_size": 64,', "[1, 2]", '"llama"', "null", "3", "\x00\x01", "[" * 100_000],
 )
@@ -121,8 +155,9 @@ def test_a_changed_value_is_understood_or_refused_in_one_sentence(data: some.Dat
     if inner in values:
         changed = values[inner] = dict(values[inner])
     key = data.draw(some.sampled_from(sorted(changed)))
-    odd = some.sampled_from([None, 0, -1, 1, 2, 7, 2.5, True, "x", [], [1], {}, {"a": 1}, 10**30])
-    changed[key] = data.draw(odd)
+    lists: list[Any] = [[], [1], [-1] * 3, ["x"] * 200, [None] * 200, [[]]]
+    odd = [None, 0, -1, 1, 2, 7, 2.5, float("nan"), True, "x", "12", {}, {"a": 1}, 10**30, *lists]
+    changed[key] = data.draw(some.sampled_from(odd))
     try:
         model = understand(Settings(values, name), name)
     except PlanError as error:

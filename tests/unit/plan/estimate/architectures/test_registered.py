@@ -25,6 +25,7 @@ from vllm_ansible.plan.estimate.layouts.request import Request as Question
 from vllm_ansible.plan.estimate.memory.blocks import bytes_per_sequence, groups
 from vllm_ansible.plan.estimate.memory.budget import budget
 from vllm_ansible.plan.estimate.memory.group import Request
+from vllm_ansible.plan.estimate.memory.kernels import Kernels
 from vllm_ansible.plan.estimate.memory.kv_cache import kv_bytes_per_token
 from vllm_ansible.plan.estimate.memory.split import Split
 from vllm_ansible.plan.estimate.memory.weights import weights
@@ -84,8 +85,8 @@ def test_each_registered_architecture_is_known_or_estimated_with_a_warning(
 def test_what_is_known_is_registered_by_some_release() -> None:
     """Names that 0.32 has not: those of checkpoints, of their text part, or of older releases."""
     registered = {name for kind in KINDS for name in VLLM[kind]}
-    assert len(KNOWN & registered) >= 110
-    assert len([name for name in VLLM["text"] if name in KNOWN]) >= 72
+    assert len(KNOWN & registered) >= 111
+    assert len([name for name in VLLM["text"] if name in KNOWN]) >= 73
 
 
 # Rows that vLLM's classes add: of Inkling's 64 routers to 264, of Qwen4-Exp's 80 mixings to 336. In
@@ -96,6 +97,29 @@ PADDED = {
     "qwen4_exp": 80 * 12 * 8192,
     "longcat_flash": 28 * (768 - 256 * 2 * 2048 * 6144),
 }
+
+
+# LongCat-Flash-Lite's published sizes.
+LITE = {
+    "architectures": ["LongcatFlashNgramForCausalLM"],
+    "vocab_size": 131_072,
+    "hidden_size": 3072,
+    "ffn_hidden_size": 6144,
+    "expert_ffn_hidden_size": 1024,
+    "num_layers": 14,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 32,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "n_routed_experts": 256,
+    "zero_expert_num": 128,
+    "moe_topk": 12,
+    "num_nextn_predict_layers": 1,
+}
+NGRAMS = {"ngram_vocab_size_ratio": 78, "emb_neighbor_num": 4, "emb_split_num": 4}
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -334,10 +358,23 @@ def test_falcon_keeps_a_state_beside_keys_in_each_layer() -> None:
     small = {**PARAMETERS["falcon_h1"]["config"], "mamba_n_groups": 1}
     one = understand(Settings(small, "f"), "f")
     # One group is whole on both ranks: keys and queries of the state, and their convolution.
-    whole, halved = (weights(one, Split(tensor))[0] for tensor in (1, 2))
+    plain = Kernels("cpu")  # Without the rounding of an accelerator's allocator.
+    whole, halved = (weights(one, Split(tensor), None, plain)[0] for tensor in (1, 2))
     mixed = 72 * 2 * 256 * (5120 + 5) * 2
     rest = 72 * 2 * 5120 * 2 + 5120 * 2 + 262144 * 128 * 2
     assert 2 * halved - whole == mixed + rest
+
+
+def test_longcat_looks_up_ngrams() -> None:
+    """Flash-Lite: 68.5 billion by its makers, 31.4 of them in twelve tables dealt over ranks."""
+    plain = understand(Settings(LITE, "l"), "l")
+    model = understand(Settings({**LITE, **NGRAMS}, "l"), "l")
+    assert sum(one.elements for one in model.tensors()) == pytest.approx(68.5e9, rel=2e-3)
+    tables = 12 * 78 * 131_072 + 144 + 48  # of 1 to 23 rows more each, whole blocks of 64 together
+    more = [weights(model, Split(t))[0] - weights(plain, Split(t))[0] for t in (1, 8)]
+    projected = 12 * 256 * 3072 * 2
+    assert more == pytest.approx([projected + tables * 512, projected + tables * 64], abs=2**21)
+    assert model.next_layers == 0
 
 
 def test_longcat_chooses_among_experts_that_do_nothing() -> None:

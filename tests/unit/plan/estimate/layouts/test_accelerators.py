@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -97,6 +98,14 @@ def test_an_inventory_adds_its_own() -> None:
         ({"like": "H200", "bandwidth": 0}, "bandwidth is 0"),
         ({"like": "H200", "memory_bytes": -1}, "memory_bytes is -1"),
         ({"like": "H2000"}, "did you mean H200?"),
+        ({"like": "H200", "memory_bytes": inf}, "memory_bytes is inf, and a number above 0"),
+        ({"like": "H200", "flops": 9e14}, "flops is 9"),
+        ({"like": "H200", "flops": {"fp8": 9e14}}, "number above 0 for bf16"),
+        ({"like": "H200", "flops": {"bf16": "many"}}, "number above 0 for bf16"),
+        ({"like": "H200", "capability": "9.0"}, "capability is '9.0'"),
+        ({"like": "H200", "kind": {}}, "kind is {}"),
+        ({"like": "H200", "kind": "nvidea"}, "kind is 'nvidea', and one of "),
+        ({"like": "H200", "peer_to_peer": "no"}, "peer_to_peer is 'no', and true or false"),
     ],
 )
 def test_an_accelerator_that_makes_no_sense_is_refused(fields: dict[str, Any], said: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,6 +16,8 @@ from vllm_ansible.plan.estimate.layouts.engine_set import engine_set
 from vllm_ansible.plan.estimate.layouts.frontier import Point, _ticks, points, undominated
 from vllm_ansible.plan.estimate.layouts.offers import offers, ranked
 from vllm_ansible.problem import PlanError
+
+from .published import CONFIGS
 
 TWO = [
     {"machines": "2x8 H100-80", "dollars_per_hour": 48, "as_of": "2026-11-20"},
@@ -50,6 +53,10 @@ def test_twice_the_price_is_twice_the_cost(ask: Any) -> None:
         ([{"machines": "1x8 H200", "euros": 3}], "offer 1 is no offer"),
         ([{"dollars_per_hour": 3, "as_of": "2026-11-20"}], "offer 1 names no machines"),
         ([{**TWO[0], "dollars_per_hour": 0}], "dollars_per_hour is 0"),
+        ([{**TWO[0], "dollars_per_hour": "24"}], "dollars_per_hour is '24'"),
+        ([{**TWO[0], "dollars_per_hour": nan}], "dollars_per_hour is nan"),
+        ([{**TWO[0], "dollars_per_hour": inf}], "dollars_per_hour is inf"),
+        ([{**TWO[0], "name": ["a"]}], "offer 1: its name is"),
         ([TWO[0], {**TWO[1], "as_of": None}], "offer 2: as_of is None, and must be the day"),
         ([{**TWO[0], "machines": "1x8 H900"}], "accelerator 'H900' is not known"),
     ],
@@ -58,6 +65,15 @@ def test_what_is_no_offer_is_refused_in_one_sentence(values: Any, said: str) -> 
     with pytest.raises(PlanError, match=said) as refused:
         offers(values, "prices.yml", {})
     assert len(refused.value.problems) == 1
+
+
+def test_a_day_that_no_month_has_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prices.yml").write_text("- {machines: 1x8 H200, as_of: 2026-13-40}")
+    model = str(CONFIGS / "Qwen--Qwen3-8B_config.json")
+    assert main([model, "--offers", str(tmp_path / "prices.yml")]) == REFUSED
+    assert "is neither JSON nor YAML: month must be in" in capsys.readouterr().err
 
 
 def test_the_command_prints_a_table(

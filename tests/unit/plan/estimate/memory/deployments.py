@@ -20,6 +20,7 @@ from vllm_ansible.problem import PlanError
 
 FACTS = Path(__file__).parents[4] / "data" / "public"
 TABLE = FACTS / "measured-deployments.csv"
+PARAMETERS = json.loads((FACTS / "parameters.json").read_text(encoding="utf-8"))
 GIB = 2**30
 
 FP8_DYNAMIC = {
@@ -50,6 +51,7 @@ INT8 = {
 }
 MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8", "exclude_modules": ["lm_head"]}
 BLOCK = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+V4 = {**BLOCK, "scale_fmt": "ue8m0", "expert_dtype": "fp4"}
 # Experts in NVFP4; attention, shared experts and the first layers as they were.
 NVFP4 = {
     "quant_method": "modelopt",
@@ -79,6 +81,7 @@ KIMI_INT4 = {
         }
     },
 }
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
 R1 = "deepseek-ai--DeepSeek-R1"
 LLAMA_70B = "meta-llama--Meta-Llama-3.1-70B"
 LLAMA_8B = "meta-llama--Meta-Llama-3.1-8B"
@@ -177,6 +180,7 @@ SHAPES: dict[str, dict[str, object]] = {
             "linear_value_head_dim": 128,
             "linear_conv_kernel_dim": 4,
             "mamba_ssm_dtype": "float32",
+            "mtp_num_hidden_layers": 1,
             "vocab_size": 248320,
             "max_position_embeddings": 262144,
             "rope_parameters": {"mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25},
@@ -219,6 +223,190 @@ SHAPES: dict[str, dict[str, object]] = {
         "num_experts_per_tok": 6,
         "vocab_size": 129280,
         "max_position_embeddings": 1048576,
+    },
+    "qwen2.5-0.5b": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "vocab_size": 151936,
+        "max_position_embeddings": 32768,
+        "tie_word_embeddings": True,
+    },
+    "qwen2.5-1.5b": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "vocab_size": 151936,
+        "max_position_embeddings": 32768,
+        "tie_word_embeddings": True,
+    },
+    "qwen2.5-7b": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152064,
+        "max_position_embeddings": 32768,
+        "tie_word_embeddings": False,
+    },
+    "qwen2-72b": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "hidden_size": 8192,
+        "intermediate_size": 29568,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "vocab_size": 152064,
+        "max_position_embeddings": 32768,
+        "tie_word_embeddings": False,
+    },
+    "qwen2.5-vl-7b": {
+        "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+        "model_type": "qwen2_5_vl",
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152064,
+        "max_position_embeddings": 128000,
+        "vision_config": {
+            "depth": 32,
+            "hidden_size": 1280,
+            "intermediate_size": 3420,
+            "num_heads": 16,
+            "out_hidden_size": 3584,
+            "patch_size": 14,
+        },
+    },
+    "qwen3-14b": {
+        "architectures": ["Qwen3ForCausalLM"],
+        "hidden_size": 5120,
+        "intermediate_size": 17408,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 40,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 151936,
+        "max_position_embeddings": 40960,
+    },
+    # The defaults of transformers' Qwen3.5 with the tower's output as wide as the decoder.
+    "qwen3.5-9b": {
+        "architectures": ["Qwen3_5ForConditionalGeneration"],
+        "model_type": "qwen3_5",
+        "text_config": {
+            "model_type": "qwen3_5_text",
+            "hidden_size": 4096,
+            "intermediate_size": 12288,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 4,
+            "head_dim": 256,
+            "full_attention_interval": 4,
+            "linear_num_key_heads": 16,
+            "linear_num_value_heads": 32,
+            "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128,
+            "linear_conv_kernel_dim": 4,
+            "mamba_ssm_dtype": "float32",
+            "mtp_num_hidden_layers": 1,
+            "vocab_size": 248320,
+            "max_position_embeddings": 262144,
+            "rope_parameters": {"mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25},
+        },
+        "vision_config": {
+            "depth": 27,
+            "hidden_size": 1152,
+            "intermediate_size": 4304,
+            "num_heads": 16,
+            "out_hidden_size": 4096,
+            "patch_size": 16,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 2,
+            "num_position_embeddings": 2304,
+            "in_channels": 3,
+        },
+    },
+    # Its cache alone is judged: a log says the page of its states and of a block.
+    "qwen3.5-122b": {
+        "architectures": ["Qwen3_5MoeForCausalLM"],
+        "model_type": "qwen3_5_moe_text",
+        "hidden_size": 3072,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 2,
+        "head_dim": 256,
+        "full_attention_interval": 4,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 64,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+        "mamba_ssm_dtype": "float32",
+        "moe_intermediate_size": 1024,
+        "shared_expert_intermediate_size": 1024,
+        "num_experts": 256,
+        "num_experts_per_tok": 8,
+        "vocab_size": 248320,
+        "max_position_embeddings": 262144,
+    },
+    "gemma-3-27b": {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "model_type": "gemma3",
+        "text_config": {
+            "model_type": "gemma3_text",
+            "hidden_size": 5376,
+            "intermediate_size": 21504,
+            "num_hidden_layers": 62,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 16,
+            "head_dim": 128,
+            "sliding_window": 1024,
+            "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+            "rope_local_base_freq": 10000,
+            "vocab_size": 262208,
+            "max_position_embeddings": 131072,
+        },
+        "vision_config": {
+            "hidden_size": 1152,
+            "intermediate_size": 4304,
+            "num_hidden_layers": 27,
+            "num_attention_heads": 16,
+            "patch_size": 14,
+            "image_size": 896,
+        },
+        "mm_tokens_per_image": 256,
+    },
+    "mistral-7b": {
+        "architectures": ["MistralForCausalLM"],
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 32000,
+        "max_position_embeddings": 32768,
+    },
+    "phi-3-small": {
+        "architectures": ["Phi3SmallForCausalLM"],
+        "model_type": "phi3small",
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "ff_intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 100352,
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": True,
     },
     "qwen72b-vl": {
         "architectures": ["Qwen2_5_VLForConditionalGeneration"],
@@ -276,6 +464,34 @@ MODELS: dict[str, tuple[str, object]] = {
     "moonshotai/Kimi-K2-Thinking": ("moonshotai--Kimi-K2-Instruct", KIMI_INT4),
     "neuralmagic/Meta-Llama-3.1-70B-Instruct-quantized.w8a8": (LLAMA_70B, INT8),
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B": ("qwen14b", None),
+    # Of the rows of 27 November 2026.
+    "deepseek-ai/DeepSeek-V4-Flash-0731": ("deepseek-v4-flash", V4),
+    "deepseek-ai/DeepSeek-V4.1-Flash": ("deepseek-ai--DeepSeek-V4.1-Flash", None),
+    "zai-org/GLM-5.3-Flash": ("glm5_next", BLOCK),
+    "Qwen/Qwen2.5-0.5B-Instruct": ("qwen2.5-0.5b", None),
+    "Qwen/Qwen2.5-1.5B-Instruct": ("qwen2.5-1.5b", None),
+    "Qwen/Qwen2.5-7B-Instruct": ("qwen2.5-7b", None),
+    "RedHatAI/Qwen2.5-7B-Instruct-FP8-dynamic": ("qwen2.5-7b", FP8_DYNAMIC),
+    "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4": ("qwen2.5-7b", GPTQ),
+    "Qwen/Qwen2-72B-Instruct-GPTQ-Int8": ("qwen2-72b", {**GPTQ, "bits": 8}),
+    "Qwen/Qwen2.5-VL-7B-Instruct": ("qwen2.5-vl-7b", None),
+    "Qwen/Qwen2.5-14B-Instruct": ("qwen14b", None),
+    "Qwen/Qwen3-8B": ("Qwen--Qwen3-8B", None),
+    "Qwen/Qwen3-14B": ("qwen3-14b", None),
+    "Qwen/Qwen3-14B-AWQ": ("qwen3-14b", {"quant_method": "awq", "bits": 4, "group_size": 128}),
+    "Qwen/Qwen3.5-9B": ("qwen3.5-9b", None),
+    "Qwen/Qwen3.6-27B-FP8": ("qwen3.8-27b", BLOCK),
+    "qwen3.5-122b-a10b-awq": ("qwen3.5-122b", None),
+    "cyankiwi/Qwen3.5-35B-A3B-AWQ-4bit": ("Qwen--Qwen3.5-35B-A3B", None),
+    "google/gemma-3-27b-it": ("gemma-3-27b", None),
+    "google/gemma-4-26B-A4B": ("google--gemma-4-26B-A4B", None),
+    "nvidia/Gemma-4-26B-A4B-NVFP4": ("google--gemma-4-26B-A4B", None),
+    "deepseek-ai/DeepSeek-R1-0528": (R1, None),
+    "meta-llama/Llama-3.1-70B-Instruct": (LLAMA_70B, None),
+    "tokyotech-llm/Llama-3.1-Swallow-8B-Instruct-v0.1": (LLAMA_8B, None),
+    "mistralai/Mistral-7B-Instruct-v0.2-GPTQ": ("mistral-7b", GPTQ),
+    "microsoft/Phi-3-small-8k-instruct": ("phi-3-small", None),
+    "moonshotai/Kimi-K3": ("moonshotai--Kimi-K3", None),
 }
 
 # The line has no version, but a date: V0 in February 2025 was 0.7.2.
@@ -317,7 +533,7 @@ class Row:
         return Split(tensor, pipeline, data or 1, expert, decode_context=context)
 
 
-COLUMNS = ("pp", "dp", "ep", "enforce_eager", "decode_context", "drafts")
+COLUMNS = ("pp", "dp", "ep", "enforce_eager", "decode_context", "drafts", "text_only")
 
 
 def rows(table: Path = TABLE) -> Iterator[Row]:
@@ -327,21 +543,25 @@ def rows(table: Path = TABLE) -> Iterator[Row]:
 
 
 def model_of(row: Row) -> Model | None:
-    return model(row.text["model"])
+    loaded = "fp8" if row.text["quantization"] == "fp8 on load" else ""
+    return model(row.text["model"], loaded)
 
 
 @lru_cache
-def model(name: str) -> Model | None:
+def model(name: str, loaded: str = "") -> Model | None:
+    """Return a model of the tables; `loaded` is the engine's option that quantizes on load."""
     if name not in MODELS:
         return None
     config, quantization = MODELS[name]
     if config in SHAPES:
         values = dict(SHAPES[config])
+    elif config in PARAMETERS:
+        values = dict(PARAMETERS[config]["config"])
     else:
         values = json.loads((FACTS / "configs" / f"{config}_config.json").read_text())
     if quantization is not None:
         values["quantization_config"] = quantization
-    return understand(Settings(values, config), name)
+    return understand(Settings(values, config), name, quantization=loaded)
 
 
 def memory_of(row: Row) -> int | None:

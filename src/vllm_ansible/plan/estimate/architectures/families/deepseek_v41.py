@@ -119,9 +119,9 @@ def deepseek_v41(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     if odd := [ratio for ratio in ratios[:layers] if ratio not in (0, 1, 2)]:
         raise config.problem(f"compress_ratios has {brief(odd[0])}, not 0, 1 or 2")
     first = next((index for index in range(layers) if ratios[index]), None)
-    if first is not None and first not in config.items("kv_source_layer_ids"):
+    if first is not None and first not in config.numbers("kv_source_layer_ids"):
         raise config.problem(f"layer {first} compresses, and no kv_source_layer_ids is before it")
-    tables = config.items("engram_layer_ids")
+    tables = config.numbers("engram_layer_ids")
     heads = config.count("engram_n_heads", default=1) if tables else 0
     columns = heads * (config.count("engram_max_ngram_size", default=2) - 1)
     width = config.count("engram_head_dim", default=1) if tables else 0
@@ -161,15 +161,15 @@ def _block(config: Settings, index: int, ratio: int, letters: int) -> Block:
         module="ffn",
     )
     streams = config.size("hc_mult", 1)
-    source = index in config.items("kv_source_layer_ids")
+    source = index in config.numbers("kv_source_layer_ids")
     attention = Sourced(
         hidden=hidden,
         ratio=1,
         **attention_sizes(config),
         compresses=ratio if source else 0,
-        chooses=index in config.items("index_source_layer_ids"),
+        chooses=index in config.numbers("index_source_layer_ids"),
         budget=config.count("index_topk") if ratio else 0,
-        letters=letters if index in config.items("engram_layer_ids") else 0,
+        letters=letters if index in config.numbers("engram_layer_ids") else 0,
         streams=streams,
     )
     mixing = (2 + streams) * streams
@@ -181,7 +181,7 @@ def _block(config: Settings, index: int, ratio: int, letters: int) -> Block:
 
 
 def _notes(config: Settings, width: int) -> Iterator[str]:
-    rows = [one for one in config.items("engram_num_embeddings") if isinstance(one, int)]
+    rows = config.numbers("engram_num_embeddings")
     if rows:
         size = sum(rows) * (width + width // ROW_BLOCK)
         yield (

@@ -55,7 +55,7 @@ def eagle3(traits: Traits, outline: Outline, others: tuple[Tensor, ...] = ()) ->
     attends = [joined, *[own] * (layer_count(config) - 1)]
     words = config.count("draft_vocab_size", default=config.count("vocab_size"))
     taken = config.section("eagle_config") or config
-    states = len(taken.items("eagle_aux_hidden_state_layer_ids")) or TAKEN
+    states = len(taken.numbers("eagle_aux_hidden_state_layer_ids")) or TAKEN
     inputs = states * _target(outline)[0]
     parts = Parts(outline.quantization, "")
     joins = parts.linear("fc", inputs, hidden, WHOLE, "attention")

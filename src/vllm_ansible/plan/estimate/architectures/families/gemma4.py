@@ -13,6 +13,7 @@ from vllm_ansible.plan.estimate.architectures.families.decoder import (
     layer_count,
 )
 from vllm_ansible.plan.estimate.architectures.families.feed_forward import Dense, Experts
+from vllm_ansible.plan.estimate.architectures.families.llama import ATTENTION
 from vllm_ansible.plan.estimate.architectures.families.parts import Cut, Parts
 from vllm_ansible.plan.estimate.architectures.model import Model, Tensor
 
@@ -21,11 +22,9 @@ def gemma4(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     """Return Gemma 4; the last `num_kv_shared_layers` reuse the cache of earlier ones."""
     config = outline.config
     layers, hidden = layer_count(config), config.count("hidden_size")
-    kinds = config.items("layer_types")
-    if len(kinds) < layers:
-        raise config.problem(f"layer_types names {len(kinds)} layers of {layers}")
+    kinds = config.of_layers("layer_types", layers, *ATTENTION, needed=True)
     own = layers - config.size("num_kv_shared_layers")
-    blocks = [_block(config, str(kinds[index]), index >= own) for index in range(layers)]
+    blocks = [_block(config, kinds[index], index >= own) for index in range(layers)]
     size = config.count("head_dim")
     sizes = (size, config.count("global_head_dim", default=size))
     outline = replace(

@@ -31,6 +31,7 @@ from vllm_ansible.plan.estimate.architectures.model import Model, Tensor
 
 # Layers that are dense, and every so many that attend to tokens, where nothing says which.
 DENSE_FIRST, EVERY = 3, 4
+KINDS = "linear_attention", "indexed_attention", "full_attention"
 
 
 @frozen
@@ -58,16 +59,13 @@ def glm5_next(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     each, pool = indexer(config), config.count("index_kpool", default=16)
     pooled = PooledIndexer(each.heads, each.head_size, each.query_rank, pool=pool)
     whole, delta = latent(config, pooled), _delta(config)
-    kinds = [str(one) for one in config.items("layer_types")] or [
+    kinds = config.of_layers("layer_types", layers, *KINDS) or [
         "linear_attention" if index % EVERY != EVERY - 1 else "indexed_attention"
         for index in range(layers)
     ]
-    feeds = [str(one) for one in config.items("mlp_layer_types")]
+    feeds = config.of_layers("mlp_layer_types", layers, "dense", "sparse")
     first = config.size("first_k_dense_replace", DENSE_FIRST)
     feeds = feeds or ["dense" if index < first else "sparse" for index in range(layers)]
-    for name, listed in (("layer_types", kinds), ("mlp_layer_types", feeds)):
-        if len(listed) < layers:
-            raise config.problem(f"{name} names {len(listed)} layers of {layers}")
     experts = replace(deepseek_experts(config), score_bias=True)
     dense = Dense(hidden, config.count("intermediate_size"))
     streams = config.count("hc_mult", default=4)

@@ -51,11 +51,10 @@ def qwen_blocks(outline: Outline) -> list[Block]:
     config = outline.config
     layers = layer_count(config)
     every = config.count("full_attention_interval", default=4)
-    kinds = config.items("layer_types") or [
+    words = ("linear_attention", "full_attention")
+    kinds = config.of_layers("layer_types", layers, *words) or [
         "linear_attention" if (index + 1) % every else "full_attention" for index in range(layers)
     ]
-    if len(kinds) < layers:
-        raise config.problem(f"layer_types names {len(kinds)} layers of {layers}")
     gate = config.flag("attn_output_gate", True)
     full = replace(grouped(config, QWEN3), gate=gate)
     linear = DeltaNet(

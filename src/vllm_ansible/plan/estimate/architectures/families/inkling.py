@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from vllm_ansible.frozen import frozen
-from vllm_ansible.plan.estimate.architectures.config import Settings, brief
+from vllm_ansible.plan.estimate.architectures.config import Settings
 from vllm_ansible.plan.estimate.architectures.families.attention import Grouped
 from vllm_ansible.plan.estimate.architectures.families.decoder import (
     Block,
@@ -146,23 +146,16 @@ def _attention(config: Settings, kind: str, window: int | None) -> Relative:
 def _near(config: Settings, layers: int) -> set[object]:
     """Return the layers that look back on a window."""
     if "local_layer_ids" in config:
-        return {index for index in config.items("local_layer_ids") if _index(config, index)}
+        return set(config.numbers("local_layer_ids"))
     kinds = config.items("layer_types")
     if kinds:
         return {index for index, kind in enumerate(kinds) if kind == "hybrid_sliding"}
     return {index for index in range(layers) if (index + 1) % EVERY}
 
 
-def _index(config: Settings, index: object) -> bool:
-    """Refuse what numbers no layer."""
-    if isinstance(index, int):
-        return True
-    raise config.problem(f"local_layer_ids has {brief(index)}, which numbers no layer")
-
-
 def _dense(config: Settings, layers: int) -> int:
     """Return how many layers are dense."""
-    kinds = [str(one) for one in config.items("mlp_layer_types")][:layers]
+    kinds = config.of_layers("mlp_layer_types", layers, "dense", "sparse")
     return kinds.count("dense") if kinds else config.size("dense_mlp_idx")
 
 

@@ -48,8 +48,8 @@ def _kinds(config: Settings, layers: int) -> list[str]:
     if len(several) >= layers:  # MiniMax: 1 attends, 0 keeps a state
         return ["full" if one else "state" for one in several[:layers]]
     linear = config.section("linear_attn_config")
-    if linear is not None and linear.items("full_attn_layers"):  # Kimi counts from one
-        full = set(linear.items("full_attn_layers"))
+    if linear is not None and linear.numbers("full_attn_layers"):  # Kimi counts from one
+        full = set(linear.numbers("full_attn_layers"))
         return ["full" if index + 1 in full else "state" for index in range(layers)]
     if "attn_layer_period" in config:  # Jamba
         period, offset = config.count("attn_layer_period"), config.size("attn_layer_offset")

@@ -24,7 +24,7 @@ def kimi(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     if linear is None:
         raise config.problem("linear_attn_config is missing, which says what each layer attends by")
     hidden, layers = config.count("hidden_size"), layer_count(config)
-    full = set(linear.items("full_attn_layers"))
+    full = set(linear.numbers("full_attn_layers"))
     gate = config.count("v_head_dim") if config.flag("mla_use_output_gate") else 0
     whole = replace(latent(config), gate=gate)
     delta = KeyedDelta(

@@ -24,7 +24,8 @@ class Traits:
 
     A bias of None is what `attention_bias` says. `sliding` says when `sliding_window` holds:
     "always" for every layer, "flagged" if `use_sliding_window`, "typed" for the layers that
-    `layer_types` names. `output_gate` adds one as wide as the queries.
+    `layer_types` names. `output_gate` adds one as wide as the queries. `sums` is how often tensor
+    ranks add up what they have, where it is not twice.
     """
 
     qkv_bias: bool | None = None
@@ -36,6 +37,10 @@ class Traits:
     everywhere: tuple[Role, ...] = ()
     gated: bool = True
     output_gate: bool = False
+    sums: int | None = None
+
+
+ATTENTION = "full_attention", "sliding_attention"
 
 
 def head_size(config: Settings) -> int:
@@ -47,20 +52,17 @@ def head_size(config: Settings) -> int:
 def windows(config: Settings, traits: Traits) -> tuple[int | None, ...]:
     """Return for each layer the tokens it looks back on, None for all."""
     layers, window = layer_count(config), config.size("sliding_window") or None
-    kinds = config.items("layer_types")
     if traits.sliding == "none" or window is None:
         return (None,) * layers
-    if kinds:
-        if len(kinds) < layers:
-            raise config.problem(f"layer_types names {len(kinds)} layers of {layers}")
-        return tuple(window if kind == "sliding_attention" else None for kind in kinds[:layers])
+    if kinds := config.of_layers("layer_types", layers, *ATTENTION):
+        return tuple(window if kind == "sliding_attention" else None for kind in kinds)
     if traits.sliding == "always":
         return (window,) * layers
     if traits.sliding == "flagged":
         first = config.size("max_window_layers") if config.flag("use_sliding_window") else layers
         return tuple(window if index >= first else None for index in range(layers))
-    letters = config.text("sliding_window_pattern")
-    if letters:  # EXAONE 4: local or global
+    letters = config.values.get("sliding_window_pattern")
+    if isinstance(letters, str) and letters:  # EXAONE 4: local or global
         if set(letters) - set("LG"):
             raise config.problem(f"sliding_window_pattern is {brief(letters)}", "letters L and G")
         return tuple(

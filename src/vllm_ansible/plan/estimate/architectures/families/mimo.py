@@ -25,7 +25,10 @@ def mimo_v2(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     """Return the decoder; `hybrid_layer_pattern` has 1 for each layer that sees a window."""
     config = outline.config
     hidden, layers = config.count("hidden_size"), layer_count(config)
-    sees, routed = _marks(config, "hybrid_layer_pattern"), _marks(config, "moe_layer_freq")
+    sees, routed = (
+        config.of_layers(name, layers, 0, 1, needed=True)
+        for name in ("hybrid_layer_pattern", "moe_layer_freq")
+    )
     whole, near = _attention(config, ""), _attention(config, "swa_")
     experts = Experts(
         hidden,
@@ -42,14 +45,6 @@ def mimo_v2(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     ]
     sizes = (rotated(config, whole.head_size),)
     return decoder(replace(outline, rotary_sizes=sizes), blocks, others=others)
-
-
-def _marks(config: Settings, name: str) -> list[object]:
-    """Return what a list says of each layer."""
-    found, layers = list(config.items(name)), layer_count(config)
-    if len(found) < layers:
-        raise config.problem(f"{name} names {len(found)} layers of {layers}")
-    return found
 
 
 def _attention(config: Settings, prefix: str) -> Grouped:

@@ -40,7 +40,7 @@ def _mixture(
 ) -> Model:
     config = outline.config
     blocks = [
-        Block(grouped(config, traits, window), (feed(index),), traits.norms)
+        Block(grouped(config, traits, window), (feed(index),), traits.norms, sums=traits.sums)
         for index, window in enumerate(windows(config, traits))
     ]
     outline = replace(
@@ -112,7 +112,7 @@ def qwen_experts(config: Settings) -> Experts:
 def qwen_feed(config: Settings) -> FeedForward:
     """Return the rule by which a Qwen layer has experts or one dense block."""
     step = config.count("decoder_sparse_step", default=1)
-    left_out = set(config.items("mlp_only_layers"))
+    left_out = set(config.numbers("mlp_only_layers"))
     experts = qwen_experts(config)
 
     def feed(index: int) -> Dense | Experts:
@@ -133,7 +133,7 @@ qwen3_moe = partial(qwen_moe, QWEN3)
 
 
 def minimax(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
-    """Return MiniMax-M2: norms over all heads, the router in fp32."""
+    """Return MiniMax-M2: norms over all heads, whose squares ranks add up, the router in fp32."""
     config = outline.config
     experts = Experts(
         config.count("hidden_size"),
@@ -144,7 +144,7 @@ def minimax(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
         score_bias=config.flag("use_routing_bias"),
         module="block_sparse_moe",
     )
-    traits = Traits(output_bias=False, qk_norm="full", sliding="none")
+    traits = Traits(output_bias=False, qk_norm="full", sliding="none", sums=3)
     part = config.size("rotary_dim", head_size(config))
     outline = replace(outline, rotary_sizes=(part,))
     return _mixture(outline, traits, lambda index: experts, others)
@@ -205,7 +205,7 @@ def minimax_m3(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     traits = Traits(output_bias=False, qk_norm="head", sliding="none")
     plain = grouped(config, traits)
     sparse = config.section("sparse_attention_config") or Settings({}, config.where)
-    chooses = list(sparse.items("sparse_attention_freq"))
+    chooses = sparse.numbers("sparse_attention_freq")
     chosen = BlockSparse(
         **{name: getattr(plain, name) for name in plain.__dataclass_fields__},
         indexer=BlockIndexer(
@@ -213,10 +213,8 @@ def minimax_m3(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
             sparse.count("sparse_index_dim", default=128),
         ),
     )
-    routed = list(config.items("moe_layer_freq"))
     layers = layer_count(config)
-    if len(routed) < layers:
-        raise config.problem(f"moe_layer_freq names {len(routed)} layers of {layers}")
+    routed = config.of_layers("moe_layer_freq", layers, 0, 1, needed=True)
     dense = Dense(hidden, config.count("dense_intermediate_size"))
     blocks = [
         Block(

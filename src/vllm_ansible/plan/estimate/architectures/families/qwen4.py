@@ -57,7 +57,7 @@ def qwen4_exp(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     rows = -(-(rank + streams) // ROWS) * ROWS
     names = [f"{part}_hyper_connection" for part in ("attn", "mlp")]
     mixing = dict.fromkeys(names, wide * (1 + rows + rank))
-    lettered = {one for one in config.items("ple_layer_ids") if isinstance(one, int)}
+    lettered = set(config.numbers("ple_layer_ids"))
     blocks = [
         _block(config, block, mixing, index + 1 in lettered)
         for index, block in enumerate(qwen_blocks(outline))

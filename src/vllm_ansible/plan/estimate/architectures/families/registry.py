@@ -98,6 +98,7 @@ DECODERS: Mapping[str, str] = {
     "Cohere2ForCausalLM": "cohere.command_a",
     "FalconH1ForCausalLM": "falcon.falcon_h1",
     "LongcatFlashForCausalLM": "longcat.longcat",
+    "LongcatFlashNgramForCausalLM": "longcat.longcat",
     "Step3TextForCausalLM": "step.step3",
 }
 
@@ -223,6 +224,7 @@ TYPES: Mapping[str, str] = {
     "cohere2": "Cohere2ForCausalLM",
     "falcon_h1": "FalconH1ForCausalLM",
     "longcat_flash": "LongcatFlashForCausalLM",
+    "longcat_flash_ngram": "LongcatFlashNgramForCausalLM",
     "step3_text": "Step3TextForCausalLM",
 }
 

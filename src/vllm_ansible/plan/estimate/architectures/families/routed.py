@@ -49,13 +49,12 @@ def laguna(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     layers = layer_count(config)
     shared = config.size("shared_expert_intermediate_size")
     experts = _experts(config, config.count("moe_intermediate_size"), shared, 0)
-    kinds = [str(one) for one in config.items("mlp_layer_types")]
-    dense = set(config.items("mlp_only_layers"))
+    kinds = config.of_layers("mlp_layer_types", layers, "dense", "sparse")
+    dense = set(config.numbers("mlp_only_layers"))
     routed = [kind == "sparse" for kind in kinds] or [index not in dense for index in range(layers)]
-    heads = [one for one in config.items("num_attention_heads_per_layer") if isinstance(one, int)]
-    for name, listed in (("mlp_layer_types", routed), ("num_attention_heads_per_layer", heads)):
-        if listed and len(listed) < layers:
-            raise config.problem(f"{name} names {len(listed)} layers of {layers}")
+    heads = config.numbers("num_attention_heads_per_layer")
+    if heads and len(heads) < layers:
+        raise config.problem(f"num_attention_heads_per_layer names {len(heads)} layers of {layers}")
     gating = config.values.get("gating", True)
     by_head = gating is True or gating == "per-head"
     sinks = config.flag("swa_attention_sink_enabled")

@@ -90,12 +90,10 @@ def _built(
 ) -> Model:
     config = outline.config
     layers = layer_count(config)
-    kinds = [str(one) for one in config.items("layer_types")]
+    kinds = config.of_layers("layer_types", layers, "conv", "full_attention")
     if not kinds:
-        attends = set(config.items("full_attn_idxs"))
+        attends = set(config.numbers("full_attn_idxs"))
         kinds = ["full_attention" if index in attends else "conv" for index in range(layers)]
-    if len(kinds) < layers:
-        raise config.problem(f"layer_types names {len(kinds)} layers of {layers}")
     conv = ShortConv(
         config.count("hidden_size"),
         config.count("conv_L_cache", default=3),

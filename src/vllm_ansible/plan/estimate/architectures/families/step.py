@@ -18,6 +18,7 @@ from vllm_ansible.plan.estimate.architectures.families.decoder import (
     layer_count,
 )
 from vllm_ansible.plan.estimate.architectures.families.feed_forward import Dense, Experts
+from vllm_ansible.plan.estimate.architectures.families.llama import ATTENTION
 from vllm_ansible.plan.estimate.architectures.families.mixture import plain_dense
 from vllm_ansible.plan.estimate.architectures.families.parts import WHOLE, Cut, Parts
 from vllm_ansible.plan.estimate.architectures.model import KvCache, Model, Tensor
@@ -30,10 +31,8 @@ def step(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     """Return the decoder; `attention_other_setting` says how layers of another kind differ."""
     config = outline.config
     hidden, layers = config.count("hidden_size"), layer_count(config)
-    kinds = [str(one) for one in config.items("layer_types")][:layers]
+    kinds = config.of_layers("layer_types", layers, *ATTENTION, needed=True)
     other = config.section("attention_other_setting") or Settings({}, config.where)
-    if len(kinds) < layers:
-        raise config.problem(f"layer_types names {len(kinds)} layers of {layers}")
     window = config.size("sliding_window") or None
     full = _attention(config, config, None)
     apart = {

@@ -112,7 +112,7 @@ def tower(
     yield parts.vector("vision.norm", style.norms * style.norm_width * hidden, "vision")
     merge = _merge(vision)
     sizes = {"tower": hidden, "merged": hidden * merge**2, "text": text_hidden, "joint": joint}
-    for number in range(1 + len(vision.items("deepstack_visual_indexes"))):
+    for number in range(1 + len(vision.numbers("deepstack_visual_indexes"))):
         if number:  # what is joined from within the tower is normalized after merging
             size = style.norm_width * sizes["merged"]
             yield parts.vector(f"vision.joint.{number}.norm", size, "vision")
