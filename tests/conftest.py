@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from tests import killed, warm
+from tests.slurm.lab import SlurmLab, slurm_lab
 from vllm_ansible.lab.commands import missing_tools
 from vllm_ansible.lab.lab import TOOLS, Lab
 from vllm_ansible.lab.paths import DEFAULT_NAME, REPOSITORY
@@ -279,6 +280,13 @@ def real_hosts() -> None:
         pytest.skip(f"real hosts need root, this is uid {os.geteuid()}")
     if missing := missing_tools(TOOLS):
         pytest.skip(f"real hosts need {', '.join(missing)}")
+
+
+@pytest.fixture(scope="session")
+def slurm_site(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
+    """Return one Slurm for all files that need a real one: they are of one row and worker."""
+    with slurm_lab(tmp_path_factory.mktemp("slurm")) as lab:
+        yield lab
 
 
 @pytest.fixture
