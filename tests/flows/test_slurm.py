@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.emulators.standin import ENGINES, environment
+from tests.emulators.standin import ENGINES, MODEL, environment
 from tests.slurm.lab import EVERY, USERS, SlurmLab
 from tests.slurm.person import ENGINE, Person
 from tests.slurm.script import Script
@@ -45,6 +45,7 @@ def ann(slurm_site: SlurmLab, engine: str) -> Person:
     if engine == "stand-in":
         # On the login node, where its user has everything.
         person.variables |= environment(slurm_site.home("ann") / "engine", slurm_site.inside)
+        person.variables["engines"] = [{**ENGINE, "model": MODEL}]
     # Half of them: what a script alone asks for at the same time has room beside it.
     person.variables |= {"slurm_persist_seconds": 30, "slurm_gpus_per_node": GPUS // 2}
     return person
