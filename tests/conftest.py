@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from tests import killed, warm
+from tests.row_end import OF_ROW
 from tests.slurm.lab import SlurmLab, slurm_lab
 from vllm_ansible.lab.commands import missing_tools
 from vllm_ansible.lab.lab import TOOLS, Lab
@@ -114,9 +115,11 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker("plays")
     long = ("tests/test_lint.py", "tests/enflame/", "tests/unit/node/image/")
 
+    rows = list(dict.fromkeys(ROWS.values()))
+
     def place(item: pytest.Item) -> tuple[int, str]:
-        if row(item.nodeid):
-            number = 0
+        if name := row(item.nodeid):
+            number = rows.index(name) - len(rows)
         elif item.nodeid.startswith(long):
             number = 1
         else:  # the shortest come last, so that all workers end at the same time
@@ -124,6 +127,18 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
         return number, str(item.path)
 
     items.sort(key=place)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, None, None]:
+    """End with the last test of a row what the row has shared."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or row(nextitem.nodeid) != row(item.nodeid):
+            OF_ROW.close()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -252,7 +267,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Forget this run."""
+    """Forget this run; one that was ended early leaves nothing of its rows either."""
+    OF_ROW.close()
     killed.end()
 
 
@@ -283,10 +299,9 @@ def real_hosts() -> None:
 
 
 @pytest.fixture(scope="session")
-def slurm_site(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
+def slurm_site(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> SlurmLab:
     """Return one Slurm for all files that need a real one: they are of one row and worker."""
-    with slurm_lab(tmp_path_factory.mktemp("slurm")) as lab:
-        yield lab
+    return OF_ROW.enter_context(slurm_lab(tmp_path_factory.mktemp("slurm")))
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.row_end import OF_ROW
+
 from .clone import Clone, Ran, Running
 from .greedy import ASK
 from .processes import end_all, identities, of_cluster, untouched
@@ -153,20 +155,19 @@ def one_site(
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """Return a cluster that may not have been brought up yet; nothing of it stays behind.
 
     Whoever works on these tests names a directory to keep it in, and it is there the next time.
     """
     if kept := os.environ.get("VLLM_ANSIBLE_FLOW_DIR"):
-        yield Site(Path(kept))
-        return
+        return Site(Path(kept))
     # Of its own: what a killed session has left in /tmp must not be taken for this one's.
     made = Site(tmp_path_factory.mktemp("flow"), f"flow{os.getpid()}")
-    yield made
-    end_all(made.cluster_dir)
-    shutil.rmtree(made.cluster_dir, ignore_errors=True)  # a check alone makes none
-    shutil.rmtree(made.run_dir, ignore_errors=True)
+    OF_ROW.callback(shutil.rmtree, made.run_dir, ignore_errors=True)
+    OF_ROW.callback(shutil.rmtree, made.cluster_dir, ignore_errors=True)  # a check makes none
+    OF_ROW.callback(end_all, made.cluster_dir)
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -200,14 +201,13 @@ def one_process_texts(served: Site) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def two_hosts(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHosts]:
+def two_hosts(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> TwoHosts:
     """Return two hosts on which nothing was brought up yet; nothing of them stays behind."""
     if kept := os.environ.get("VLLM_ANSIBLE_FLOW_DIR"):
-        yield TwoHosts(Path(kept) / "two")
-        return
+        return TwoHosts(Path(kept) / "two")
     made = TwoHosts(tmp_path_factory.mktemp("two"))
-    yield made
-    made.lab.down()
+    OF_ROW.callback(made.lab.down)
+    return made
 
 
 @pytest.fixture(scope="session")
