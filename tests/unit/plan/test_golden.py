@@ -7,11 +7,9 @@ CHANGELOG says which engines restart.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -206,24 +204,6 @@ def test_every_shipped_inventory_and_no_other_is_kept() -> None:
     shipped = {one.name for one in (ROOT / "inventories").iterdir() if one.is_dir()}
     assert shipped == {site.inventory for site in SITES.values() if site.inventory}
     assert {one.stem for one in KEPT.glob("*.json")} == set(SITES)
-
-
-@pytest.mark.parametrize("name", ["two-engines", "enflame", "local"])
-def test_from_what_was_written_to_its_processes_an_engine_passes_few_rooms(name: str) -> None:
-    """Role, action, module and two rooms of `node` come to these: 15 at most, from end to end."""
-    source, passed = ROOT / "src/vllm_ansible", set()
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(f"{source}/"):
-            passed.add(str(Path(frame.f_code.co_filename).parent.relative_to(source)))
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        wanted_of(SITES[name])
-    finally:
-        sys.setprofile(before)
-    assert {"plan", "accelerators"} <= passed and len(passed) <= 9, passed
 
 
 if __name__ == "__main__":
