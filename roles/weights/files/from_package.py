@@ -16,8 +16,8 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-# transformers reads the file for the tokenizer, the configuration and the tensors, and makes the map
-# of their names for each module anew: two fifths of the time that all of this takes.
+# transformers reads the file for tokenizer, configuration and tensors, and makes the map of their
+# names for each module anew: two fifths of the time that all of this takes.
 gguf.GGUFReader = functools.cache(gguf.GGUFReader)
 gguf.get_tensor_name_map = functools.cache(gguf.get_tensor_name_map)
 
