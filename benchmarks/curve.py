@@ -51,7 +51,8 @@ def measure(
             tell(
                 f"{count} hosts: {one['seconds']:.1f} s, CPU a host: controller "
                 f"{one['controller_cpu']:.2f} s, the host itself {one['host_cpu']:.2f} s; "
-                f"others kept {one['others']:.0%} of the machine busy"
+                f"others kept {one['others']:.0%} of the machine busy; Ansible alone: "
+                f"setup {one['setup']:.1f} s, ping {one['ping']:.1f} s"
             )
     return {"curve": found}
 
@@ -69,6 +70,10 @@ def converged(
             raise SideError("a converged run changed something")
     return {
         "hosts": count,
+        **{
+            module: statistics.median(alone(inventory, directory, module) for _ in range(runs))
+            for module in ("setup", "ping")
+        },
         "seconds": statistics.median(cost.seconds for cost in costs),
         "controller_cpu": statistics.median(cost.cpu_seconds for cost in costs) / count,
         "host_cpu": statistics.median(hosts) / count,
@@ -97,6 +102,17 @@ def run(inventory: Path, directory: Path, limit_seconds: float) -> Timed:
         said = profile.failure(profile.read(directory / "runs"))
         raise SideError(f"{' '.join(argv)} failed: {said}")
     return cost
+
+
+def alone(inventory: Path, directory: Path, module: str) -> float:
+    """Return the seconds that Ansible itself takes to run one module on all hosts."""
+    program = str(Path(sys.executable).with_name("ansible"))
+    argv = [program, "-i", str(inventory), "gpu", "-m", module]
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg")}
+    cost = timed(argv, environment, directory / "curve.log", CONVERGED_SECONDS)
+    if cost.status:
+        raise SideError(f"{' '.join(argv)} failed")
+    return cost.seconds
 
 
 def write_inventory(lab: Lab, directory: Path, count: int, packages: list[str]) -> Path:

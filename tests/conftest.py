@@ -23,6 +23,8 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from tests import killed, warm
+from tests.row_end import OF_ROW
+from tests.slurm.lab import SlurmLab, slurm_lab
 from vllm_ansible.lab.commands import missing_tools
 from vllm_ansible.lab.lab import TOOLS, Lab
 from vllm_ansible.lab.paths import DEFAULT_NAME, REPOSITORY
@@ -113,9 +115,11 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker("plays")
     long = ("tests/test_lint.py", "tests/enflame/", "tests/unit/node/image/")
 
+    rows = list(dict.fromkeys(ROWS.values()))
+
     def place(item: pytest.Item) -> tuple[int, str]:
-        if row(item.nodeid):
-            number = 0
+        if name := row(item.nodeid):
+            number = rows.index(name) - len(rows)
         elif item.nodeid.startswith(long):
             number = 1
         else:  # the shortest come last, so that all workers end at the same time
@@ -123,6 +127,18 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
         return number, str(item.path)
 
     items.sort(key=place)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, None, None]:
+    """End with the last test of a row what the row has shared."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or row(nextitem.nodeid) != row(item.nodeid):
+            OF_ROW.close()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -251,7 +267,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Forget this run."""
+    """Forget this run; one that was ended early leaves nothing of its rows either."""
+    OF_ROW.close()
     killed.end()
 
 
@@ -279,6 +296,12 @@ def real_hosts() -> None:
         pytest.skip(f"real hosts need root, this is uid {os.geteuid()}")
     if missing := missing_tools(TOOLS):
         pytest.skip(f"real hosts need {', '.join(missing)}")
+
+
+@pytest.fixture(scope="session")
+def slurm_site(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> SlurmLab:
+    """Return one Slurm for all files that need a real one: they are of one row and worker."""
+    return OF_ROW.enter_context(slurm_lab(tmp_path_factory.mktemp("slurm")))
 
 
 @pytest.fixture

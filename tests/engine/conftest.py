@@ -24,6 +24,7 @@ from vllm_ansible.node.weights import models
 ROOT = Path(__file__).parents[2]
 # Another place for it, where one is at hand already.
 PLACE = os.environ.get("VLLM_ANSIBLE_TEST_CLUSTER_DIR", str(ROOT / "build/engine-tests"))
+PACKAGED = models.Model("package", "smollm2-135m-instruct")
 
 
 @pytest.fixture(scope="session")
@@ -128,3 +129,13 @@ def models_dir(
         return Path(one.place(str(directory)))
 
     return model
+
+
+@pytest.fixture(scope="session")
+def packaged_dir(tmp_path_factory: pytest.TempPathFactory, weights_request: dict[str, Any]) -> Path:
+    """Return a directory of models with the packaged one alone; its conversion takes 16 s."""
+    directory = tmp_path_factory.mktemp("packaged")
+    request = {**weights_request, "models_dir": str(directory)}
+    record = weights.fetch(PACKAGED, request, lambda *_, **__: None)
+    assert models.look(PACKAGED, str(directory)) == record
+    return directory

@@ -24,10 +24,27 @@ LINES = {
 }
 
 
+# Whether a processor has AMX is asked of torch alone.
+WITH_AMX = "import torch; torch.cpu._is_amx_tile_supported = lambda: True\n"
+
+
 @pytest.fixture(scope="module")
-def answers(engine: Path) -> dict[str, dict[str, Any]]:
+def answers(engine: Path, models_dir: Callable[[str], Path]) -> dict[str, dict[str, Any]]:
     """Ask once for all: the import of vLLM is what takes long."""
-    return arguments.ask(str(engine / "bin/python"), LINES)
+    latent, other = str(models_dir("deepseek-v3")), str(models_dir("llama"))
+    named = ["--attention-backend", "CPU_MLA"]
+    with_amx = {
+        "float32": [latent, "--dtype", "float32"],
+        "by another name": [latent, "--dtype", "half", "--attention-backend", "AMX_MLA"],
+        "float32 of the reference": [latent, "--dtype", "float32", *named],
+        "in its configuration": [latent, "-ac.backend", "CPU_MLA", "--dtype", "float32"],
+        "bfloat16": [latent, "--dtype", "bfloat16"],
+        "as the model is": [latent],
+        "no latent attention": [other, "--dtype", "float32"],
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arguments, "SCRIPT", WITH_AMX + arguments.SCRIPT)
+        return arguments.ask(str(engine / "bin/python"), LINES | with_amx)
 
 
 def test_good_arguments_pass(answers: dict[str, dict[str, Any]]) -> None:
@@ -103,28 +120,10 @@ def test_what_only_a_start_refuses_is_refused_before_one(engine: Path, tmp_path:
     assert "fp7" in answers["quantization"]["complaint"]
 
 
-# Whether a processor has AMX is asked of torch alone.
-WITH_AMX = "import torch; torch.cpu._is_amx_tile_supported = lambda: True\n"
-
-
 def test_the_backend_that_a_processor_with_amx_takes_is_asked_for_its_types(
-    engine: Path, models_dir: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    answers: dict[str, dict[str, Any]],
 ) -> None:
-    latent, other = str(models_dir("deepseek-v3")), str(models_dir("llama"))
-    named = ["--attention-backend", "CPU_MLA"]
-    lines = {
-        "float32": [latent, "--dtype", "float32"],
-        "by another name": [latent, "--dtype", "half", "--attention-backend", "AMX_MLA"],
-        "float32 of the reference": [latent, "--dtype", "float32", *named],
-        "in its configuration": [latent, "-ac.backend", "CPU_MLA", "--dtype", "float32"],
-        "bfloat16": [latent, "--dtype", "bfloat16"],
-        "as the model is": [latent],
-        "no latent attention": [other, "--dtype", "float32"],
-    }
-    python = str(engine / "bin/python")
-    monkeypatch.setattr(arguments, "SCRIPT", WITH_AMX + arguments.SCRIPT)
-    answers = arguments.ask(python, lines)
-    refused = {name: one for name, one in answers.items() if not one["ok"]}
+    refused = {name: one for name, one in answers.items() if name not in LINES and not one["ok"]}
     assert sorted(refused) == ["by another name", "float32"]
     told = arguments.refusal("experts", refused["float32"])
     assert told["msg"] == (

@@ -9,7 +9,6 @@ from typing import Any
 from vllm_ansible.computation.distance import distance
 from vllm_ansible.node.engine import reference
 from vllm_ansible.node.environment import build as environment
-from vllm_ansible.node.weights import fetch as weights
 from vllm_ansible.node.weights.models import Model
 
 ROOT = Path(__file__).parents[2]
@@ -18,11 +17,10 @@ SCRIPT = (ROOT / "roles/vllm/files/reference_numbers.py").read_text()
 
 
 def test_transformers_computes_what_sound_engines_compute_and_no_damaged_one(
-    engine: Path, weights_request: dict[str, Any], tmp_path: Path
+    engine: Path, packaged_dir: Path, tmp_path: Path
 ) -> None:
     model = Model("package", "smollm2-135m-instruct")
-    weights.fetch(model, {**weights_request, "models_dir": str(tmp_path)}, lambda *_, **__: None)
-    python, place = str(environment.python(engine)), Path(model.place(str(tmp_path)))
+    python, place = str(environment.python(engine)), Path(model.place(str(packaged_dir)))
     told = reference.compute(python, SCRIPT, str(place))
     assert distance(RECORDED["f32"], told["prompts"]).mean < 0.001
     assert all(distance(told["prompts"], RECORDED[one]).mean < 0.05 for one in ("bf16", "tp3"))
@@ -33,8 +31,11 @@ def test_transformers_computes_what_sound_engines_compute_and_no_damaged_one(
     # A layer that no file holds would be random numbers.
     config = json.loads((place / "config.json").read_text())
     config["num_hidden_layers"] += 1
-    (place / "config.json").write_text(json.dumps(config))
-    told = reference.compute(python, SCRIPT, str(place))
+    for path in place.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    told = reference.compute(python, SCRIPT, str(tmp_path))
     assert told["skipped"].startswith("transformers lacks "), told
     assert "model.layers.30." in told["skipped"]
 

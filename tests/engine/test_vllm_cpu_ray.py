@@ -22,7 +22,10 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 # An allow list that allows nothing: vLLM as it is without our plugin.
 STOCK = {"VLLM_PLUGINS": ""}
 
-RAY_BUNDLES = """
+# One process for all questions: what takes long is the import of vLLM. The last one leaves vLLM
+# without a version.
+QUESTIONS = """
+import traceback
 from types import SimpleNamespace
 from unittest import mock
 from vllm.platforms import current_platform
@@ -32,10 +35,32 @@ node = {"NodeID": "n", "NodeManagerAddress": "10.0.0.1", "Alive": True}
 group = SimpleNamespace(bundle_specs=[{"GPU": 1.0}, {"CPU": 1.0}])
 context = SimpleNamespace(get_node_id=lambda: "n")
 table = {"bundles_to_node_id": {0: "n"}}
-with mock.patch.object(ray_utils, "placement_group_table", lambda _: table), \\
-     mock.patch.object(ray_utils.ray, "nodes", lambda: [node]), \\
-     mock.patch.object(ray_utils.ray, "get_runtime_context", lambda: context):
-    print(ray_utils.get_bundles_sorted_by_node(group))
+try:
+    with mock.patch.object(ray_utils, "placement_group_table", lambda _: table), \\
+         mock.patch.object(ray_utils.ray, "nodes", lambda: [node]), \\
+         mock.patch.object(ray_utils.ray, "get_runtime_context", lambda: context):
+        print("bundles", ray_utils.get_bundles_sorted_by_node(group))
+except Exception:
+    traceback.print_exc()
+
+import torch
+from vllm.v1.sample.ops.logprobs import batched_count_greater_than
+try:
+    counted = batched_count_greater_than(torch.arange(6.0).view(2, 3), torch.ones(2, 1))
+    print("counted", counted.tolist())
+except Exception:
+    traceback.print_exc()
+
+import importlib.metadata as metadata, sys
+original = metadata.version
+def version(name):
+    if name == "vllm":
+        raise metadata.PackageNotFoundError(name)
+    return original(name)
+metadata.version = version
+sys.argv = ["vllm", "--version"]
+from vllm.entrypoints.cli.main import main
+main()
 """
 
 # Two ranks each time, forked from one process that has imported vLLM, which takes longer than all
@@ -130,37 +155,42 @@ if __name__ == "__main__":
 """
 
 
-def test_stock_vllm_refuses_ray_on_cpus(run_engine_python: Run) -> None:
-    result = run_engine_python(RAY_BUNDLES, environment=STOCK)
-    assert "platform CpuPlatform" in result.stdout, result.stderr
-    assert "current platform cpu does not support ray" in result.stderr
-
-
-def test_the_plugin_is_the_platform_and_ray_is_welcome(run_engine_python: Run) -> None:
-    result = run_engine_python(RAY_BUNDLES)
-    assert "platform CpuRayPlatform" in result.stdout, result.stderr
-    assert "[(0, 'n', '10.0.0.1')]" in result.stdout, result.stderr
-
-
-LOGPROBS = """
-import torch
-from vllm.v1.sample.ops.logprobs import batched_count_greater_than
-counted = batched_count_greater_than(torch.arange(6.0).view(2, 3), torch.ones(2, 1))
-print("counted", counted.tolist())
-"""
 # As on a host where nobody has installed a compiler.
 NO_COMPILER = {"CXX": "/nonexistent/g++", "CC": "/nonexistent/gcc"}
+Said = subprocess.CompletedProcess[str]
 
 
-def test_stock_vllm_needs_a_compiler_for_log_probabilities(run_engine_python: Run) -> None:
-    result = run_engine_python(LOGPROBS, environment={**STOCK, **NO_COMPILER})
-    assert "counted" not in result.stdout
-    assert "No working C++ compiler" in result.stderr
+@pytest.fixture(scope="module")
+def stock(run_engine_python: Run) -> Said:
+    return run_engine_python(QUESTIONS, environment={**STOCK, **NO_COMPILER})
 
 
-def test_the_plugin_counts_log_probabilities_without_a_compiler(run_engine_python: Run) -> None:
-    result = run_engine_python(LOGPROBS, environment=NO_COMPILER)
-    assert "counted [2, 3]" in result.stdout, result.stderr
+@pytest.fixture(scope="module")
+def ours(run_engine_python: Run) -> Said:
+    return run_engine_python(QUESTIONS, environment=NO_COMPILER)
+
+
+def test_stock_vllm_refuses_ray_on_cpus(stock: Said) -> None:
+    assert "platform CpuPlatform" in stock.stdout, stock.stderr
+    assert "current platform cpu does not support ray" in stock.stderr
+
+
+def test_the_plugin_is_the_platform_and_ray_is_welcome(ours: Said) -> None:
+    assert "platform CpuRayPlatform" in ours.stdout, ours.stderr
+    assert "bundles [(0, 'n', '10.0.0.1')]" in ours.stdout, ours.stderr
+
+
+def test_stock_vllm_needs_a_compiler_for_log_probabilities(stock: Said) -> None:
+    assert "counted" not in stock.stdout
+    assert "No working C++ compiler" in stock.stderr
+
+
+def test_the_plugin_counts_log_probabilities_without_a_compiler(ours: Said) -> None:
+    assert "counted [2, 3]" in ours.stdout, ours.stderr
+
+
+def test_vllm_asks_for_a_distribution_of_its_own_name(ours: Said) -> None:
+    assert "PackageNotFoundError" in ours.stderr
 
 
 @pytest.fixture(scope="module")
@@ -256,23 +286,6 @@ def generate(
     script.write_text(GENERATE)
     command = "import os, sys; os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     return run(command, str(script), str(model), str(stages), environment=variables)
-
-
-def test_vllm_asks_for_a_distribution_of_its_own_name(run_engine_python: Run) -> None:
-    without_the_name = """
-import importlib.metadata as metadata, sys
-original = metadata.version
-def version(name):
-    if name == "vllm":
-        raise metadata.PackageNotFoundError(name)
-    return original(name)
-metadata.version = version
-sys.argv = ["vllm", "--version"]
-from vllm.entrypoints.cli.main import main
-main()
-"""
-    result = run_engine_python(without_the_name)
-    assert "PackageNotFoundError" in result.stderr
 
 
 def test_vllm_tells_its_version(engine: Path) -> None:

@@ -38,13 +38,8 @@ def test_the_tiny_deepseek_has_the_shape_of_the_real_one(
     assert "<|im_start|>assistant" in (place / "chat_template.jinja").read_text()
 
 
-def test_the_packaged_model_becomes_safetensors(
-    weights_request: dict[str, Any], tmp_path: Path
-) -> None:
-    model = Model("package", "smollm2-135m-instruct")
-    request = {**weights_request, "models_dir": str(tmp_path)}
-    record = weights.fetch(model, request, silent)
-    assert models.look(model, str(tmp_path)) == record
-    assert 250 << 20 < record["bytes"] < 300 << 20
-    left = sorted(path.name for path in tmp_path.iterdir())
+def test_the_packaged_model_becomes_safetensors(packaged_dir: Path) -> None:
+    record = models.look(Model("package", "smollm2-135m-instruct"), str(packaged_dir))
+    assert record and 250 << 20 < record["bytes"] < 300 << 20
+    left = sorted(path.name for path in packaged_dir.iterdir())
     assert left == ["package--smollm2-135m-instruct", "package--smollm2-135m-instruct.json"]

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.row_end import OF_ROW
+
 from .clone import Clone, Ran, Running
 from .greedy import ASK
 from .processes import end_all, identities, of_cluster, untouched
@@ -49,6 +51,8 @@ def read_json(path: Path) -> dict[str, Any]:
 class Site:
     """One cluster of this machine, and the clone that operates it."""
 
+    serves = False
+
     def __init__(self, directory: Path, name: str = "flow") -> None:
         self.directory, self.name = directory, name
         self.cluster_dir = directory / "cluster"
@@ -72,7 +76,9 @@ class Site:
         return self.clone.start(self.inventory, *arguments, playbook=playbook)
 
     def run(self, *arguments: str, playbook: str = "site.yml") -> Ran:
-        return self.clone.run(self.inventory, *arguments, playbook=playbook)
+        ran = self.clone.run(self.inventory, *arguments, playbook=playbook)
+        self.serves |= ran.status == 0 and not arguments and playbook == "site.yml"
+        return ran
 
     def process(self, name: str) -> dict[str, Any]:
         """Return what the host recorded of the present start of a process."""
@@ -149,27 +155,27 @@ def one_site(
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """Return a cluster that may not have been brought up yet; nothing of it stays behind.
 
     Whoever works on these tests names a directory to keep it in, and it is there the next time.
     """
     if kept := os.environ.get("VLLM_ANSIBLE_FLOW_DIR"):
-        yield Site(Path(kept))
-        return
+        return Site(Path(kept))
     # Of its own: what a killed session has left in /tmp must not be taken for this one's.
     made = Site(tmp_path_factory.mktemp("flow"), f"flow{os.getpid()}")
-    yield made
-    end_all(made.cluster_dir)
-    shutil.rmtree(made.cluster_dir, ignore_errors=True)  # a check alone makes none
-    shutil.rmtree(made.run_dir, ignore_errors=True)
+    OF_ROW.callback(shutil.rmtree, made.run_dir, ignore_errors=True)
+    OF_ROW.callback(shutil.rmtree, made.cluster_dir, ignore_errors=True)  # a check makes none
+    OF_ROW.callback(end_all, made.cluster_dir)
+    return made
 
 
 @pytest.fixture(scope="session")
 def served(site: Site) -> Site:
-    """Return the cluster with both engines serving."""
-    ran = site.run()
-    assert ran.status == 0, ran.output
+    """Return the cluster with both engines serving, as its bring-up has left it."""
+    if not site.serves:
+        ran = site.run()
+        assert ran.status == 0, ran.output
     return site
 
 
@@ -195,14 +201,13 @@ def one_process_texts(served: Site) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def two_hosts(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHosts]:
+def two_hosts(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> TwoHosts:
     """Return two hosts on which nothing was brought up yet; nothing of them stays behind."""
     if kept := os.environ.get("VLLM_ANSIBLE_FLOW_DIR"):
-        yield TwoHosts(Path(kept) / "two")
-        return
+        return TwoHosts(Path(kept) / "two")
     made = TwoHosts(tmp_path_factory.mktemp("two"))
-    yield made
-    made.lab.down()
+    OF_ROW.callback(made.lab.down)
+    return made
 
 
 @pytest.fixture(scope="session")

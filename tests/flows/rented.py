@@ -11,7 +11,7 @@ from tests.emulators.lab_machines import LabMachines
 from tests.emulators.lambda_account import Account
 from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
-from tests.emulators.standin import environment
+from tests.emulators.standin import MODEL, environment
 from vllm_ansible.lab import Lab
 
 from .clone import Clone
@@ -68,7 +68,7 @@ def rented(directory: Path, hosts: int, engine: str = "vllm") -> Iterator[Rented
                 **hosts_of(lab),
             }
             if engine == "stand-in":
-                variables |= environment(directory / "engine")
+                variables |= hosts_of(lab, MODEL) | environment(directory / "engine")
             inventory = clone.directory / "inventories" / "rented"
             yield Rented(lab, machines, clone, inventory, variables, cloud)
             assert cloud.misfits == []

@@ -40,7 +40,7 @@ class RentedHosts:
         return self.start(*arguments, playbook=playbook).result()
 
 
-def hosts_of(lab: Lab) -> dict[str, Any]:
+def hosts_of(lab: Lab, model: str = "package:smollm2-135m-instruct") -> dict[str, Any]:
     """Return what hosts of a lab are and machines of a cloud are not, and an engine over two."""
     written = yaml.safe_load(inventory_file(lab.paths).read_text())["all"]["vars"]
     return {
@@ -54,7 +54,7 @@ def hosts_of(lab: Lab) -> dict[str, Any]:
         "engines": [
             {
                 "name": "chat",
-                "model": "package:smollm2-135m-instruct",
+                "model": model,
                 "nodes": 2,
                 "vllm_args": {"enforce_eager": True, "max_model_len": 2048, "dtype": "float32"},
                 "probe": {"prompt": "What is the capital of France?", "expect": "Paris"},

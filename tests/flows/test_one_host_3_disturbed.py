@@ -21,6 +21,8 @@ from .processes import identities
 pytestmark = pytest.mark.engine
 # The engines that are there, and one that cannot come up.
 THIRD = {**EXPERTS, "name": "third", "port": 8262}
+# The stages before these do not know of it, and each run of them takes as long as these.
+FROM_WEIGHTS = ("--tags", "weights,plan,cluster,serve")
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def test_of_two_runs_at_once_the_second_is_told_who_holds_the_cluster(untouched:
 
 def test_a_port_that_a_stranger_holds_is_named_with_the_stranger(untouched: Site) -> None:
     with socket.create_server(("127.0.0.1", THIRD["port"])):
-        failure = untouched.clone.run(third(untouched)).failure
+        failure = untouched.clone.run(third(untouched), *FROM_WEIGHTS).failure
     assert (failure["stage"], failure["host"]) == ("cluster", "here")
     assert f"check failed: port {THIRD['port']} for third-serve (api)" in failure["msg"]
     assert failure["expected"] == "no other process listens there"
@@ -103,7 +105,7 @@ def test_an_engine_that_dies_while_it_loads_is_told_by_its_first_failing_line(
     # Every file is whole; they do not fit together, which nobody but the engine can see.
     config["intermediate_size"] *= 2
     (model / "config.json").write_text(json.dumps(config))
-    ran = untouched.clone.run(third(untouched, model=str(model)))
+    ran = untouched.clone.run(third(untouched, model=str(model)), *FROM_WEIGHTS)
     failure = ran.failure
     assert (failure["stage"], failure["host"]) == ("serve", "here")
     assert failure["msg"].startswith("No answer from third: third-serve ended with exit status 1")
@@ -116,7 +118,7 @@ def test_an_engine_that_dies_while_it_loads_is_told_by_its_first_failing_line(
 
 
 def test_an_engine_that_is_planned_no_more_is_forgotten_and_nothing_else(untouched: Site) -> None:
-    ran = untouched.run()
+    ran = untouched.run(*FROM_WEIGHTS)
     assert ran.status == 0, ran.output
     assert not list((untouched.cluster_dir / "processes").glob("third-*"))
     assert set(ran.stages.values()) == {True}
@@ -126,7 +128,8 @@ def test_a_change_that_would_interrupt_an_engine_is_refused_by_name(untouched: S
     chat, experts = untouched.variables["engines"]
     shorter = {**chat, "vllm_args": {**chat["vllm_args"], "max_model_len": 1024}}
     variables = {**untouched.variables, "engines": [shorter, experts]}
-    ran = untouched.clone.run(untouched.clone.inventory("shorter", untouched.hosts, **variables))
+    shorter_here = untouched.clone.inventory("shorter", untouched.hosts, **variables)
+    ran = untouched.clone.run(shorter_here, *FROM_WEIGHTS)
     failure = ran.failure
     assert failure["stage"] == "plan"
     assert ran.changed == [] and "changed=0" in ran.output

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.emulators.standin import ENGINES, environment
-from tests.slurm.lab import EVERY, USERS, SlurmLab, slurm_lab
+from tests.emulators.standin import ENGINES, MODEL, environment
+from tests.slurm.lab import EVERY, USERS, SlurmLab
 from tests.slurm.person import ENGINE, Person
 from tests.slurm.script import Script
 from tests.slurm.settings import GPUS
@@ -33,12 +33,6 @@ print(urllib.request.urlopen(urllib.request.Request(url, question, headers)).rea
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 
-@pytest.fixture(scope="module")
-def lab(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
-    with slurm_lab(tmp_path_factory.mktemp("slurm")) as made:
-        yield made
-
-
 @pytest.fixture(scope="module", params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     """Return what serves."""
@@ -46,11 +40,12 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def ann(lab: SlurmLab, engine: str) -> Person:
-    person = Person(lab, "ann", "r1")
+def ann(slurm_site: SlurmLab, engine: str) -> Person:
+    person = Person(slurm_site, "ann", "r1")
     if engine == "stand-in":
         # On the login node, where its user has everything.
-        person.variables |= environment(lab.home("ann") / "engine", lab.inside)
+        person.variables |= environment(slurm_site.home("ann") / "engine", slurm_site.inside)
+        person.variables["engines"] = [{**ENGINE, "model": MODEL}]
     # Half of them: what a script alone asks for at the same time has room beside it.
     person.variables |= {"slurm_persist_seconds": 30, "slurm_gpus_per_node": GPUS // 2}
     return person

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.clone import wait_until
-from tests.slurm.lab import EVERY, USERS, SlurmLab, slurm_lab
+from tests.slurm.lab import EVERY, USERS, SlurmLab
 from tests.slurm.person import Person
 
 pytestmark = pytest.mark.lab
@@ -22,17 +22,11 @@ SLOW_PORT = 18000
 PROVISION, TEARDOWN = "playbooks/provision.yml", "playbooks/teardown.yml"
 
 
-@pytest.fixture(scope="module")
-def site(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
-    with slurm_lab(tmp_path_factory.mktemp("slurm")) as lab:
-        yield lab
-
-
 @pytest.fixture
-def ann(site: SlurmLab) -> Iterator[Person]:
-    person = Person(site, "ann", "r1")
+def ann(slurm_site: SlurmLab) -> Iterator[Person]:
+    person = Person(slurm_site, "ann", "r1")
     yield person
-    site.run("ann", "scancel", "--user=ann", check=False)
+    slurm_site.run("ann", "scancel", "--user=ann", check=False)
     wait_until(lambda: not person.jobs(), 600, "no job left", EVERY)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.clone import wait_until
-from tests.slurm.lab import EVERY, SlurmLab, slurm_lab
+from tests.slurm.lab import EVERY, SlurmLab
 from tests.slurm.person import Person
 from tests.slurm.script import Script, owned
 from tests.slurm.standins import make
@@ -18,29 +18,23 @@ pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(scope="module")
-def site(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
-    with slurm_lab(tmp_path_factory.mktemp("slurm")) as lab:
-        yield lab
-
-
-@pytest.fixture(scope="module")
-def environment(site: SlurmLab) -> Path:
-    place = site.home("ann") / "stand-in"
+def environment(slurm_site: SlurmLab) -> Path:
+    place = slurm_site.home("ann") / "stand-in"
     if not place.exists():
         make(place)
     return place
 
 
 @pytest.fixture(scope="module")
-def ann(site: SlurmLab, environment: Path) -> Person:
-    person = Person(site, "ann", "r1")
+def ann(slurm_site: SlurmLab, environment: Path) -> Person:
+    person = Person(slurm_site, "ann", "r1")
     person.variables |= {
         "ray_join_silence_seconds": 60,
-        "slurm_environment": str(site.inside(environment)),
+        "slurm_environment": str(slurm_site.inside(environment)),
         "engines": [
             {
                 "name": "chat",
-                "model": str(site.inside(environment)),
+                "model": str(slurm_site.inside(environment)),
                 "served_name": "chat",
                 "layout": {"pipeline": 2},
                 "nodes": 2,

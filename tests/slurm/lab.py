@@ -41,6 +41,7 @@ class SlurmLab:
         self.lab = lab
         names = [one.name for one in lab.record.hosts]
         self.login, self.computes = names[0], names[1:]
+        self._clones: dict[str, Path] = {}
 
     @property
     def shared(self) -> Path:
@@ -80,7 +81,9 @@ class SlurmLab:
 
     def controller(self, user: str) -> Path:
         """Give a user a clone of the working tree and Ansible; return the clone's directory."""
-        clone = self.home(user) / "vllm-ansible"
+        if user in self._clones:
+            return self._clones[user]
+        clone = self._clones[user] = self.home(user) / "vllm-ansible"
         Clone(clone)
         venv, tool = self.shared / "venv", self.shared / "uv"
         if not venv.exists():
