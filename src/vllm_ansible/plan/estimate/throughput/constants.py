@@ -164,6 +164,15 @@ TCP_SHARE = 0.60
 # high concurrency show (GPUStack's performance lab, ShareGPT).
 HOST_STEP = 0.8e-3
 HOST_SEQUENCE = 30.0 * MICRO
+# The same of 0.32's runner (`v1/worker/gpu`): samples of its worker's main thread, 200 a second for
+# 5 s by py-spy, a dense 8B at one request on a virtual machine with H200: 37 % of 4.98 ms are not
+# waits (tests/data/h200-host.json). The last of two stages, of two ranks each, takes 76 % of 4.15
+# ms there: what it gets of the one before it, and tokens that it tells all stages.
+V2_HOST_STEP, STAGE_HOST_STEP = 1.85e-3, 1.3e-3
+# Ranks in step agree on their tokens before each step, over gloo on the processor: an all-reduce of
+# six integers a rank, 0.36 ms for two ranks and 0.77 ms for four with 1 ms of work between, on the
+# same machine. What one waits for another is not in it.
+AGREE_RANK = 0.19e-3
 # One process beside the engine turns tokens to text and sends them, 54 us each: 18,511 tokens/s are
 # the most that was seen of one (tests/data/h200-site.json, 135 million parameters, vLLM 0.32), and
 # 12,850 of an early one (vllm#12287, Llama-3.2-1B on A100). It bounds small models.

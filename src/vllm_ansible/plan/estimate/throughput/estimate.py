@@ -96,6 +96,11 @@ class Placed:
         return self.engine_version is None or self.engine_version >= since
 
     @property
+    def second_runner(self) -> bool:
+        """Tell whether this engine's workers are those of 0.32, vLLM's V2 model runner."""
+        return self.engine_version is None or self.engine_version >= STAGED_ASYNC_SINCE
+
+    @property
     def first_engine(self) -> bool:
         """Tell whether this is vLLM's first engine, V0, which did everything between steps."""
         return self.engine_version is not None and self.engine_version < V1_SINCE
@@ -315,6 +320,9 @@ class Speed:
         step, each = c.HOST_STEP, c.HOST_SEQUENCE
         if self.placed.first_engine:
             step, each = c.V0_HOST_STEP, c.V0_HOST_SEQUENCE
+        elif self.placed.second_runner:
+            staged, ranks = len(self.placed.stages) > 1, self.placed.data
+            step = c.V2_HOST_STEP + c.STAGE_HOST_STEP * staged + c.AGREE_RANK * ranks * (ranks > 1)
         return step + each * sequences + (c.MULTI_NODE_STEP if self.placed.nodes > 1 else 0.0)
 
 

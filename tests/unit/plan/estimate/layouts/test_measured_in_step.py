@@ -40,8 +40,8 @@ ROWS = [
     for name in SHAPES
     for load in ENGINES[name]["loads"]
 ]
-# Four layers are shorter than what ranks in step take for a step beside the device: 2.9 ms.
-TOO_FAST = {("latent-experts", 1), ("latent-experts", 8)}
+# Four layers are bound by their host's processor, whose speed differs (test_measured_host.py).
+BY_THE_HOST = {("latent-experts", 1), ("latent-experts", 8)}
 
 
 def shape(name: str) -> Model:
@@ -73,11 +73,9 @@ def planned(name: str, concurrency: int) -> Verdict:
 @pytest.mark.parametrize(("name", "concurrency", "measured"), ROWS)
 def test_ranks_in_step_are_as_fast_as_planned(name: str, concurrency: int, measured: float) -> None:
     verdict = planned(name, concurrency)
-    if (name, concurrency) in TOO_FAST:
-        assert verdict.rates.low > measured
-        return
     assert verdict.rates.holds(measured)
-    assert verdict.output_rate == pytest.approx(measured, rel=0.15)
+    if (name, concurrency) not in BY_THE_HOST:
+        assert verdict.output_rate == pytest.approx(measured, rel=0.15)
 
 
 @pytest.mark.parametrize("name", ENGINES)
