@@ -66,7 +66,7 @@ WAIT_SECONDS = 3.0
 
 
 class ActionModule(ActionBase):
-    """Ask the head again and again; judge with `node.ray.missing`."""
+    """Ask the head again and again; judge with `node.engine.ray.missing`."""
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return `ready`, and what was expected and found when it is not."""

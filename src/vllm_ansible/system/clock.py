@@ -23,7 +23,7 @@ def judge(look: Mapping[str, Any], want: Wants) -> Judged:
         return Judged()
     daemons = ", ".join(found["daemons"])
     if daemons:
-        # Minutes after a boot this is normal; how far clocks are apart is measured elsewhere.
+        # Minutes after a boot this is normal; `verify.reach.clocks` judges how far they are apart.
         return Judged(notes=(f"{daemons} runs, and has not yet synchronised the clock",))
     service = "chronyd" if want.red_hat else "chrony"
     difference = Difference(

@@ -1,6 +1,7 @@
 """The gate of the links between ranks: right results, and no slow host, card, pair or side.
 
-The thresholds are in `collectives/expected.json`.
+The threshold of all ranks is in `collectives/expected.json`, that of a pair in
+`node.collectives.culprit`.
 """
 
 from __future__ import annotations
