@@ -16,7 +16,7 @@ import pytest
 from vllm_ansible.node.watchdog import host as module
 from vllm_ansible.node.watchdog import main, state_file
 from vllm_ansible.node.watchdog.finding import Finding
-from vllm_ansible.node.watchdog.host import LOOKS, Host, counters, kills
+from vllm_ansible.node.watchdog.host import LOOKS, Host, counters, directory, kills
 from vllm_ansible.node.watchdog.main import Watchdog, say
 from vllm_ansible.node.watchdog.settings import Engine, Settings
 from vllm_ansible.node.watchdog.snapshot import Process
@@ -190,6 +190,27 @@ def test_the_counters_of_a_process_are_those_of_its_groups(tmp_path: Path) -> No
     found = counters(os.getpid(), str(tmp_path))
     assert found and all(Path(path).name.startswith("memory.") for path in found)
     assert counters(os.getpid(), str(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize(
+    ("top", "group", "found"),
+    [
+        ("/", "/system.slice/r1.service", "/memory/system.slice/r1.service"),
+        # As podman and Docker mount version 1: the container's own group, at the top.
+        ("/machine/c1", "/machine/c1", "/memory"),
+        ("/machine/c1", "/machine/c1/little", "/memory/little"),
+        ("/machine/c1", "/machine/c10", "/memory/machine/c10"),
+    ],
+)
+def test_a_group_is_found_where_a_container_sees_it(
+    tmp_path: Path, top: str, group: str, found: str
+) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        f"21 97 0:29 / /proc rw - proc proc rw\n22 98 0:30 {top} /memory rw - cgroup\n"
+    )
+    assert directory(group, "/memory", str(mounts)) == found
+    assert directory(group, "/memory", str(tmp_path / "none")) == f"/memory{group}"
 
 
 def test_a_log_on_a_full_disk_ends_nothing(

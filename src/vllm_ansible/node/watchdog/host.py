@@ -181,10 +181,23 @@ def counters(pid: int, root: str = CGROUPS) -> list[str]:
         for line in handle.read().splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers == "":
-                found.append(f"{root}{path.rstrip('/')}/memory.events")
+                found.append(os.path.join(directory(path, root), "memory.events"))
             elif "memory" in controllers.split(","):
-                found.append(f"{root}/memory{path.rstrip('/')}/memory.oom_control")
+                found.append(os.path.join(directory(path, f"{root}/memory"), "memory.oom_control"))
     return [path for path in found if os.path.exists(path)]
+
+
+def directory(group: str, mount: str, mounts: str = "/proc/self/mountinfo") -> str:
+    """Return where a group is below a mount, whose top is its own group in many a container."""
+    top = ""
+    with contextlib.suppress(OSError), open(mounts, encoding="utf-8") as handle:
+        for line in handle:
+            shown, at = line.split()[3:5]
+            if at == mount:
+                top = shown.rstrip("/")
+    if group == top or group.startswith(f"{top}/"):
+        group = group[len(top) :]
+    return f"{mount}{group.rstrip('/')}"
 
 
 def above(path: str) -> str:
