@@ -31,7 +31,8 @@ ARITHMETIC_SHARE = 0.70
 FP8_ARITHMETIC_SHARE = 0.49
 # Weights of 8 and 4 bits that a device has no products for are widened in registers by Marlin's
 # kernels, whose products reach a smaller share of the 16-bit rate: that of wide experts (EXPERTS
-# below, the same kernels): FP8 on Ampere, 4 bits on both.
+# below, the same kernels): FP8 on Ampere, 4 bits on both. Dense integers of 4 bits on Hopper are
+# Machete's, which reach the 16-bit rate: it has wgmma and TMA, Marlin has mma (vllm#7174).
 MARLIN_SHARE, AMPERE_MARLIN_SHARE = 0.32, 0.48
 # Sparse attention (DeepSeek-V3.2, GLM-5) multiplies at this share, with no fewer heads on a rank
 # than its kernel's tile has (OPERATIONS, dsa_context_module of H200: 9.4 ms for 8 x 2,048 tokens

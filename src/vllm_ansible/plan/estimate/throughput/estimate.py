@@ -20,6 +20,9 @@ V1_SINCE = (0, 8)
 ABSORBED, SPLIT_AGAIN = (0, 7, 1), (0, 8)
 FUSED_ROTARY_SINCE = (0, 10)
 MARLIN_SINCE = (0, 9)
+# AWQ took Marlin's kernels on Hopper until it asked for the first of `_POSSIBLE_KERNELS` that can
+# do it (vllm#36505, of spring 2026); 0.32 does (`auto_awq.py`, `kernels/linear/__init__.py`).
+MACHETE_SINCE = (0, 32)
 # Scheduling beside the device is the default from 0.14.0 on (vllm#33352 says so).
 ASYNC_SINCE, STAGED_ASYNC_SINCE = (0, 14), (0, 32)
 # FlashMLA's sparse kernel went over all places of its choice until it was given how many are filled
@@ -370,6 +373,7 @@ def _rank(placed: Placed, stage: Stage) -> Rank:
         expert=placed.expert,
         eager=placed.eager,
         old_widening=placed.engine_version is not None and placed.engine_version < MARLIN_SINCE,
+        machete=placed.engine_version is None or placed.engine_version >= MACHETE_SINCE,
         whole_choice=placed.engine_version is not None
         and placed.engine_version < CHOICE_COUNTED_SINCE,
         sampling=c.SAMPLING

@@ -51,7 +51,8 @@ class Rank:
 
     `old_widening`: 4-bit experts are multiplied by the kernels that came before Marlin's.
     `whole_choice`: sparse attention multiplies as many tokens as it may choose, however few there
-    are. `sampling`: how often the bytes of the logits are read and written to sample.
+    are. `sampling`: how often the bytes of the logits are read and written to sample. `machete`:
+    dense integers of 4 bits are multiplied by Machete's kernels where the device has them.
     """
 
     accelerator: Accelerator
@@ -62,6 +63,7 @@ class Rank:
     old_widening: bool = False
     whole_choice: bool = False
     sampling: float = c.SAMPLING
+    machete: bool = True
 
 
 @frozen
@@ -116,6 +118,9 @@ def stage_pass(
         cached, attended = cache_time(kind, load, rank), _attended_time(kind, load, rank)
         held, multiplied = experts_time(kind, work.hidden, load, rank)
         kept = kernels_time(kind, rank.accelerator)
+        if _machete(kind, rank):
+            # Each clears the barriers of its stream-K first (CUTLASS's `initialize_workspace`).
+            kept += kind.launched.products * c.SMALL_KERNEL
         talk = _collectives(kind, work.hidden, load, rank)
         # What takes longer hides the other: products read while they multiply.
         dense = hidden_time(read, computed, rank.accelerator)
@@ -190,6 +195,8 @@ def weights_time(kind: LayerWork, load: Pass, rank: Rank) -> tuple[float, float]
     old = _old(rank, kind.dense_bits)
     share = c.OLD_WIDENED_MEMORY_SHARE if old else _memory_share(device)
     rate = _rate(device, kind.dense_bits, kind.widened and not old)
+    if _machete(kind, rank):
+        rate = device.flops["bf16"] * c.ARITHMETIC_SHARE
     size, products, more, further = kind.dense_bytes, kind.products, 0.0, 0.0
     if not load.prompt:
         size, products = size - kind.raw, products - kind.raw_products
@@ -346,6 +353,11 @@ def _old(rank: Rank, bits: int) -> bool:
         and "fp4" not in device.flops
         and (rank.old_widening or platform(device.kind).old_widening)
     )
+
+
+def _machete(kind: LayerWork, rank: Rank) -> bool:
+    """Tell whether a layer's dense weights are multiplied by Machete's kernels: Hopper's alone."""
+    return rank.machete and kind.machete and rank.accelerator.capability == HOPPER
 
 
 def _rate(device: Accelerator, bits: int, widened: bool = False) -> float:

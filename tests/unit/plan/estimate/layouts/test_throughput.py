@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from vllm_ansible.plan.estimate.architectures.config import Settings
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.source import load
 from vllm_ansible.plan.estimate.architectures.understand import understand
+from vllm_ansible.plan.estimate.layouts.answer import answer
 from vllm_ansible.plan.estimate.layouts.candidate import Candidate
 from vllm_ansible.plan.estimate.layouts.evaluate import Judge
 from vllm_ansible.plan.estimate.layouts.placing import sites as places
@@ -43,6 +45,7 @@ from .published import published
 MEASURED = json.loads((Path(c.__file__).with_name("h200.json")).read_text(encoding="utf-8"))
 LAYERS = Path(__file__).parents[4] / "data" / "h100-layers.json"
 SEEN = Path(__file__).parents[4] / "data" / "h200-site.json"
+PLANNER = (Path(__file__).parents[5] / "docs/planner.md").read_text(encoding="utf-8")
 MICRO = 1e-6
 ROW = MEASURED["all_reduce"]["width"] * MEASURED["all_reduce"]["element_bytes"]
 
@@ -239,6 +242,51 @@ def test_sparse_attention_went_over_its_whole_choice_until_it_was_given_a_length
             prefill_rate(name, "1x8 H200", 8, prompt, release) for release in ("0.13.0", "0.24.0")
         )
         assert old == pytest.approx(new, rel=0.03)
+
+
+def test_dense_integers_are_multiplied_as_fast_as_16_bits_by_machete() -> None:
+    """Hopper's kernels, which 0.32 takes for AWQ; a third of the rate was planned."""
+
+    def beside_16_bits(line: str, release: str) -> float:
+        names = ("Qwen/Qwen3-14B-AWQ", "Qwen/Qwen3-14B")
+        awq, plain = (prefill_rate(name, line, 1, 2048, release) for name in names)
+        return awq / plain
+
+    assert beside_16_bits("1x1 H200", "0.32.0") == pytest.approx(1, rel=0.02)
+    assert beside_16_bits("1x1 H200", "0.24.0") < 0.6
+    assert beside_16_bits("1x1 A100-80", "0.32.0") < 0.8
+
+
+def test_another_machete_is_nearer_by_its_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vllm#19818: Mistral Small of 24B in GPTQ, 3,392 tokens/s of 300 requests on one H100."""
+    small = {
+        "architectures": ["MistralForCausalLM"],
+        "model_type": "mistral",
+        "hidden_size": 5120,
+        "intermediate_size": 32768,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 131072,
+        "max_position_embeddings": 131072,
+        "torch_dtype": "bfloat16",
+        "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128},
+    }
+    asked = Request(
+        understand(Settings(small, "small"), "small"),
+        machines("1x1 H100-80"),
+        300,
+        500,
+        500,
+        engine_version="0.9.1",
+        wanted=Candidate(1),
+    )
+    marlin = answer(asked).chosen.output_rate
+    monkeypatch.setattr("vllm_ansible.plan.estimate.throughput.estimate.MACHETE_SINCE", (0, 6, 2))
+    machete = answer(asked).chosen.output_rate
+    assert abs(math.log(machete / 3392)) < abs(math.log(marlin / 3392))
+    assert f"{machete:,.0f} would be planned by Machete's term, {marlin:,.0f} by" in PLANNER
 
 
 def test_attention_with_sinks_is_slower_before_hopper() -> None:
