@@ -32,13 +32,14 @@ class Settings:
                 raise self.problem(f"the model's configuration has no {names[0]}", "a number")
             return default
         value = self.values[name]
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= limit:
+        number = None if isinstance(value, bool) else _whole(value)
+        if number is None or not 0 < number <= limit:
             raise self.problem(
                 f"the model's {name} is {brief(value)}, not a whole number from 1 to {limit}",
                 f"1 to {limit}",
                 brief(value),
             )
-        return value
+        return number
 
     def size(self, name: str, default: int = 0) -> int:
         """Return a whole number that may be zero, which is also what null and absence mean."""
@@ -105,8 +106,8 @@ class Settings:
     def numbers(self, name: str) -> Sequence[int]:
         """Return a list of whole numbers, empty where it is absent."""
         listed = self.items(name)
-        whole = [one for one in listed if isinstance(one, int) and one >= 0]
-        return self._checked(name, listed, "whole numbers", whole)
+        whole = [one for one in map(_whole, listed) if one is not None and one >= 0]
+        return [int(one) for one in self._checked(name, listed, "whole numbers", whole)]
 
     def _checked(
         self, name: str, listed: Sequence[Any], wanted: str, known: Sequence[object]
@@ -126,6 +127,13 @@ class Settings:
         file = "index" if self.where.endswith(".index.json") else "config.json"
         fix = f"take the {file} that the weights were published with"
         return PlanError(Problem(message, expected, found, self.where, fix))
+
+
+def _whole(value: object) -> int | None:
+    """Return a whole number, which JSON may write as 1e6 too; None for anything else."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) else None
 
 
 def brief(value: object) -> str:
