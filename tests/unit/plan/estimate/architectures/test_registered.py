@@ -275,6 +275,33 @@ def test_inkling_takes_the_blocks_that_vllm_deals(
     assert sum(one.per_sequence for one in found) == blocks
 
 
+QWEN4 = PARAMETERS["qwen4_exp"]["config"]
+QWEN3_MOE: dict[str, Any] = json.loads(
+    (PUBLIC / "configs" / "Qwen--Qwen3-30B-A3B_config.json").read_text("utf-8")
+)
+TOWER = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+INTERN = {"architectures": ["InternVLForConditionalGeneration"], "text_config": QWEN3_MOE}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (QWEN4, {"layer_types": [*["linear_attention"] * 3, "indexed_attention"] * 10}),
+        (QWEN3_MOE, {"num_experts": None, "num_local_experts": QWEN3_MOE["num_experts"]}),
+        (
+            {**INTERN, "vision_config": {**TOWER, "patch_size": 16}},
+            {"vision_config": {**TOWER, "patch_size": [16, 16]}},
+        ),
+    ],
+    ids=["kinds", "experts", "sides"],
+)
+def test_a_configuration_in_the_words_of_transformers_5_is_the_same_model(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    model = understand(Settings(before, "m"), "m")
+    assert understand(Settings({**before, **after}, "m"), "m") == model
+
+
 def test_qwen4_takes_the_bytes_that_vllm_deals() -> None:
     """134 blocks of 21,795,840 bytes there, with pages of their own for keys under way."""
     model = understand(Settings(PARAMETERS["qwen4_exp"]["config"], "q"), "q")

@@ -46,12 +46,12 @@ def qwen_hybrid(
     return decoder(outline, blocks, others=others)
 
 
-def qwen_blocks(outline: Outline) -> list[Block]:
-    """Return the layers."""
+def qwen_blocks(outline: Outline, *others: str) -> list[Block]:
+    """Return the layers. others: kinds of theirs that stand for full attention, too."""
     config = outline.config
     layers = layer_count(config)
     every = config.count("full_attention_interval", default=4)
-    words = ("linear_attention", "full_attention")
+    words = ("linear_attention", "full_attention", *others)
     kinds = config.of_layers("layer_types", layers, *words) or [
         "linear_attention" if (index + 1) % every else "full_attention" for index in range(layers)
     ]
