@@ -11,6 +11,13 @@ from vllm_ansible.problem import PlanError, Problem
 
 LARGEST_FILE = 4 * 2**20
 LARGEST_NUMBER = 2**31
+# `_LEGACY_LAYER_TYPE_REMAP` of transformers 5.19.
+RENAMED = {
+    "mamba": "linear_attention",
+    "attention": "full_attention",
+    "deepseek_sparse_attention": "indexed_attention",
+    "qwen_sparse_attention": "indexed_attention",
+}
 
 
 @frozen
@@ -96,12 +103,17 @@ class Settings:
         self, name: str, layers: int, *known: object, needed: bool = False
     ) -> Sequence[Any]:
         """Return what a list says of each layer, each one of `known`; empty where it is absent."""
-        listed = self.items(name)
+        listed = self.kinds(name)
         if len(listed) < layers and (listed or needed):
             raise self.problem(
                 f"{name} names {len(listed)} layers of {layers}", f"{layers}", f"{len(listed)}"
             )
         return self._checked(name, listed[:layers], "one of " + ", ".join(map(str, known)), known)
+
+    def kinds(self, name: str) -> Sequence[Any]:
+        """Return a list in the words that transformers has now, as the engine's configuration."""
+        listed = self.items(name)
+        return [RENAMED.get(one, one) if isinstance(one, str) else one for one in listed]
 
     def numbers(self, name: str) -> Sequence[int]:
         """Return a list of whole numbers, empty where it is absent."""

@@ -148,8 +148,8 @@ def nemotron(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
 
 def _pattern(config: Settings) -> str:
     """Return a letter for each layer; newer configurations list words instead."""
-    words = {"mamba": "M", "moe": "E", "attention": "*", "mlp": "-"}
-    named = config.items("layers_block_type") or config.items("layer_types")
+    words = {"linear_attention": "M", "moe": "E", "full_attention": "*", "mlp": "-"}
+    named = config.kinds("layers_block_type") or config.kinds("layer_types")
     return "".join(words.get(str(one), "?") for one in named) or config.text(
         "hybrid_override_pattern"
     )
