@@ -143,7 +143,11 @@ def _check(given: Mapping[str, Any], where: str) -> None:
     for name, needed in wrong.items():
         found = repr(given[name])
         told = f"{where}.{name} is {found}, and {needed} is needed"
-        raise PlanError(Problem(told, needed, found, where, f"correct {where}.{name}"))
+        # YAML 1.1 reads 9e14 as text.
+        fix = f"correct {where}.{name}"
+        if name in (*NUMBERS, "flops"):
+            fix += "; an exponent needs a point and a sign, as in 9.0e+14"
+        raise PlanError(Problem(told, needed, found, where, fix))
 
 
 def _positive(value: object) -> bool:

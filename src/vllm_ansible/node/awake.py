@@ -19,9 +19,7 @@ class Awake:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._last, self._counted = _clock(), 0.0
-        # Seconds in all.
-        self.missed = 0.0
+        self._last, self._counted, self._missed = _clock(), 0.0, 0.0
 
     def start(self) -> None:
         """Begin to look at the clock all the time; the thread does not keep the program alive."""
@@ -31,10 +29,17 @@ class Awake:
         """Return the seconds since this clock was made, without those that were missed."""
         with self._lock:
             now = _clock()
-            passed, self._last = now - self._last, now
+            # A machine that is restored from an image may have an earlier clock.
+            passed, self._last = max(0.0, now - self._last), now
             self._counted += min(passed, MOST_SECONDS)
-            self.missed += max(0.0, passed - MOST_SECONDS)
+            self._missed += max(0.0, passed - MOST_SECONDS)
             return self._counted
+
+    @property
+    def missed(self) -> float:
+        """Return the seconds that were missed so far, up to now: the thread may not have looked."""
+        self.now()
+        return self._missed
 
     def _tick(self) -> None:
         while True:

@@ -11,6 +11,13 @@ from vllm_ansible.problem import PlanError, Problem
 
 LARGEST_FILE = 4 * 2**20
 LARGEST_NUMBER = 2**31
+# `_LEGACY_LAYER_TYPE_REMAP` of transformers 5.19.
+RENAMED = {
+    "mamba": "linear_attention",
+    "attention": "full_attention",
+    "deepseek_sparse_attention": "indexed_attention",
+    "qwen_sparse_attention": "indexed_attention",
+}
 
 
 @frozen
@@ -32,13 +39,14 @@ class Settings:
                 raise self.problem(f"the model's configuration has no {names[0]}", "a number")
             return default
         value = self.values[name]
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= limit:
+        number = None if isinstance(value, bool) else _whole(value)
+        if number is None or not 0 < number <= limit:
             raise self.problem(
                 f"the model's {name} is {brief(value)}, not a whole number from 1 to {limit}",
                 f"1 to {limit}",
                 brief(value),
             )
-        return value
+        return number
 
     def size(self, name: str, default: int = 0) -> int:
         """Return a whole number that may be zero, which is also what null and absence mean."""
@@ -95,18 +103,23 @@ class Settings:
         self, name: str, layers: int, *known: object, needed: bool = False
     ) -> Sequence[Any]:
         """Return what a list says of each layer, each one of `known`; empty where it is absent."""
-        listed = self.items(name)
+        listed = self.kinds(name)
         if len(listed) < layers and (listed or needed):
             raise self.problem(
                 f"{name} names {len(listed)} layers of {layers}", f"{layers}", f"{len(listed)}"
             )
         return self._checked(name, listed[:layers], "one of " + ", ".join(map(str, known)), known)
 
+    def kinds(self, name: str) -> Sequence[Any]:
+        """Return a list in the words that transformers has now, as the engine's configuration."""
+        listed = self.items(name)
+        return [RENAMED.get(one, one) if isinstance(one, str) else one for one in listed]
+
     def numbers(self, name: str) -> Sequence[int]:
         """Return a list of whole numbers, empty where it is absent."""
         listed = self.items(name)
-        whole = [one for one in listed if isinstance(one, int) and one >= 0]
-        return self._checked(name, listed, "whole numbers", whole)
+        whole = [one for one in map(_whole, listed) if one is not None and one >= 0]
+        return [int(one) for one in self._checked(name, listed, "whole numbers", whole)]
 
     def _checked(
         self, name: str, listed: Sequence[Any], wanted: str, known: Sequence[object]
@@ -126,6 +139,13 @@ class Settings:
         file = "index" if self.where.endswith(".index.json") else "config.json"
         fix = f"take the {file} that the weights were published with"
         return PlanError(Problem(message, expected, found, self.where, fix))
+
+
+def _whole(value: object) -> int | None:
+    """Return a whole number, which JSON may write as 1e6 too; None for anything else."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) else None
 
 
 def brief(value: object) -> str:

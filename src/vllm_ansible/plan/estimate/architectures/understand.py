@@ -110,7 +110,12 @@ def _architecture(config: Settings) -> str:
 
 
 def _check_heads(text: Settings) -> None:
-    """Refuse heads of keys that do not divide those of queries, as the engine's layers do."""
+    """Refuse heads of keys that do not divide those of queries, as the engine's layers do.
+
+    Latent attention has none of its own, and does not read their number.
+    """
+    if "kv_lora_rank" in text:
+        return
     heads, keys = (text.values.get(name) for name in ("num_attention_heads", "num_key_value_heads"))
     if isinstance(heads, int) and isinstance(keys, int) and keys > 0 and heads % keys:
         raise text.problem(

@@ -102,8 +102,8 @@ def check(request: Request) -> Request:
             )
         )
     if not 0 <= request.offload_gib < inf:
-        told = f"{request.offload_gib:g} GiB in host memory are no size"
-        problems.append(Problem(told, "0 or more", fix="correct offload_gib"))
+        told = f"offload_gib is {request.offload_gib:g}, and must be a number of GiB from 0"
+        problems.append(Problem(told, "0 or more", fix="leave it out, or use 8, say"))
     needed = request.input_tokens + request.output_tokens
     if request.longest < needed:
         problems.append(

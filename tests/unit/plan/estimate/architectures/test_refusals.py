@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,32 @@ def test_a_wrong_value_is_named_with_what_is_right(
     with pytest.raises(PlanError) as refused:
         understand(Settings(whole, name), name)
     assert said in one_sentence(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "key"),
+    [
+        ("Qwen--Qwen3-8B", "", "max_position_embeddings"),
+        ("MiniMaxAI--MiniMax-M3", "sparse_attention_config", "sparse_attention_freq"),
+        ("Qwen--Qwen3-VL-30B-A3B-Instruct", "vision_config", "deepstack_visual_indexes"),
+    ],
+)
+def test_a_whole_number_with_a_point_is_the_number(name: str, section: str, key: str) -> None:
+    values = deepcopy(configurations()[f"{name}_config.json"])
+    plain = understand(Settings(values, name), name)
+    outer = values if section in values else values.get("text_config", {})
+    inner = outer[section] if section else values
+    value = inner[key]
+    inner[key] = [float(one) for one in value] if isinstance(value, list) else float(value)
+    assert understand(Settings(values, name), name) == plain
+
+
+def test_heads_of_keys_that_latent_attention_does_not_have_refuse_nothing() -> None:
+    values = configurations()["deepseek-ai--DeepSeek-V3_config.json"]
+    plain = understand(Settings(values, "m"), "m")
+    # The engine's latent attention does not read them (`DeepseekV2MLAAttention`).
+    model = understand(Settings({**values, "num_key_value_heads": 7}, "m"), "m")
+    assert model.layers == plain.layers
 
 
 @pytest.mark.parametrize(

@@ -275,6 +275,40 @@ def test_inkling_takes_the_blocks_that_vllm_deals(
     assert sum(one.per_sequence for one in found) == blocks
 
 
+QWEN4 = PARAMETERS["qwen4_exp"]["config"]
+QWEN3_MOE: dict[str, Any] = json.loads(
+    (PUBLIC / "configs" / "Qwen--Qwen3-30B-A3B_config.json").read_text("utf-8")
+)
+NEMOTRON = json.loads(
+    (PUBLIC / "configs" / "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16_config.json").read_text()
+)
+RENAMED = {"mamba": "linear_attention", "attention": "full_attention"}
+NEMOTRON_WORDS = [RENAMED.get(one, one) for one in NEMOTRON["layers_block_type"]]
+TOWER = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+INTERN = {"architectures": ["InternVLForConditionalGeneration"], "text_config": QWEN3_MOE}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (QWEN4, {"layer_types": [*["linear_attention"] * 3, "indexed_attention"] * 10}),
+        (QWEN4, {"layer_types": [*["linear_attention"] * 3, "qwen_sparse_attention"] * 10}),
+        (NEMOTRON, {"layers_block_type": NEMOTRON_WORDS}),
+        (QWEN3_MOE, {"num_experts": None, "num_local_experts": QWEN3_MOE["num_experts"]}),
+        (
+            {**INTERN, "vision_config": {**TOWER, "patch_size": 16}},
+            {"vision_config": {**TOWER, "patch_size": [16, 16]}},
+        ),
+    ],
+    ids=["kinds", "earlier kinds", "blocks", "experts", "sides"],
+)
+def test_a_configuration_in_the_words_of_transformers_5_is_the_same_model(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    model = understand(Settings(before, "m"), "m")
+    assert understand(Settings({**before, **after}, "m"), "m") == model
+
+
 def test_qwen4_takes_the_bytes_that_vllm_deals() -> None:
     """134 blocks of 21,795,840 bytes there, with pages of their own for keys under way."""
     model = understand(Settings(PARAMETERS["qwen4_exp"]["config"], "q"), "q")

@@ -102,6 +102,7 @@ def test_an_inventory_adds_its_own() -> None:
         ({"like": "H200", "flops": 9e14}, "flops is 9"),
         ({"like": "H200", "flops": {"fp8": 9e14}}, "number above 0 for bf16"),
         ({"like": "H200", "flops": {"bf16": "many"}}, "number above 0 for bf16"),
+        ({"like": "H200", "bandwidth": "4.8e12"}, "an exponent needs a point and a sign"),
         ({"like": "H200", "capability": "9.0"}, "capability is '9.0'"),
         ({"like": "H200", "kind": {}}, "kind is {}"),
         ({"like": "H200", "kind": "nvidea"}, "kind is 'nvidea', and one of "),

@@ -90,7 +90,7 @@ def test_a_document_holds_every_layout_and_rank(
         (["2x8 H200", "--vllm", "new"], REFUSED, "is no version of vLLM"),
         (["2x8 H200", "--accelerators", "/nowhere"], REFUSED, "cannot be read"),
         (["2x8 H200", "--svg", "/nowhere/plan.svg"], REFUSED, "cannot be written"),
-        (["2x8 H200", "--offload-gib", "-1"], REFUSED, "are no size"),
+        (["2x8 H200", "--offload-gib", "-1"], REFUSED, "offload_gib is -1, and must"),
         (["2x8 H200", "--offload-gib", "5"], NO_LAYOUT, "cannot run on 2x8 H200: 5 GiB of weights"),
         (["1x1 H200"], NO_LAYOUT, "1x1 H200: the weights alone are 628.8 GiB a rank of 139.8"),
         (["3x1 H200", "--tensor", "4"], NO_LAYOUT, "TP4 needs 4 devices, and there are 3"),

@@ -46,12 +46,12 @@ def qwen_hybrid(
     return decoder(outline, blocks, others=others)
 
 
-def qwen_blocks(outline: Outline) -> list[Block]:
-    """Return the layers."""
+def qwen_blocks(outline: Outline, *others: str) -> list[Block]:
+    """Return the layers. others: kinds of theirs that stand for full attention, too."""
     config = outline.config
     layers = layer_count(config)
     every = config.count("full_attention_interval", default=4)
-    words = ("linear_attention", "full_attention")
+    words = ("linear_attention", "full_attention", *others)
     kinds = config.of_layers("layer_types", layers, *words) or [
         "linear_attention" if (index + 1) % every else "full_attention" for index in range(layers)
     ]
@@ -148,8 +148,8 @@ def nemotron(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
 
 def _pattern(config: Settings) -> str:
     """Return a letter for each layer; newer configurations list words instead."""
-    words = {"mamba": "M", "moe": "E", "attention": "*", "mlp": "-"}
-    named = config.items("layers_block_type") or config.items("layer_types")
+    words = {"linear_attention": "M", "moe": "E", "full_attention": "*", "mlp": "-"}
+    named = config.kinds("layers_block_type") or config.kinds("layer_types")
     return "".join(words.get(str(one), "?") for one in named) or config.text(
         "hybrid_override_pattern"
     )

@@ -102,7 +102,7 @@ def qwen_experts(config: Settings) -> Experts:
     return Experts(
         hidden,
         config.count("moe_intermediate_size"),
-        config.count("num_experts"),
+        config.count("num_experts", "num_local_experts"),
         config.count("num_experts_per_tok"),
         shared=block if shared else None,
         shared_gate=bool(shared),

@@ -60,7 +60,7 @@ def qwen4_exp(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     lettered = set(config.numbers("ple_layer_ids"))
     blocks = [
         _block(config, block, mixing, index + 1 in lettered)
-        for index, block in enumerate(qwen_blocks(outline))
+        for index, block in enumerate(qwen_blocks(outline, "indexed_attention"))
     ]
     parts = Parts(outline.quantization, "")
     mixer = parts.vector("hyper_connection_mixer", wide * (1 + 2 * rank))

@@ -93,9 +93,8 @@ def tower(
             split = cut if cut.shard == "column" else WHOLE
             yield parts.vector(f"vision.{name}.bias", outputs, "vision", split)
 
-    patch = vision.count("patch_size", default=14)
     channels = vision.count("in_channels", "num_channels", "in_chans", default=3)
-    yield parts.vector("vision.patch", channels * style.frames * patch**2 * hidden, "vision")
+    yield parts.vector("vision.patch", channels * style.frames * _area(vision) * hidden, "vision")
     if style.patch_bias:
         yield parts.vector("vision.patch.bias", hidden, "vision")
     positions = _positions(vision)
@@ -120,6 +119,15 @@ def tower(
             cut = row_in if step % 2 else column_in
             bias = style.bias and style.joint_bias
             yield from linear(f"joint.{number}.{step}", sizes[inputs], sizes[outputs], cut, bias)
+
+
+def _area(vision: Settings) -> int:
+    """Return the pixels of a patch, whose size some give as height and width."""
+    if isinstance(vision.values.get("patch_size"), list):
+        sides = vision.numbers("patch_size")
+        if len(sides) == 2 and all(sides):
+            return sides[0] * sides[1]
+    return vision.count("patch_size", default=14) ** 2
 
 
 def _positions(vision: Settings) -> int:
