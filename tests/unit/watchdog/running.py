@@ -106,7 +106,7 @@ class Running:
         self.ask("/set", more)
 
     def question_seen(self) -> bool:
-        """Tell whether the watchdog was told of a request that runs: nobody else reads the counts."""
+        """Tell whether the watchdog, which alone reads the counts, has seen one that runs."""
         url = f"http://127.0.0.1:{self.port}/told"
         return bool(json.loads(urllib.request.urlopen(url, timeout=240).read()))
 
