@@ -29,9 +29,9 @@ class Engine:
 
     def __init__(self) -> None:
         self.step, self.hung, self.code = 0.01, False, 200
-        self.running = 0
+        # How many requests run, and how many whoever looked last was told of.
+        self.running = self.told = 0
         self.tokens = 0
-        self.asked: list[str] = []
         self.lock = threading.Lock()
 
     def token(self) -> None:
@@ -44,8 +44,9 @@ class Engine:
 
     def metrics(self) -> str:
         name = '{engine="0",model_name="m"}'
+        self.told = self.running
         return (
-            f"vllm:num_requests_running{name} {float(self.running)}\n"
+            f"vllm:num_requests_running{name} {float(self.told)}\n"
             f"vllm:generation_tokens_total{name} {float(self.tokens)}\n"
         )
 
@@ -53,7 +54,7 @@ class Engine:
 class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         engine: Engine = self.server.engine
-        text = engine.metrics() if self.path == "/metrics" else json.dumps(engine.asked)
+        text = engine.metrics() if self.path == "/metrics" else json.dumps(engine.told)
         self.tell(200, text)
 
     def do_POST(self) -> None:
@@ -66,7 +67,6 @@ class Page(http.server.BaseHTTPRequestHandler):
             return self.tell(401, "{}")
         if engine.code != 200:
             return self.tell(engine.code, '{"error": "EngineDeadError"}')
-        engine.asked.append(str(body.get("user", "")))
         engine.running += 1
         for _ in range(body["max_tokens"]):
             engine.token()

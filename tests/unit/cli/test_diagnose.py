@@ -271,10 +271,13 @@ def test_of_binary_files_is_said_that_they_are_no_logs(
         f"INFO all is well\n{TAKEN}".encode("utf-8-sig"),
         f"INFO all is well\n{TAKEN}".replace("\n", "\r\n").encode(),
         f"INFO all is well \xfcber alles\n{TAKEN}".encode("latin-1"),
+        f"{'模型加载失败' * 99}\n{TAKEN}".encode("gbk"),
+        f"{'Загрузка модели' * 99}\n{TAKEN}".encode("koi8-r"),
         # Written on after the file was cut, and a block that a crash left.
         bytes(200_000) + f"INFO all is well\n{TAKEN}".encode(),
         f"INFO all is well\n{TAKEN}".encode() + bytes(200_000),
         gzip.compress(f"INFO all is well\n{TAKEN}".encode()),
+        gzip.compress(f"INFO all is well\n{TAKEN}{os.urandom(9_999).hex()}".encode())[:-99],
         bz2.compress(f"INFO all is well\n{TAKEN}".encode()),
         lzma.compress(f"INFO all is well\n{TAKEN}".encode()),
         f"\x1b[?25hINFO\x1b[0m well\n\x1b[1;31m{TAKEN[:5]}\x1b(B\x1b[m{TAKEN[5:]}".encode(),
@@ -287,9 +290,12 @@ def test_of_binary_files_is_said_that_they_are_no_logs(
         "utf-8-mark",
         "crlf",
         "latin-1",
+        "gbk",
+        "koi8-r",
         "nul-first",
         "nul-last",
         "gz",
+        "gz-cut",
         "bz2",
         "xz",
         "colours",
@@ -310,13 +316,14 @@ def test_a_file_that_cannot_be_read_does_not_keep_from_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "serve.log").write_text(TAKEN)
-    (tmp_path / "cut.log.gz").write_bytes(gzip.compress(TAKEN.encode() * 99)[:-20])
+    whole = gzip.compress(TAKEN.encode() + os.urandom(9_999).hex().encode())
+    (tmp_path / "cut.log.gz").write_bytes(whole[:-99])
     # Of memory that nobody mapped no byte can be read, whoever asks for it.
     (tmp_path / "other.log").symlink_to("/proc/self/mem")
     assert main(["diagnose", "--logs", str(tmp_path)]) == command.FOUND
     page = capsys.readouterr().out
     assert "already listens" in page
-    assert "Not read:\n          cut.log.gz: Compressed file ended before" in page
+    assert "Not read:\n          cut.log.gz: its rest: Compressed file ended" in page
     assert "other.log: Input/output error" in page
 
 
@@ -370,6 +377,16 @@ def test_a_table_is_not_taken_for_lines_of_containers(
     assert main(["diagnose", "--json", "--logs", str(tmp_path)]) == command.FOUND
     answer = json.loads(capsys.readouterr().out)
     assert answer["where"] == "a.log, line 3 of its log"
+
+
+@pytest.mark.parametrize(("usual", "bad"), [("info  | ", "error | "), ("0.10 | ", "0.25 | ")])
+def test_a_column_of_levels_or_of_seconds_names_no_container(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], usual: str, bad: str
+) -> None:
+    (tmp_path / "a.log").write_text(f"{usual}it starts\n{bad}{TAKEN}{usual}it ends\n")
+    assert main(["diagnose", "--json", "--logs", str(tmp_path)]) == command.FOUND
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["where"] == "a.log, line 2 of its log"
 
 
 def test_of_containers_in_one_log_without_times_the_first_line_is_the_cause(

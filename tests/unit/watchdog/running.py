@@ -105,10 +105,15 @@ class Running:
     def set(self, **more: Any) -> None:
         self.ask("/set", more)
 
-    def questions_waiting(self) -> bool:
-        url = f"http://127.0.0.1:{self.port}/metrics"
-        text = urllib.request.urlopen(url, timeout=240).read().decode()
-        return "num_requests_running" in text and "} 0.0" not in text.split("\n")[0]
+    def question_seen(self) -> bool:
+        """Tell whether the watchdog, which alone reads the counts, has seen one that runs."""
+        url = f"http://127.0.0.1:{self.port}/told"
+        return bool(json.loads(urllib.request.urlopen(url, timeout=240).read()))
+
+    def looked(self) -> None:
+        """Wait until the watchdog has looked once more."""
+        before = self.state()["at"]
+        self.until(lambda: self.state()["at"] > before)
 
     def until(self, what: Callable[[], Any], seconds: float = 240) -> Any:
         """Wait until something holds; a very busy machine takes its time."""

@@ -151,10 +151,11 @@ _ERRNO = re.compile(
     r"|\[Errno (?P<alone>\d{1,3})\]$"
 )
 
-# A signal by its number, as launchers write it that wait for a process: "signal 9", "(signal: 11".
+# A signal by its number, as launchers write it that wait for a process: "signal 9", "(signal: 11",
+# "exit code: -7". Without the exit a negative number is one of the kernel or of a library.
 _SIGNAL = re.compile(
     r"\b[Ss]ignal[:=]? ?\(?(?P<number>\d{1,2})\b(?! ?\()"
-    r"|(?:status|code)[ =:]+-(?P<exit>\d{1,2})\b"
+    r"|\b(?:[Ee]xit(?:ed)?|[Rr]eturn)[ _]?(?:with )?(?:status|code)[ =:]+-(?P<exit>\d{1,2})\b"
 )
 
 

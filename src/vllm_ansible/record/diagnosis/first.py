@@ -29,6 +29,8 @@ _REASON_LINES = 20
 _MOST_FRAMES = 120
 # What a daemon writes last, after errors with which it would have gone on.
 _FATAL = re.compile(r"^(?:\S+: )?fatal: ")
+# As in what Ansible says of each host at its end: "unreachable=0 failed=0".
+_NONE_OF = re.compile(r"\b\w+=0(?![\w.])")
 # The rank of what a library warns of: it never is a failure by itself.
 _ASIDE = 2
 # An engine that only went silent shows its last phase in its last lines.
@@ -221,11 +223,14 @@ def last_words(logs: Mapping[str, str]) -> Finding | None:
         ]
         for number, line in rest:
             said = line.text.strip()
-            if (line.level and not line.library) or not _TELLS.search(said) or _HEDGED.search(said):
+            counted = _NONE_OF.sub("", said)
+            if line.level and not line.library:
+                continue
+            if not _TELLS.search(counted) or _HEDGED.search(counted):
                 continue
             if well and number < well[-1]:
                 continue
-            if _tells_in_a_clause(said):
+            if _tells_in_a_clause(counted):
                 return Finding(rank, said, number, None, line.writer, line.address, later=True)
     return None
 

@@ -7,10 +7,13 @@ from collections import defaultdict
 
 from .long_log import left_out, standing_for
 
-# Who wrote a line, and of a service of compose also that it ended.
+# Who wrote a line, and of a service of compose also that it ended. A column of times or of levels
+# is one program's, whose lines belong together.
 _WRITTEN_BY = re.compile(
     r"(?:\x1b\[[\d;]*m)*(?:\[pod/(?P<pod>[\w.-]+)/(?P<container>[\w.-]+)\] "
-    r"|(?P<service>[a-z\d][\w.-]*) +\|(?: |$)|(?P<ended>[a-z\d][\w.-]*) exited with code \d+$)"
+    r"|(?!(?:[\d.-]+[a-z]{0,2}|trace|debug|info|notice|warn(?:ing)?|err(?:or)?|critical|fatal) +\|)"
+    r"(?P<service>[a-z\d][\w.-]*) +\|(?: |$)"
+    r"|(?P<ended>[a-z\d][\w.-]*) exited with code \d+$)"
 )
 # So many of the lines of such a log say who wrote them.
 _MOST = 0.9

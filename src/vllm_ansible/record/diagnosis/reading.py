@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ _COMPRESSED: dict[bytes, Callable[[BinaryIO], object]] = {
     b"BZh": bz2.open,
     b"\xfd7zXZ\0": lzma.open,
 }
+_UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
 # So much of a file tells what it is.
 _HEAD = 64 * 1024
 
@@ -75,9 +77,12 @@ def read_logs(paths: Sequence[Path]) -> Logs:
     texts, unread = dict[str, str](), dict[str, str]()
     for name, file in files.items():
         try:
-            texts |= taken_apart(name, _text(file, room))
-        except (OSError, EOFError, UnreadableLogs, lzma.LZMAError, zlib.error) as error:
-            unread[name] = getattr(error, "strerror", None) or str(error)
+            text, ended = _text(file, room)
+            texts |= taken_apart(name, text)
+            if ended:
+                unread[name] = f"its rest: {_words(ended)}"
+        except (*_UNREADABLE, UnreadableLogs) as error:
+            unread[name] = _words(error)
     if not texts:
         name, why = next(iter(unread.items()))
         raise UnreadableLogs(f"expected a readable log, found {name}: {why}")
@@ -99,15 +104,40 @@ def _room(files: int) -> Room:
     return Room(*(int(part * share) for part in (_ROOM.head, _ROOM.middle, _ROOM.tail)))
 
 
-def _text(file: Path, room: Room) -> str:
+class _Readable(io.RawIOBase):
+    """A file up to its end, or to where it cannot be read any more."""
+
+    def __init__(self, content: io.BufferedIOBase) -> None:
+        self._content = content
+        self.why: Exception | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        try:
+            block = self._content.read1(len(buffer))
+        except _UNREADABLE as error:
+            self.why, block = error, b""
+        buffer[: len(block)] = block
+        return len(block)
+
+
+def _words(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _text(file: Path, room: Room) -> tuple[str, Exception | None]:
+    """Return the text, and why it ends before the file does."""
     with file.open("rb") as plain:
         opened = next((one for mark, one in _COMPRESSED.items() if _starts(plain, mark)), None)
-        with cast(BinaryIO, opened(plain) if opened else plain) as content:
-            head = content.read(_HEAD)
+        with cast(io.BufferedIOBase, opened(plain) if opened else plain) as content:
+            head = content.read1(_HEAD)
             if other := kind_of(head):
                 raise UnreadableLogs(other)
             content.seek(0)
-            return kept(as_utf8(content, head), room)
+            readable = _Readable(content)
+            return kept(as_utf8(cast(BinaryIO, readable), head), room), readable.why
 
 
 def _starts(file: BinaryIO, mark: bytes) -> bool:

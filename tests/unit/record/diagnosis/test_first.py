@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vllm_ansible.record.diagnosis import lines
-from vllm_ansible.record.diagnosis.first import Finding, first_failure
+from vllm_ansible.record.diagnosis.first import Finding, first_failure, last_words
 from vllm_ansible.record.diagnosis.match import Signature, signatures
 
 DATA = Path(__file__).parent / "data"
@@ -373,3 +373,9 @@ def test_ray_ends_a_rank_for_want_of_memory_and_says_so_in_its_own_log_alone() -
     )
     finding = found({"lab1 chat-serve": engine, "lab1 chat-ray-raylet.out": raylet})
     assert finding.signature and finding.signature.id == "ray-oom-killer"
+
+
+def test_a_count_of_none_is_no_failure() -> None:
+    recap = "gh-01 : ok=3 changed=0 unreachable=%d failed=0 skipped=0"
+    assert last_words({"a": recap % 0}) is None
+    assert last_words({"a": recap % 1}) is not None

@@ -71,6 +71,13 @@ def test_a_healthy_log_gets_no_cause(log: dict[str, Any]) -> None:
             "x.h:3:2: error: #error This file requires the 2017 standard",
             "compiler-and-headers-differ",
         ),
+        (
+            "ERROR The Python installed in this system is not supported",
+            "device-not-of-this-driver",
+        ),
+        ("gres.conf: line 3: syntax error, unexpected WORD", "start-script-wrong"),
+        ("a.sh: /venv/bin/python: bad interpreter: Text file busy", "interpreter-not-there"),
+        ("a.sh: /venv/bin/python: bad interpreter: Permission denied", "interpreter-not-there"),
     ],
 )
 def test_a_line_of_another_kind_is_not_taken_for_it(line: str, signature: str) -> None:

@@ -46,6 +46,11 @@ def test_a_family_names_only_what_its_line_and_its_traceback_hold(family: raised
             "The package sgl_kernel, which sglang imports, is missing",
         ),
         (
+            # Of a name that several distributions share, each part is a package of its own.
+            ["ModuleNotFoundError: No module named 'google.protobuf'"],
+            "The package google.protobuf is missing in the Python environment",
+        ),
+        (
             [traceback("sglang"), "ModuleNotFoundError: No module named 'sgl_kernel.ops'"],
             "sglang imports sgl_kernel.ops, which the installed sgl_kernel does not have",
         ),
@@ -87,6 +92,17 @@ def test_a_line_that_shows_a_failure_without_its_cause_is_said_as_the_usual_one(
     gone = of("acme.StoreError: failed to connect to 10.0.0.9:7777: Connection refused")
     assert gone["cause"].startswith(USUAL)
     assert not of("ModuleNotFoundError: No module named 'tensorrt'")["cause"].startswith(USUAL)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ERROR mlx5_core 0000:3b:00.0: probe failed with error code -11",
+        "RuntimeError: initialization of the device failed with status -6",
+    ],
+)
+def test_a_negative_number_that_no_process_ended_with_is_no_signal(line: str) -> None:
+    assert "SIG" not in of(line).get("cause", "")
 
 
 @pytest.mark.parametrize("name", ["ray-token", "ray-version-mismatch", "ray-oom-killer"])
