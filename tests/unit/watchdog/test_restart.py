@@ -208,6 +208,26 @@ def test_an_engine_that_hangs_is_stopped_first_and_a_second_look_does_nothing(he
     assert head.pid == after and len(head.kept()["restarts"]) == 1
 
 
+def test_a_start_that_lost_a_node_of_ray_holds_no_run_up(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that is gone is counted by Ray for half a minute more, and the restart begins."""
+    head.kill()
+    restarts = head.restarts()
+    lacks = iter(["", "", "Ray on h2: nothing joined"])
+    monkeypatch.setattr(restart, "LOST_SECONDS", 0.5)
+    monkeypatch.setattr(restarts, "_unready", lambda _: next(lacks, "Ray on h2: nothing joined"))
+    monkeypatch.setattr(restarts, "_answer", lambda _: False)
+    restarts.look()
+    (entry,) = head.kept()["restarts"]
+    assert entry["outcome"] == "cannot answer: Ray on h2: nothing joined" and not entry["helped"]
+    assert not head.lock.exists()
+    # It is not tried again, and what waits may still answer.
+    restarts.look()
+    assert len(head.kept()["restarts"]) == 1 and head.pid
+    assert head.kept()["held"] == "it is not started again: Ray on h2: nothing joined"
+
+
 def test_while_a_run_holds_the_cluster_nothing_is_started(head: Head) -> None:
     head.kill()
     lock.write(head.lock, RUN)

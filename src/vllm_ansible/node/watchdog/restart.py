@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
@@ -47,6 +47,8 @@ from .start_silence import Silence
 EVERY_SECONDS = 2.0
 ANSWER_SECONDS = 60.0
 RAY_SECONDS = 120.0
+# Ray notices after half a minute that a host is gone; one that is only slow is soon counted again.
+LOST_SECONDS = 30.0
 MOST_BYTES = 1 << 20
 LOG_BYTES = 1 << 18
 KEPT_LOGS = 3
@@ -56,6 +58,25 @@ AUTO = "auto"
 # Of such an engine requests may still be answered.
 FINISHING = (ENDED, REFUSES, "by hand")
 DONE, LEFT, FAILED = 0, 3, 1
+
+
+class Lost:
+    """What a start needs, and has been without for LOST_SECONDS; asked every ten seconds."""
+
+    def __init__(self, lacking: Callable[[], str], clock: Callable[[], float]) -> None:
+        self.lacking, self.clock = lacking, clock
+        self.asked_at = self.had_at = clock()
+
+    def look(self) -> str:
+        """Return what is lacking, empty while it is not known to be."""
+        now = self.clock()
+        if now - self.asked_at < min(10.0, LOST_SECONDS):
+            return ""
+        self.asked_at = now
+        why = self.lacking()
+        if not why:
+            self.had_at = now
+        return why if now - self.had_at >= LOST_SECONDS else ""
 
 
 class Held(Exception):
@@ -476,6 +497,7 @@ class Restarts:
         awake = self.awake.now
         end = awake() + self.settings.start_seconds
         silence = Silence(self.settings.cluster_dir, engine.processes)
+        lost = Lost(lambda: self._unready(engine), awake)
         while True:
             if not self._holds(run_name):
                 return "was left to a run that has taken the lock", FAILED
@@ -487,6 +509,9 @@ class Restarts:
                 return "it answers again", DONE
             if awake() > end:
                 return f"has not answered within {self.settings.start_seconds:g} s", LEFT
+            # A server would wait for the Ray node for as long as it may, and so would each run.
+            if why := lost.look():
+                return f"cannot answer: {why}", LEFT
             # What loads on other hosts is not seen here.
             silent = silence.look(awake())
             if not engine.nodes and silent > self.settings.silence_seconds:
