@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
+from typing import Any
 
 from ...node.accelerators import xid
 from . import condition, cuda_errors, named, own_words
@@ -117,6 +119,29 @@ class Reading:
 
 
 @cache
+def messages() -> tuple[tuple[re.Pattern[str], tuple[Family, ...]], ...]:
+    """Return the lists of messages that were taken whole from sources.
+
+    Of each what its lines say, and its rows.
+    """
+    return tuple((re.compile(one["in"]), _rows(one)) for one in items("messages.yml"))
+
+
+def _rows(of: dict[str, Any]) -> tuple[Family, ...]:
+    return tuple(
+        Family(
+            of["list"],
+            re.compile(f"{of.get('before', '')}(?:{text})"),
+            _texts(cause),
+            _texts(fix),
+            tuple(of.get("over", ())),
+            of.get("states", False),
+        )
+        for text, cause, fix in of["rows"]
+    )
+
+
+@cache
 def families() -> tuple[Family, ...]:
     """Return all families; of two that a line shows, the first counts."""
     return tuple(
@@ -161,7 +186,8 @@ def _first(
     least: bool = False,
 ) -> Reading | None:
     """Return what the first family says that a text shows; those of its own words come last."""
-    for family in families():
+    listed = (rows for where, rows in messages() if where.search(line))
+    for family in chain(*listed, families()):
         if signature and signature.id not in family.over:
             continue
         if (family.plainest and not plainest) or (least and not family.plainest):
