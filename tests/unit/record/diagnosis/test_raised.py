@@ -25,7 +25,10 @@ def traceback(*packages: str) -> str:
     return "\n".join(["Traceback (most recent call last):", *frames])
 
 
-@pytest.mark.parametrize("family", raised.families(), ids=lambda one: one.id)
+LISTED = [row for _, rows in raised.messages() for row in rows]
+
+
+@pytest.mark.parametrize("family", [*LISTED, *raised.families()], ids=lambda one: str(one.id))
 def test_a_family_names_only_what_its_line_and_its_traceback_hold(family: raised.Family) -> None:
     named = {*family.pattern.groupindex, "package", "caller", "top"}
     named |= {"address", "meaning", "action", "own", "advice", "named", "own_code"}
@@ -158,3 +161,105 @@ def test_families_are_no_signatures() -> None:
     ids = [one.id for one in raised.families()]
     assert len(ids) == len(set(ids))
     assert all(re.fullmatch(r"[a-z-]+", one) for one in ids)
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "fix"),
+    [
+        (
+            "vllm.service: Main process exited, code=exited, status=217/USER",
+            "user of the unit does not exist",
+            "getent passwd",
+        ),
+        (
+            "vllm.service: Failed to locate executable /opt/vllm: No such file or directory",
+            "/opt/vllm, the program of the unit, is not there",
+            "ls -l /opt/vllm",
+        ),
+        (
+            "vllm.service: Failed at step EXEC spawning /home/a/vllm: Permission denied",
+            "/home/a/vllm, the program of the unit, may not be executed",
+            "namei -l /home/a/vllm",
+        ),
+        (
+            "vllm.service: Main process exited, code=exited, status=226/NAMESPACE",
+            "view of the file system",
+            "ReadWritePaths",
+        ),
+        (
+            "srun: error: Unable to allocate resources: User's group not permitted to use this "
+            "partition",
+            "AllowGroups",
+            "scontrol show partition",
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Requested time limit is invalid (missing "
+            "or exceeds some limit)",
+            "MaxTime",
+            "--time",
+        ),
+        (
+            "slurmctld: fatal: Incorrect permissions on state save loc: /var/spool/slurmctld",
+            "/var/spool/slurmctld .*SlurmUser",
+            "chown -R slurm: /var/spool/slurmctld",
+        ),
+        (
+            "slurmd: fatal: Unable to determine this slurmd's NodeName",
+            "NodeHostname is this host's name",
+            "hostname -s",
+        ),
+        (
+            "slurmctld: fatal: The FastSchedule option has been removed. Please update it.",
+            "FastSchedule, which this release",
+            "Remove it",
+        ),
+        (
+            "[2026-11-20T09:55:38.584] error: cgroup namespace 'freezer' not mounted. aborting",
+            "hierarchy freezer is not mounted",
+            "cgroup.conf",
+        ),
+        (
+            "slurmd: error: _fetch_child: failed to fetch remote configs: Unexpected message",
+            "could not take its configuration",
+            "scontrol ping",
+        ),
+        (
+            'docker: Error response from daemon: runc create failed: error mounting "/etc/a.conf" '
+            'to rootfs at "/a.conf": mount /etc/a.conf:/a.conf: not a directory',
+            "/etc/a.conf is a file on one side",
+            "ls -ld /etc/a.conf",
+        ),
+        (
+            'oci runtime error: container init caused \\"rootfs_linux.go:57: mounting '
+            '\\\\\\"/tmp/b.conf\\\\\\" to rootfs caused \\\\\\"not a directory\\\\\\"',
+            "/tmp/b.conf is a file on one side",
+            "ls -ld /tmp/b.conf",
+        ),
+        (
+            "docker: Error response from daemon: OCI runtime create failed: json: cannot unmarshal "
+            "object into Go struct field Process.capabilities of type []string: unknown.",
+            "form that this runc",
+            "runc --version",
+        ),
+        (
+            "RuntimeError: [6] is setting up NCCL communicator and retrieving ncclUniqueId from "
+            "[0] via c10d key-value store by key '0', but store->get('0') got error: Timeout",
+            "Rank 0 did not begin",
+            "log of rank 0",
+        ),
+    ],
+)
+def test_a_message_of_a_source_gets_its_cause_and_its_fix(line: str, cause: str, fix: str) -> None:
+    answer = of(line)
+    assert re.search(cause, answer["cause"])
+    assert fix in answer["fix"]
+
+
+def test_a_program_that_may_be_missing_or_closed_or_misread_is_not_said_as_certain() -> None:
+    line = "x.service: Main process exited, code=exited, status=203/EXEC"
+    assert of(line)["cause"].startswith(USUAL)
+
+
+def test_a_count_of_kills_that_cannot_be_read_is_no_kill() -> None:
+    line = "systemd[1]: a.service: Failed to read oom_kill field of memory.events cgroup attribute"
+    assert of(line).get("signature") != "host-oom-kill"
