@@ -182,6 +182,35 @@ def test_families_are_no_signatures() -> None:
             "namei -l /home/a/vllm",
         ),
         (
+            "vllm.service: Failed to locate executable /home/a/run.sh: Permission denied",
+            "SELinux forbids",
+            "ausearch",
+        ),
+        (
+            "error: Distribution `tensorflow==2.15.0 @ registry+https://pypi.org/simple` can't be "
+            "installed because it doesn't have a source distribution or wheel for the current "
+            "platform",
+            "for this Python or for this system",
+            "uv sync --python",
+        ),
+        (
+            "srun: fatal: cpus-per-task set by two different environment variables "
+            "SLURM_CPUS_PER_TASK=3 != SLURM_TRES_PER_TASK=cpu=1",
+            "SLURM_CPUS_PER_TASK=3 and SLURM_TRES_PER_TASK=cpu=1 to srun",
+            "--cpus-per-task",
+        ),
+        (
+            "slurmctld: fatal: auth/jwt: cannot stat '/etc/slurm/jwt.key': No such file",
+            "/etc/slurm/jwt.key, the key",
+            "Copy the key",
+        ),
+        (
+            "Error: runc: runc create failed: error running hook #0: fork/exec "
+            "/usr/bin/nvidia-cdi-hook: no such file or directory",
+            "/usr/bin/nvidia-cdi-hook, a hook",
+            "nvidia-container-toolkit",
+        ),
+        (
             "vllm.service: Main process exited, code=exited, status=226/NAMESPACE",
             "view of the file system",
             "ReadWritePaths",
