@@ -260,9 +260,9 @@ def test_families_are_no_signatures() -> None:
         ),
         (
             'oci runtime error: container init caused \\"rootfs_linux.go:57: mounting '
-            '\\\\\\"/tmp/b.conf\\\\\\" to rootfs caused \\\\\\"not a directory\\\\\\"',
-            "/tmp/b.conf is a file on one side",
-            "ls -ld /tmp/b.conf",
+            '\\\\\\"/srv/b.conf\\\\\\" to rootfs caused \\\\\\"not a directory\\\\\\"',
+            "/srv/b.conf is a file on one side",
+            "ls -ld /srv/b.conf",
         ),
         (
             "docker: Error response from daemon: OCI runtime create failed: json: cannot unmarshal "
