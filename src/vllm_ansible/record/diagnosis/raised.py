@@ -120,7 +120,7 @@ class Reading:
 
 @cache
 def messages() -> tuple[tuple[re.Pattern[str], tuple[Family, ...]], ...]:
-    """Return the lists of messages that were taken whole from sources.
+    """Return the lists of messages of programs around an engine.
 
     Of each what its lines say, and its rows.
     """
