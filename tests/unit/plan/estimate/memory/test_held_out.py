@@ -42,6 +42,10 @@ from .deployments import (
 TABLE, RATES = FACTS / "held-out.csv", FACTS / "held-out-rates.csv"
 # Collected after the planner was mended by these two, and judged as it was.
 FRESH, FRESH_RATES = FACTS / "held-out-fresh.csv", FACTS / "held-out-fresh-rates.csv"
+AS_FOUND = (
+    "weights 39 of 41 within 2 %, median 0.03 %, worst 17.9 %; caches 26 of 29;"
+    " tokens of the printed bytes 15 of 16; rates 17 of 21"
+)
 DOCS = Path(__file__).parents[5] / "docs" / "planner.md"
 # What a row without a release is taken for: the newest one that prints its lines.
 UNNAMED = "0.14.1"
@@ -246,7 +250,7 @@ def test_the_docs_say_how_many_of_them_are_met() -> None:
 
 
 def test_the_fresh_set_is_met_as_it_was_found() -> None:
-    """Nothing was mended on these rows: a count that changes is news for the page, too."""
+    """The page keeps the first count, and beside it what holds since Gemma 4 was mended."""
     sizes = {name: abs(apart) for name, apart in of_weights(FRESH).items()}
     caches, tokens = of_caches(FRESH), of_tokens(FRESH)
     rates = {name: inside for name, (_, inside) in of_rates(FRESH_RATES).items()}
@@ -258,4 +262,6 @@ def test_the_fresh_set_is_met_as_it_was_found() -> None:
     )
     for each in (caches, tokens, rates):
         print("\n".join(f"  OUT {name}" for name, fits in each.items() if not fits))
-    assert met in " ".join(DOCS.read_text("utf-8").split()), met
+    told = " ".join(DOCS.read_text("utf-8").split())
+    assert f"As found on 27 November: {AS_FOUND}" in told
+    assert f"since when: {met}" in told, met
