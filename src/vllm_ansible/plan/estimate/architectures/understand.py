@@ -19,6 +19,7 @@ from vllm_ansible.plan.estimate.architectures.usual import usual
 from vllm_ansible.problem import PlanError, Problem
 
 NO_TOWER = "the configuration describes no vision tower, none is counted"
+UNHEARD = "the audio tower is not counted: it takes memory beside what is planned"
 DIFFERENCE = 0.01
 TABLE = re.compile(r"\.engram\.embed\.")
 NEXT_LAYER = re.compile(r"\.layers\.(\d+)\.")
@@ -66,6 +67,9 @@ def understand(
         levels = config.section("vision_config")
         if style == "QWEN3" and levels:
             outline = replace(outline, deepstack=len(levels.numbers("deepstack_visual_indexes")))
+    heard = any(one.name.startswith("audio.") for one in others)
+    if config.section("audio_config") is not None and not heard:
+        assumed += (UNHEARD,)
     model = registry.builder(decoder)(replace(outline, assumed=assumed), others)
     model = replace(model, next_layers=next_layers(text))
     # What is held is not what is stored.
@@ -215,6 +219,10 @@ def _tower(
         from vllm_ansible.plan.estimate.architectures.families import audio
 
         tensors = (*tensors, *audio.tower(hears, parts))
+    if named == "GEMMA4" and hears is not None:
+        from vllm_ansible.plan.estimate.architectures.families import gemma4
+
+        tensors = (*tensors, *gemma4.hearing(hears, hidden, parts))
     return tensors, assumed
 
 

@@ -10,7 +10,7 @@ import pytest
 from vllm_ansible.plan.estimate.architectures.config import Settings
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.source import load
-from vllm_ansible.plan.estimate.architectures.understand import understand
+from vllm_ansible.plan.estimate.architectures.understand import UNHEARD, understand
 from vllm_ansible.plan.estimate.memory.blocks import bytes_per_sequence, groups
 from vllm_ansible.plan.estimate.memory.group import Request
 from vllm_ansible.plan.estimate.memory.kernels import Kernels, stretch
@@ -453,3 +453,54 @@ def test_of_a_model_that_speaks_the_part_that_thinks_is_counted() -> None:
     assert of["vision"] == pytest.approx(540e6, rel=0.02)
     assert len(model.layers) == 48
     assert model.layers[0].experts == 128
+
+
+GEMMA4 = {
+    "architectures": ["Gemma4ForConditionalGeneration"],
+    "text_config": {
+        "model_type": "gemma4_text",
+        "hidden_size": 1536,
+        "intermediate_size": 6144,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 1,
+        "head_dim": 256,
+        "sliding_window": 512,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "vocab_size": 262144,
+        "max_position_embeddings": 131072,
+    },
+    "vision_config": {
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 12,
+        "patch_size": 16,
+        "position_embedding_size": 10240,
+    },
+    "audio_config": {"hidden_size": 1024, "num_hidden_layers": 12, "num_attention_heads": 8},
+}
+
+
+def test_both_towers_of_gemma_4_have_the_sizes_of_transformers() -> None:
+    """The page of the fresh set gives 0.614 GB of audio in bf16; towers are whole on each rank."""
+    model = understand(Settings(GEMMA4, "config.json"), "google/gemma-4-E2B-it")
+    audio, vision = (
+        [one for one in model.others if one.name.startswith(f"{kind}.")]
+        for kind in ("audio", "vision")
+    )
+    assert sum(one.bytes for one in audio) == pytest.approx(0.614e9, rel=1e-3)
+    layers = 16 * (4 * 768**2 + 3 * 768 * 3072 + 4 * 768 + 2 * 64)
+    beside = 768 * (3 * 16**2 + 2 * 10240 + 1536)
+    assert sum(one.elements for one in vision) == layers + beside
+    assert {one.shard for one in (*audio, *vision)} == {"replicated"}
+
+
+def test_an_audio_tower_that_cannot_be_counted_is_said() -> None:
+    """As of Qwen2-Audio, Voxtral or Ultravox, known only by the type of their decoder."""
+    config = {
+        "architectures": ["Qwen2AudioForConditionalGeneration"],
+        "audio_config": {"model_type": "qwen2_audio_encoder", "d_model": 1280},
+        "text_config": GEMMA4["text_config"],
+    }
+    assert UNHEARD in understand(Settings(config, "config.json"), "a/model").assumed

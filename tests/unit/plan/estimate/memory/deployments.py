@@ -82,10 +82,31 @@ KIMI_INT4 = {
     },
 }
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
+# Of Gemma 4's 4-bit checkpoint, whose embeddings and towers are as they were.
+QAT = {
+    "quant_method": "compressed-tensors",
+    "ignore": ["lm_head", "re:.*vision.*", "re:.*audio.*", "re:.*embed.*"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32},
+        }
+    },
+}
 R1 = "deepseek-ai--DeepSeek-R1"
 LLAMA_70B = "meta-llama--Meta-Llama-3.1-70B"
 LLAMA_8B = "meta-llama--Meta-Llama-3.1-8B"
 QWEN_235B = "Qwen--Qwen3-235B-A22B"
+
+
+def kept(name: str, **changed: object) -> dict[str, object]:
+    """Return a configuration beside the table with some of its values changed."""
+    values: dict[str, object] = json.loads(
+        (FACTS / "configs" / f"{name}_config.json").read_text(encoding="utf-8")
+    )
+    return {**values, **changed}
+
 
 # Published shapes that no configuration beside the table has.
 SHAPES: dict[str, dict[str, object]] = {
@@ -428,6 +449,200 @@ SHAPES: dict[str, dict[str, object]] = {
     },
 }
 
+# Of the fresh set of 27 November 2026.
+SHAPES |= {
+    "qwen3-30b-2507": kept("Qwen--Qwen3-30B-A3B", max_position_embeddings=262144),
+    "qwen3-235b-2507-fp8": kept("Qwen--Qwen3-235B-A22B-FP8", max_position_embeddings=262144),
+    "r1-qwen-7b": {**SHAPES["qwen2.5-7b"], "max_position_embeddings": 131072},
+    "qwen2.5-math-1.5b": {**SHAPES["qwen2.5-1.5b"], "max_position_embeddings": 4096},
+    "qwen2.5-14b": {**SHAPES["qwen14b"], "max_position_embeddings": 32768},
+    "qwen2.5-32b": {**SHAPES["qwen32b"], "max_position_embeddings": 32768},
+    "qwen2.5-3b": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "hidden_size": 2048,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "vocab_size": 151936,
+        "max_position_embeddings": 32768,
+        "tie_word_embeddings": True,
+    },
+    "qwen3-4b": {
+        "architectures": ["Qwen3ForCausalLM"],
+        "hidden_size": 2560,
+        "intermediate_size": 9728,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 151936,
+        "max_position_embeddings": 40960,
+        "tie_word_embeddings": True,
+    },
+    "orpheus-3b": {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 3072,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 24,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 156940,
+        "max_position_embeddings": 131072,
+        "tie_word_embeddings": True,
+    },
+    "ministral-8b": {
+        "architectures": ["MistralForCausalLM"],
+        "hidden_size": 4096,
+        "intermediate_size": 12288,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 131072,
+        "max_position_embeddings": 32768,
+    },
+    "phi-4-mini": {
+        "architectures": ["Phi3ForCausalLM"],
+        "model_type": "phi3",
+        "hidden_size": 3072,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 24,
+        "num_key_value_heads": 8,
+        "vocab_size": 200064,
+        "partial_rotary_factor": 0.75,
+        "original_max_position_embeddings": 4096,
+        "max_position_embeddings": 131072,
+        "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [1.0] * 48},
+        "tie_word_embeddings": True,
+    },
+    "nemotron-nano-9b": {
+        "architectures": ["NemotronHForCausalLM"],
+        "model_type": "nemotron_h",
+        "hidden_size": 4480,
+        "intermediate_size": 15680,
+        "num_hidden_layers": 56,
+        "hybrid_override_pattern": "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
+        "num_attention_heads": 40,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "mamba_num_heads": 128,
+        "mamba_head_dim": 80,
+        "ssm_state_size": 128,
+        "n_groups": 8,
+        "conv_kernel": 4,
+        "vocab_size": 131072,
+        "max_position_embeddings": 131072,
+        "tie_word_embeddings": False,
+    },
+    "qwen2.5-vl-3b": {
+        **SHAPES["qwen2.5-vl-7b"],
+        "hidden_size": 2048,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "vocab_size": 151936,
+        "tie_word_embeddings": True,
+        "vision_config": {
+            "depth": 32,
+            "hidden_size": 1280,
+            "intermediate_size": 3420,
+            "num_heads": 16,
+            "out_hidden_size": 2048,
+            "patch_size": 14,
+        },
+    },
+    "qwen3.5-4b": kept(
+        "Qwen--Qwen3.5-35B-A3B",
+        architectures=["Qwen3_5ForConditionalGeneration"],
+        model_type="qwen3_5",
+        tie_word_embeddings=True,
+        text_config={
+            "model_type": "qwen3_5_text",
+            "hidden_size": 2560,
+            "intermediate_size": 9216,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 4,
+            "head_dim": 256,
+            "full_attention_interval": 4,
+            "linear_num_key_heads": 16,
+            "linear_num_value_heads": 32,
+            "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128,
+            "linear_conv_kernel_dim": 4,
+            "mamba_ssm_dtype": "float32",
+            "mtp_num_hidden_layers": 1,
+            "vocab_size": 248320,
+            "max_position_embeddings": 262144,
+            "tie_word_embeddings": True,
+            "rope_parameters": {"mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25},
+        },
+        vision_config={
+            "depth": 24,
+            "hidden_size": 1024,
+            "intermediate_size": 4096,
+            "num_heads": 16,
+            "out_hidden_size": 2560,
+            "patch_size": 16,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 2,
+            "num_position_embeddings": 2304,
+            "in_channels": 3,
+        },
+    ),
+    # Its towers' sizes are the defaults of transformers.
+    "gemma-4-e2b": {
+        "architectures": ["Gemma4ForConditionalGeneration"],
+        "model_type": "gemma4",
+        "tie_word_embeddings": True,
+        "vision_soft_tokens_per_image": 280,
+        "text_config": {
+            "model_type": "gemma4_text",
+            "hidden_size": 1536,
+            "intermediate_size": 6144,
+            "num_hidden_layers": 35,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 1,
+            "head_dim": 256,
+            "global_head_dim": 512,
+            "sliding_window": 512,
+            "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 7,
+            "num_kv_shared_layers": 20,
+            "use_double_wide_mlp": True,
+            "hidden_size_per_layer_input": 256,
+            "vocab_size_per_layer_input": 262144,
+            "vocab_size": 262144,
+            "max_position_embeddings": 131072,
+            "tie_word_embeddings": True,
+        },
+        "vision_config": {
+            "model_type": "gemma4_vision",
+            "hidden_size": 768,
+            "intermediate_size": 3072,
+            "num_hidden_layers": 16,
+            "num_attention_heads": 12,
+            "num_key_value_heads": 12,
+            "head_dim": 64,
+            "patch_size": 16,
+            "pooling_kernel_size": 3,
+            "position_embedding_size": 10240,
+        },
+        "audio_config": {
+            "model_type": "gemma4_audio",
+            "hidden_size": 1024,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 8,
+            "conv_kernel_size": 5,
+            "subsampling_conv_channels": [128, 32],
+            "output_proj_dims": 1536,
+        },
+    },
+}
+
 # For each model of the table: whose configuration it has, and how it is quantized.
 MODELS: dict[str, tuple[str, object]] = {
     "deepseek-ai/DeepSeek-R1": (R1, None),
@@ -478,7 +693,7 @@ MODELS: dict[str, tuple[str, object]] = {
     "Qwen/Qwen2.5-14B-Instruct": ("qwen14b", None),
     "Qwen/Qwen3-8B": ("Qwen--Qwen3-8B", None),
     "Qwen/Qwen3-14B": ("qwen3-14b", None),
-    "Qwen/Qwen3-14B-AWQ": ("qwen3-14b", {"quant_method": "awq", "bits": 4, "group_size": 128}),
+    "Qwen/Qwen3-14B-AWQ": ("qwen3-14b", AWQ),
     "Qwen/Qwen3.5-9B": ("qwen3.5-9b", None),
     "Qwen/Qwen3.6-27B-FP8": ("qwen3.8-27b", BLOCK),
     "qwen3.5-122b-a10b-awq": ("qwen3.5-122b", None),
@@ -492,6 +707,33 @@ MODELS: dict[str, tuple[str, object]] = {
     "mistralai/Mistral-7B-Instruct-v0.2-GPTQ": ("mistral-7b", GPTQ),
     "microsoft/Phi-3-small-8k-instruct": ("phi-3-small", None),
     "moonshotai/Kimi-K3": ("moonshotai--Kimi-K3", None),
+    # Of the fresh set.
+    "Qwen/Qwen3-4B": ("qwen3-4b", None),
+    "Qwen/Qwen3-8B-AWQ": ("Qwen--Qwen3-8B", AWQ),
+    "Qwen/Qwen3-8B-FP8": ("Qwen--Qwen3-8B", BLOCK),
+    "Qwen/Qwen3-30B-A3B-Instruct-2507": ("qwen3-30b-2507", None),
+    "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8": ("qwen3-235b-2507-fp8", None),
+    "Qwen/Qwen3-VL-30B-A3B-Instruct": ("Qwen--Qwen3-VL-30B-A3B-Instruct", None),
+    "Qwen/Qwen3.5-4B": ("qwen3.5-4b", None),
+    "Qwen/Qwen2.5-3B-Instruct": ("qwen2.5-3b", None),
+    "Qwen/Qwen2.5-7B-Instruct-AWQ": ("qwen2.5-7b", AWQ),
+    "Qwen/Qwen2.5-32B-Instruct-AWQ": ("qwen2.5-32b", AWQ),
+    "Qwen/Qwen2.5-Coder-14B-Instruct-AWQ": ("qwen2.5-14b", AWQ),
+    "Qwen/Qwen2.5-Math-1.5B": ("qwen2.5-math-1.5b", None),
+    "Qwen/Qwen2.5-VL-3B-Instruct": ("qwen2.5-vl-3b", None),
+    "amd/Llama-3.3-70B-Instruct-FP8-KV": (LLAMA_70B, MODELOPT),
+    "canopylabs/orpheus-3b-0.1-ft": ("orpheus-3b", None),
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": ("r1-qwen-7b", None),
+    "deepseek-ai/DeepSeek-V4-Flash-Base": ("deepseek-v4-flash", {**V4, "expert_dtype": "fp8"}),
+    "google/gemma-4-E2B-it": ("gemma-4-e2b", None),
+    "google/gemma-4-E2B-it-qat-w4a16-ct": ("gemma-4-e2b", QAT),
+    "meta-llama/Llama-4-Scout-17B-16E-Instruct": (
+        "meta-llama--Llama-4-Scout-17B-16E-Instruct",
+        None,
+    ),
+    "microsoft/Phi-4-mini-instruct": ("phi-4-mini", None),
+    "mistralai/Ministral-8B-Instruct-2410": ("ministral-8b", None),
+    "nvidia/NVIDIA-Nemotron-Nano-9B-v2": ("nemotron-nano-9b", None),
 }
 
 # The line has no version, but a date: V0 in February 2025 was 0.7.2.

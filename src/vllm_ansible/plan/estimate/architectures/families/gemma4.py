@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from vllm_ansible.plan.estimate.architectures.config import Settings
@@ -15,7 +16,10 @@ from vllm_ansible.plan.estimate.architectures.families.decoder import (
 from vllm_ansible.plan.estimate.architectures.families.feed_forward import Dense, Experts
 from vllm_ansible.plan.estimate.architectures.families.llama import ATTENTION
 from vllm_ansible.plan.estimate.architectures.families.parts import Cut, Parts
+from vllm_ansible.plan.estimate.architectures.families.vision import MOST_LAYERS
 from vllm_ansible.plan.estimate.architectures.model import Model, Tensor
+
+CHANNELS = (128, 32)
 
 
 def gemma4(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
@@ -41,6 +45,35 @@ def gemma4(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
         column = Cut("column", wide)
         embedding += parts.linear("per_layer_model_projection", hidden, wide, column, "embedding")
     return decoder(outline, blocks, others=others, embedding=embedding)
+
+
+def hearing(audio: Settings, text_hidden: int, parts: Parts) -> Iterator[Tensor]:
+    """Yield the audio tower, whole on each rank: a conformer after two convolutions.
+
+    Read from transformers' `modeling_gemma4.py`, which vLLM 0.32 runs as it is.
+    """
+    hidden = audio.count("hidden_size", default=1024)
+    heads = audio.count("num_attention_heads", default=8)
+    kernel = audio.count("conv_kernel_size", default=5)
+    channels = audio.numbers("subsampling_conv_channels") or CHANNELS
+    if len(channels) != 2:
+        told = f"subsampling_conv_channels has {len(channels)} numbers"
+        raise audio.problem(told, "2", f"{len(channels)}")
+    first, second = channels
+    output = audio.count("output_proj_dims", default=1536)
+
+    def held(name: str, elements: int) -> Tensor:
+        return parts.vector(f"audio.{name}", elements, "vision")
+
+    yield held("convolution.0", 9 * first + first)
+    yield held("convolution.1", 9 * first * second + second)
+    yield held("input_proj", first // 4 * second * hidden)
+    for number in range(audio.count("num_hidden_layers", default=12, limit=MOST_LAYERS)):
+        # Query, key, value, what follows and positions; two feed-forwards; the gated convolution.
+        yield held(f"layers.{number}", (5 + 2 * 8 + 3) * hidden**2 + kernel * hidden)
+        yield held(f"layers.{number}.norms", (3 + 2 * 2 + 2) * hidden + hidden // heads)
+    yield held("output_proj", hidden * output + output)
+    yield held("joint", output * text_hidden)
 
 
 def _block(config: Settings, kind: str, reused: bool) -> Block:

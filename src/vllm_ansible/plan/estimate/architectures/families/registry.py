@@ -127,7 +127,7 @@ TOWERS: Mapping[str, tuple[str, str]] = {
     "Llama4ForConditionalGeneration": ("Llama4ForCausalLM", "OUTLINE"),
     "Mistral3ForConditionalGeneration": ("MistralForCausalLM", "PIXTRAL"),
     "Gemma3ForConditionalGeneration": ("Gemma3ForCausalLM", "OUTLINE"),
-    "Gemma4ForConditionalGeneration": ("Gemma4ForCausalLM", "OUTLINE"),
+    "Gemma4ForConditionalGeneration": ("Gemma4ForCausalLM", "GEMMA4"),
     "KimiK25ForConditionalGeneration": ("DeepseekV3ForCausalLM", "MOON"),
     "KimiK3ForConditionalGeneration": ("KimiLinearForCausalLM", "OUTLINE"),
     "MiniMaxM3SparseForConditionalGeneration": ("MiniMaxM3SparseForCausalLM", "OUTLINE"),

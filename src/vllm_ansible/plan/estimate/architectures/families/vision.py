@@ -32,7 +32,7 @@ class Style:
     `merge` patches become one token; `joints` are the linear layers after it, each by input and
     output in terms of "tower" (hidden size), "merged" (times `merge`), "text", and "joint", a size
     that the configuration gives. `whole` towers divide their attention alone, `norms` stand before
-    and after their blocks.
+    and after their blocks; `head_norms` are those of a head's query and key.
     """
 
     gated: bool = False
@@ -46,6 +46,7 @@ class Style:
     whole: bool = False
     norms: int = 1
     joint_bias: bool = True
+    head_norms: bool = False
 
 
 QWEN2 = Style(frames=2)
@@ -66,6 +67,10 @@ MUSE = Style(
     whole=True,
     joints=(("merged", "joint"), ("joint", "joint"), ("joint", "text")),
     joint_bias=False,
+)
+# vLLM 0.32's `gemma4_mm.py` serves the towers of transformers, whole on each rank.
+GEMMA4 = Style(
+    gated=True, bias=False, sharded=False, norms=0, joints=(("tower", "text"),), head_norms=True
 )
 OUTLINE = Style(joints=(("tower", "text"),), exact=False)
 
@@ -108,7 +113,10 @@ def tower(
         yield from linear(f"{name}.up", hidden, wide, column_in)
         yield from linear(f"{name}.down", inner, hidden, row_in)
         yield parts.vector(f"vision.{name}.norms", 2 * style.norm_width * hidden, "vision")
-    yield parts.vector("vision.norm", style.norms * style.norm_width * hidden, "vision")
+        if style.head_norms:
+            yield parts.vector(f"vision.{name}.head_norms", 2 * (hidden // heads), "vision")
+    if style.norms:
+        yield parts.vector("vision.norm", style.norms * style.norm_width * hidden, "vision")
     merge = _merge(vision)
     sizes = {"tower": hidden, "merged": hidden * merge**2, "text": text_hidden, "joint": joint}
     for number in range(1 + len(vision.numbers("deepstack_visual_indexes"))):
