@@ -23,7 +23,7 @@ GIB = 1 << 30
 # What the watchdog finds of an engine that computes nothing, and of one that never answers.
 SILENT = ("hung", "unanswered")
 MEMORY = ("accelerator-memory", "zombie-gpu-memory", "cublas-no-memory", "memory-profiling")
-CARDS = ("ib-device", "roce-gid-or-fabric", "memory-not-registered")
+CARDS = ("ib-device-closed", "ib-device", "roce-gid-or-fabric", "memory-not-registered")
 COMPILERS = ("no-compiler", "nvcc-missing", "ninja-missing")
 KERNELS = ("illegal-access", "triton-shared-memory")
 UTILIZATION, LESS = 0.9, 0.05

@@ -189,7 +189,7 @@ def test_each_point_is_a_known_line_and_each_rung_says_what_it_costs() -> None:
         assert all(re.compile(point.regex) for point in one.points)
     by_name = {one.name: one for one in found}
     line = "NCCL WARN NET/IB : Unable to open device mlx5_3"
-    assert by_name["sockets"].applies("ended", line) == "ib-device"
+    assert by_name["sockets"].applies("ended", line) == "ib-device-closed"
     assert not by_name["sockets"].applies("hung", "all is well")
     # What hosts do not share needs no transport, and what is eager has no graphs.
     eager = {**ENGINE, "arguments": ["--enforce-eager"]}
