@@ -187,7 +187,7 @@ def test_families_are_no_signatures() -> None:
             "ausearch",
         ),
         (
-            "error: Distribution `tensorflow==2.15.0 @ registry+https://index.example/simple` can't be "
+            "error: Distribution `tensorflow==2.15.0 @ registry+https://index.lan/simple` can't be "
             "installed because it doesn't have a source distribution or wheel for the current "
             "platform",
             "for this Python or for this system",
