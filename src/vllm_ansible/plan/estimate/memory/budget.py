@@ -111,8 +111,8 @@ def budget(
     `memory_bytes` is a device's memory as the driver reports it, or one for each stage; `device`
     is its name, `capability` NVIDIA's compute capability, which decides on the kernels that hold
     the weights. Without a name, a device of 8.0 is taken for an A100. `lora` are slots for
-    adapters, which count as weights; states of prefixes are kept by `prefix_caching`. What is None is vLLM's default for the device. Raises
-    PlanError for values that are no sizes.
+    adapters, which count as weights; states of prefixes are kept by `prefix_caching`. What is None
+    is vLLM's default for the device. Raises PlanError for values that are no sizes.
     """
     memory = _memory(memory_bytes, split)
     part = default_utilization(engine_version) if utilization is None else utilization
