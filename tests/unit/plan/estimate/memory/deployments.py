@@ -906,7 +906,16 @@ class Row:
         return Split(tensor, pipeline, data or 1, expert, decode_context=context)
 
 
-COLUMNS = ("pp", "dp", "ep", "enforce_eager", "decode_context", "drafts", "text_only")
+COLUMNS = (
+    "pp",
+    "dp",
+    "ep",
+    "enforce_eager",
+    "decode_context",
+    "drafts",
+    "text_only",
+    "prefix_caching",
+)
 
 
 def rows(table: Path = TABLE) -> Iterator[Row]:

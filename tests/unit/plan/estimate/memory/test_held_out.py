@@ -94,6 +94,7 @@ def planned(row: Row) -> tuple[Model, Budget | None]:
         accelerator_kind=kernels_of(row).kind,
         device=device.name if device else "",
         capability=kernels_of(row).capability,
+        prefix_caching=row.text["prefix_caching"] != "no",
     )
 
 
@@ -188,7 +189,10 @@ def of_tokens(table: Path = TABLE) -> dict[str, bool]:
             continue
         found, _ = planned(row)
         request = Request(
-            length, row.whole("max_num_batched_tokens") or 8192, default_block_size(found)
+            length,
+            row.whole("max_num_batched_tokens") or 8192,
+            default_block_size(found),
+            row.text["prefix_caching"] != "no",
         )
         low, high = (
             capacity(
