@@ -42,6 +42,14 @@ def tower_options(engine: Engine) -> tuple[bool, bool]:
     return given.get("language_model_only") is True, given.get("mm_encoder_tp_mode") == "data"
 
 
+def keeps_prefixes(engine: Engine) -> bool:
+    """Tell whether an engine caches prefixes, as generating engines do unless told otherwise."""
+    given = given_arguments(engine)
+    return given.get("enable_prefix_caching") is not False and not given.get(
+        "no_enable_prefix_caching"
+    )
+
+
 def lora_slots(engine: Engine) -> Slots | None:
     """Return the slots for LoRA adapters that an engine reserves, by vLLM's defaults; or None."""
     if given_arguments(engine).get("enable_lora") is not True:

@@ -285,6 +285,20 @@ def test_a_prefix_cache_has_no_memory_of_its_own(planned: Any) -> None:
     assert with_ == without != {}
 
 
+def test_without_a_prefix_cache_a_recurrent_state_is_kept_once(planned: Any) -> None:
+    """A sequence kept two whatever was asked, so that fewer fitted than the engine prints."""
+    config = json.loads((VISION.parent / "Qwen--Qwen3.5-35B-A3B_config.json").read_text("utf-8"))
+
+    def tokens(**arguments: Any) -> int:
+        given = {"max_model_len": 8192, **arguments}
+        found = planned(given, {"tensor": 2}, config, devices=2).engines[0].estimate
+        return int(found["kv_tokens"][1])
+
+    usual = tokens()
+    assert tokens(enable_prefix_caching=True) == usual
+    assert tokens(enable_prefix_caching=False) == tokens(no_enable_prefix_caching=True) > usual
+
+
 def weights_of(plan: Plan) -> float:
     return float(plan.engines[0].estimate["stages"][-1]["weights_bytes"])
 

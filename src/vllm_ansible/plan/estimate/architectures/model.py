@@ -70,7 +70,8 @@ class KvCache:
     `entry_bytes` has a layout of its own, whatever the cache's precision. A layer of several caches
     lists them in `pages`, which then decide how many tokens fit; what it keeps `beside`, which may
     be a second cache of tokens or a state, shares the engine's pool of equal pages. `block` are the
-    tokens of a page where it has its own.
+    tokens of a page where it has its own; `checkpoints` the blocks that a sequence takes for a
+    state inside its prompt, where such states are kept for prefixes.
     """
 
     kind: KvKind
@@ -85,6 +86,7 @@ class KvCache:
     pages: tuple[Page, ...] = ()
     beside: KvCache | None = None
     block: int = 0
+    checkpoints: int = 0
 
     @property
     def stateful(self) -> bool:

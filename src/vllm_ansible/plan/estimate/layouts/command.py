@@ -238,6 +238,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--encoder-data", action="store_true", help="the vision tower whole on every rank"
     )
+    made.add_argument(
+        "--no-prefix-caching", action="store_true", help="without states kept for prefixes"
+    )
     made.add_argument("--lora-slots", type=int, metavar="N", help="LoRA adapters at once")
     made.add_argument("--lora-rank", type=int, default=16, metavar="N", help="and their rank (16)")
     made.add_argument(
@@ -294,6 +297,7 @@ def _request(options: argparse.Namespace, given: Machines | None = None) -> Requ
         batched_tokens=options.batched_tokens,
         text_only=options.text_only,
         encoder_data=options.encoder_data,
+        prefix_caching=not options.no_prefix_caching,
         lora=None if options.lora_slots is None else Slots(options.lora_slots, options.lora_rank),
         speculative=options.mtp or (PROPOSED if options.draft else 0),
         draft=(_method(options.draft), options.draft) if options.draft else None,

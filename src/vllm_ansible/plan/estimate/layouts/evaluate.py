@@ -174,6 +174,7 @@ class Judge:
             device=where[0].accelerator.name,
             capability=where[0].accelerator.capability,
             lora=request.lora,
+            prefix_caching=request.prefix_caching,
         )
 
     def _memory(self, held: Budget, stages_: int) -> str:

@@ -7,7 +7,7 @@ its size in tokens is its highest concurrency times the longest sequence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
 from vllm_ansible.frozen import frozen
@@ -20,11 +20,11 @@ from vllm_ansible.plan.estimate.memory.group import (
 )
 from vllm_ansible.plan.estimate.memory.kv_cache import layer_bytes_per_token, resolved
 from vllm_ansible.plan.estimate.memory.packed import packed
-from vllm_ansible.plan.estimate.memory.release import release
+from vllm_ansible.plan.estimate.memory.release import Release, release
 from vllm_ansible.plan.estimate.memory.split import Split, stages
 
-# A state kept for prefix caching holds the current one and the one before it.
-STATES_PER_SEQUENCE = 2
+# The release in which Mamba-2 and FlashKDA were read to keep a state inside the prompt.
+CHECKPOINTS: Release = (0, 32, 0)
 # From here on the engine prints its highest concurrency times the longest sequence.
 TOKENS_OF_CONCURRENCY = (0, 20, 1)
 
@@ -115,8 +115,19 @@ def groups(
     growing = {cache for cache in alike if cache.kind in ("gqa", "mla")}
     if growing and all(cache.entry_bytes for cache in alike if cache not in growing):
         return (_one_group(alike, sizes, dealt, request, split),)
-    kept = STATES_PER_SEQUENCE + model.proposed
+    kept = _states(alike, request, release(engine_version)) + model.proposed
     return _mixed(alike, sizes, dealt, request, split, flight, kept)
+
+
+def _states(alike: Iterable[KvCache], request: Request, version: Release) -> int:
+    """Return the states that a sequence keeps: the current one, and those for prefixes.
+
+    With prefix caching that is the one before it, too, and one inside the prompt where kernels
+    export it (`MambaSpec.max_memory_usage_bytes`; mode "align" is set by prefix caching alone).
+    """
+    if not request.prefix_caching:
+        return 1
+    return 2 + (max(one.checkpoints for one in alike) if version >= CHECKPOINTS else 0)
 
 
 def _one_group(

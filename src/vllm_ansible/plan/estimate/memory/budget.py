@@ -104,14 +104,15 @@ def budget(
     device: str = "",
     capability: float | None = None,
     lora: Slots | None = None,
+    prefix_caching: bool = True,
 ) -> Budget:
     """Return the memory of every stage.
 
     `memory_bytes` is a device's memory as the driver reports it, or one for each stage; `device`
     is its name, `capability` NVIDIA's compute capability, which decides on the kernels that hold
     the weights. Without a name, a device of 8.0 is taken for an A100. `lora` are slots for
-    adapters, which count as weights. What is None is vLLM's default for the device. Raises
-    PlanError for values that are no sizes.
+    adapters, which count as weights; states of prefixes are kept by `prefix_caching`. What is None
+    is vLLM's default for the device. Raises PlanError for values that are no sizes.
     """
     memory = _memory(memory_bytes, split)
     part = default_utilization(engine_version) if utilization is None else utilization
@@ -150,7 +151,8 @@ def budget(
         room = part * memory[index] - size
         left = Band(room - beside.high, room - beside.mid, room - beside.low)
         held.append(Stage(size, beside, left, terms))
-    request = Request(length, tokens, block_size or default_block_size(model, accelerator_kind))
+    block = block_size or default_block_size(model, accelerator_kind)
+    request = Request(length, tokens, block, prefix_caching)
     shared = groups(model, split, request, kv_cache_dtype, engine_version)
     found = [
         holding(shared, sizes, request, engine_version, split.decode_context)

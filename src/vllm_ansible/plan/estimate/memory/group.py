@@ -33,6 +33,7 @@ class Request:
     max_model_len: int
     max_num_batched_tokens: int = 8192
     block_size: int = 16
+    prefix_caching: bool = True
 
 
 def in_flight(request: Request, stages: int, version: Release) -> int:

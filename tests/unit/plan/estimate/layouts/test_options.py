@@ -62,6 +62,9 @@ def test_the_command_takes_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == OK
     told = capsys.readouterr().out
     assert "--language-model-only" in told and "--max-num-batched-tokens 4096" in told
+    assert "--no-enable-prefix-caching" not in told
+    assert main([*words, "--no-prefix-caching"]) == OK
+    assert "--no-enable-prefix-caching" in capsys.readouterr().out
     assert main([*words[:-1], "0"]) == REFUSED
     assert "batched tokens is 0" in capsys.readouterr().err
 

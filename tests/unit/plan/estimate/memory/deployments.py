@@ -643,6 +643,119 @@ SHAPES |= {
     },
 }
 
+SHAPES |= {
+    "llama3-70b": kept("meta-llama--Meta-Llama-3.1-70B", rope_scaling=None)
+    | {"max_position_embeddings": 8192},
+    "r1-qwen-1.5b": {
+        **SHAPES["qwen2.5-1.5b"],
+        "tie_word_embeddings": False,
+        "max_position_embeddings": 131072,
+    },
+    "gemma-3-12b": {
+        **SHAPES["gemma-3-27b"],
+        "text_config": {
+            **SHAPES["gemma-3-27b"]["text_config"],  # type: ignore[dict-item]
+            "hidden_size": 3840,
+            "intermediate_size": 15360,
+            "num_hidden_layers": 48,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "head_dim": 256,
+        },
+    },
+    "glm-4-9b": {
+        "architectures": ["ChatGLMModel"],
+        "model_type": "chatglm",
+        "hidden_size": 4096,
+        "ffn_hidden_size": 13696,
+        "num_layers": 40,
+        "num_attention_heads": 32,
+        "multi_query_attention": True,
+        "multi_query_group_num": 2,
+        "kv_channels": 128,
+        "add_qkv_bias": True,
+        "padded_vocab_size": 151552,
+        "seq_length": 131072,
+        "tie_word_embeddings": False,
+    },
+    "qwen3-vl-2b": {
+        "architectures": ["Qwen3VLForConditionalGeneration"],
+        "model_type": "qwen3_vl",
+        "tie_word_embeddings": True,
+        "text_config": {
+            "model_type": "qwen3_vl_text",
+            "hidden_size": 2048,
+            "intermediate_size": 6144,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "vocab_size": 151936,
+            "max_position_embeddings": 262144,
+            "rope_scaling": {"mrope_section": [24, 20, 20], "rope_type": "default"},
+            "tie_word_embeddings": True,
+        },
+        "vision_config": {
+            "depth": 24,
+            "hidden_size": 1024,
+            "intermediate_size": 4096,
+            "num_heads": 16,
+            "out_hidden_size": 2048,
+            "patch_size": 16,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 2,
+            "num_position_embeddings": 2304,
+            "in_channels": 3,
+            "deepstack_visual_indexes": [5, 11, 17],
+        },
+    },
+    "granite-3.3-2b": {
+        "architectures": ["GraniteForCausalLM"],
+        "model_type": "granite",
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 49159,
+        "max_position_embeddings": 131072,
+        "tie_word_embeddings": True,
+    },
+    "mistral-nemo": {
+        "architectures": ["MistralForCausalLM"],
+        "hidden_size": 5120,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 131072,
+        "max_position_embeddings": 131072,
+    },
+    "qwen2-vl-7b": {
+        "architectures": ["Qwen2VLForConditionalGeneration"],
+        "model_type": "qwen2_vl",
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152064,
+        "max_position_embeddings": 32768,
+        "vision_config": {
+            "depth": 32,
+            "embed_dim": 1280,
+            "hidden_size": 3584,
+            "mlp_ratio": 4,
+            "num_heads": 16,
+            "patch_size": 14,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 2,
+            "in_chans": 3,
+        },
+    },
+}
+
 # For each model of the table: whose configuration it has, and how it is quantized.
 MODELS: dict[str, tuple[str, object]] = {
     "deepseek-ai/DeepSeek-R1": (R1, None),
@@ -734,6 +847,24 @@ MODELS: dict[str, tuple[str, object]] = {
     "microsoft/Phi-4-mini-instruct": ("phi-4-mini", None),
     "mistralai/Ministral-8B-Instruct-2410": ("ministral-8b", None),
     "nvidia/NVIDIA-Nemotron-Nano-9B-v2": ("nemotron-nano-9b", None),
+    # Of the third set.
+    "TechxGenus/Meta-Llama-3-70B-Instruct-AWQ": ("llama3-70b", AWQ),
+    "unsloth Llama-3.1-8B, merged": (LLAMA_8B, None),
+    "zai-org/GLM-5.1-FP8": ("zai-org--GLM-5-FP8", None),
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": ("r1-qwen-1.5b", None),
+    "google/gemma-3-12b-it": ("gemma-3-12b", None),
+    "zai-org/glm-4-9b-chat": ("glm-4-9b", None),
+    "Qwen/Qwen3-VL-2B-Instruct": ("qwen3-vl-2b", None),
+    "Qwen/Qwen3-Reranker-8B": ("Qwen--Qwen3-8B", None),
+    "Qwen/Qwen3.8-27B": ("qwen3.8-27b", None),
+    "Qwen/Qwen2.5-7B": ("qwen2.5-7b", None),
+    "ibm-granite/granite-3.3-2b-instruct": ("granite-3.3-2b", None),
+    "a fine-tuned Phi-4-mini": ("phi-4-mini", None),
+    "mistralai/Mistral-Nemo-Instruct-2407": ("mistral-nemo", None),
+    "Qwen/Qwen2-VL-7B-Instruct": ("qwen2-vl-7b", None),
+    "Qwen/Qwen2-VL-7B-Instruct-GPTQ-Int4": ("qwen2-vl-7b", GPTQ),
+    "Qwen/Qwen3.6-35B-A3B": ("Qwen--Qwen3.5-35B-A3B", None),
+    "MiniMaxAI/MiniMax-M3": ("MiniMaxAI--MiniMax-M3", None),
 }
 
 # The line has no version, but a date: V0 in February 2025 was 0.7.2.
@@ -775,7 +906,16 @@ class Row:
         return Split(tensor, pipeline, data or 1, expert, decode_context=context)
 
 
-COLUMNS = ("pp", "dp", "ep", "enforce_eager", "decode_context", "drafts", "text_only")
+COLUMNS = (
+    "pp",
+    "dp",
+    "ep",
+    "enforce_eager",
+    "decode_context",
+    "drafts",
+    "text_only",
+    "prefix_caching",
+)
 
 
 def rows(table: Path = TABLE) -> Iterator[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,30 @@ def test_states_take_blocks_of_the_same_pool() -> None:
     found = capacity(model, Split(1), (5.98 * GIB,), request, "fp8", "0.24.0")
     assert found.tokens == 567_978
     assert found.concurrency == pytest.approx(4.333, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix_caching", "version", "states"),
+    [
+        ("Qwen--Qwen3.5-35B-A3B", True, None, 2),
+        ("Qwen--Qwen3.5-35B-A3B", False, None, 1),
+        ("nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", True, None, 3),
+        ("nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", True, "0.31.0", 2),
+        ("nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", False, None, 1),
+        ("moonshotai--Kimi-K3", True, None, 3),
+        ("moonshotai--Kimi-K3", False, None, 1),
+    ],
+)
+def test_a_sequence_keeps_the_states_of_vllm(
+    name: str, prefix_caching: bool, version: str | None, states: int
+) -> None:
+    """By 0.32's own `MambaSpec.max_memory_usage_bytes`, over the size of its page."""
+    request = Request(131_072, prefix_caching=prefix_caching)
+    model = configuration(name)
+    found = groups(model, Split(8), request, engine_version=version)
+    assert min(group.per_sequence for group in found) == states
+    proposing = groups(replace(model, proposed=2), Split(8), request, engine_version=version)
+    assert min(group.per_sequence for group in proposing) == states + 2
 
 
 def test_deepseek_v4_keeps_windows_and_a_batch_in_flight_for_each_sequence() -> None:

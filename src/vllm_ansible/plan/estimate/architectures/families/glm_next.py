@@ -95,4 +95,6 @@ def _delta(config: Settings) -> KeyedDelta:
     else:
         heads, size = config.count("linear_num_heads"), config.count("linear_head_dim")
         kernel = config.count("linear_conv_kernel_dim", default=4)
-    return KeyedDelta(config.count("hidden_size"), heads, size, kernel, whole_gate=False)
+    return KeyedDelta(
+        config.count("hidden_size"), heads, size, kernel, whole_gate=False, bounded=True
+    )

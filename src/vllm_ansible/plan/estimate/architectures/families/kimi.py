@@ -34,6 +34,7 @@ def kimi(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
         kernel=linear.count("short_conv_kernel_size"),
         whole_gate=linear.flag("use_full_rank_gate"),
         twice=linear.flag("use_full_rank_gate"),
+        bounded="gate_lower_bound" in linear,
     )
     # Residuals of blocks of layers: two norms and two vectors of scores in each layer.
     joined = "attn_res_block_size" in config

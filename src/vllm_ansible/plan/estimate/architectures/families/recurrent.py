@@ -104,7 +104,7 @@ class StateSpace:
         mixed = self.heads * self.head_size + 2 * self.groups * self.state
         tail = mixed * (self.kernel - 1) * 2
         state = self.heads * self.head_size * self.state * self.state_width
-        return KvCache("linear", self.heads, state_bytes=tail + state)
+        return KvCache("linear", self.heads, state_bytes=tail + state, checkpoints=1)
 
 
 @frozen
@@ -113,7 +113,8 @@ class KeyedDelta:
 
     `whole_gate` tells of a gate as wide as the values, else it is two small matrices, too, and
     `whole_decay` the same of the decay. The convolution is in fp32; Kimi-K3 holds it once more by
-    its width, for decoding (`twice`).
+    its width, for decoding (`twice`). Of a `bounded` gate with heads of 128 FlashKDA, which takes
+    the prompts on Hopper and later, exports a state inside the prompt.
     """
 
     hidden: int
@@ -123,6 +124,7 @@ class KeyedDelta:
     whole_gate: bool
     whole_decay: bool = False
     twice: bool = False
+    bounded: bool = False
     module: str = "self_attn"
 
     def tensors(self, parts: Parts) -> Iterator[Tensor]:
@@ -153,7 +155,9 @@ class KeyedDelta:
         """Return the state of one sequence, in fp32, and the convolution's tail."""
         inner = self.heads * self.head_size
         tail = 3 * inner * (self.kernel - 1) * 2
-        return KvCache("linear", self.heads, state_bytes=tail + inner * self.head_size * 4)
+        state = inner * self.head_size * 4
+        exported = int(self.bounded and self.head_size == 128)
+        return KvCache("linear", self.heads, state_bytes=tail + state, checkpoints=exported)
 
 
 @frozen
