@@ -733,15 +733,9 @@ SHAPES |= {
         "max_position_embeddings": 131072,
     },
     "qwen2-vl-7b": {
+        **SHAPES["qwen2.5-7b"],
         "architectures": ["Qwen2VLForConditionalGeneration"],
         "model_type": "qwen2_vl",
-        "hidden_size": 3584,
-        "intermediate_size": 18944,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 28,
-        "num_key_value_heads": 4,
-        "vocab_size": 152064,
-        "max_position_embeddings": 32768,
         "vision_config": {
             "depth": 32,
             "embed_dim": 1280,
