@@ -67,6 +67,17 @@ def place(tmp_path: Path) -> Path:
     return directory
 
 
+def test_temporary_files_of_a_start_are_gone_with_the_next_and_others_stay(place: Path) -> None:
+    leave = "import os, sys, tempfile; print(tempfile.mkstemp(suffix=sys.argv[1])[1], end='')"
+    first, second, other = (
+        Path(run(place, "other", sys.executable, "-c", leave, word).stdout)
+        for word in ("a", "a", "b")
+    )
+    assert all(one.is_relative_to(place) for one in (first, second, other))
+    assert (first.exists(), second.exists(), other.exists()) == (False, True, True)
+    assert other.parent.stat().st_mode & 0o777 == 0o700
+
+
 def test_all_have_the_password_that_the_first_has_made(place: Path) -> None:
     seen, quoted = [], []
     for _ in range(2):
@@ -83,7 +94,7 @@ def test_all_have_the_password_that_the_first_has_made(place: Path) -> None:
     # of 33 passwords kept it from starting.
     assert set(quoted) == {f'"{seen[0]}"'}
     assert file.stat().st_mode & 0o777 == 0o600
-    assert os.listdir(place) == ["password"]
+    assert sorted(os.listdir(place)) == ["password", "tmp"]
 
 
 def test_etcd_has_its_password_before_it_has_an_address_and_never_in_its_environment(

@@ -6,6 +6,7 @@ these processes. etcd gets it before it listens at an address. Standard library 
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import os
@@ -15,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 FILE, TOKENS = "password", "token.key"
 # Relative: the path of a socket is short, and etcd wants a port behind it.
@@ -110,6 +112,18 @@ def guard(program: str, word: str) -> None:
         child.wait()
 
 
+def own_directory(argv: Sequence[str]) -> str:
+    """Return an empty directory for the temporary files of a process with this command line.
+
+    Dynamo 1.6 writes its logging configuration to a file at each start, and leaves it there.
+    """
+    name = hashlib.sha256("\0".join(argv).encode()).hexdigest()[:12]
+    path = os.path.join(os.getcwd(), "tmp", name)
+    shutil.rmtree(path, ignore_errors=True)
+    os.makedirs(path)
+    return path
+
+
 def main(directory: str, kind: str, *argv: str) -> None:
     """Become the program; kind is etcd or other, and etcd is given program, address and mark."""
     os.umask(0o077)
@@ -128,7 +142,7 @@ def main(directory: str, kind: str, *argv: str) -> None:
         # Without the password: etcd logs variables that it does not know, with their values.
         argv = tuple(etcd_words(program, url))
     else:
-        os.environ.update(dict.fromkeys(NAMES, word))
+        os.environ.update(dict.fromkeys(NAMES, word), TMPDIR=own_directory(argv))
         # NATS reads it as a piece of its configuration, where digits, an e and digits are a number.
         os.environ["DYNAMO_PASSWORD"] = f'"{word}"'
     os.execvp(argv[0], argv)  # noqa: S606 - named by the role
