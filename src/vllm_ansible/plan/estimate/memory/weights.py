@@ -18,6 +18,9 @@ from vllm_ansible.plan.estimate.memory.release import Release, release
 from vllm_ansible.plan.estimate.memory.split import Split, stages
 
 ABSORBED = "kv_b_absorbed"
+# From here on a head that a tied checkpoint stores is loaded (vllm#51665); which release was the
+# first is not known: 0.30 and 0.32 were looked at.
+OWN_HEAD: Release = (0, 30, 0)
 MIB = 2**20
 # vLLM holds these three as one parameter (`QKVParallelLinear`).
 FUSED = re.compile(r"\b[qkv]_proj\b")
@@ -124,6 +127,7 @@ def _ends(model: Model, split: Split, kernels: Kernels, first: bool, last: bool)
     for mine, tensors in (
         (first, model.embedding),
         (last, model.head),
+        (last, model.own_head if kernels.version >= OWN_HEAD else ()),
         (first, model.others),
     ):
         there = [one for one in tensors if mine or one.role in model.everywhere]

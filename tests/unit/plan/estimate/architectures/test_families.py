@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from vllm_ansible.plan.estimate.architectures.checkpoint import Checkpoint
 from vllm_ansible.plan.estimate.architectures.config import Settings
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.source import load
@@ -16,6 +17,7 @@ from vllm_ansible.plan.estimate.memory.group import Request
 from vllm_ansible.plan.estimate.memory.kernels import Kernels, stretch
 from vllm_ansible.plan.estimate.memory.kv_cache import kv_bytes_per_token
 from vllm_ansible.plan.estimate.memory.split import Split
+from vllm_ansible.plan.estimate.memory.weights import weights
 from vllm_ansible.problem import PlanError
 
 CONFIGS = Path(__file__).parents[4] / "data" / "public" / "configs"
@@ -494,6 +496,98 @@ def test_both_towers_of_gemma_4_have_the_sizes_of_transformers() -> None:
     beside = 768 * (3 * 16**2 + 2 * 10240 + 1536)
     assert sum(one.elements for one in vision) == layers + beside
     assert {one.shard for one in (*audio, *vision)} == {"replicated"}
+
+
+@pytest.mark.parametrize(
+    ("beside", "stored", "version", "heads"),
+    [
+        (256, ("lm_head.weight",), "0.32.0", 1),
+        (256, ("language_model.lm_head.weight",), "0.30.0", 1),
+        # Tied by the configuration alone, tied again after loading, and nothing to keep.
+        (256, ("lm_head.weight",), "0.26.0", 0),
+        (0, ("lm_head.weight",), "0.32.0", 0),
+        (256, ("model.embed_tokens.weight",), "0.32.0", 0),
+    ],
+)
+def test_a_tied_model_keeps_a_stored_head_where_layers_have_embeddings(
+    beside: int, stored: tuple[str, ...], version: str, heads: int
+) -> None:
+    """vLLM 0.32 ties a head again only if it finds one embedding, and Gemma 4 E2B has two."""
+    text = {**GEMMA4["text_config"], "hidden_size_per_layer_input": beside}
+    config = {**GEMMA4, "text_config": text}
+    plain, kept = (
+        understand(Settings(config, "c"), "google/gemma-4-E2B-it", checkpoint=one)
+        for one in (None, Checkpoint(frozenset(stored), {}, 0))
+    )
+    for split in (Split(1), Split(2), Split(1, 2)):
+        apart = [
+            many - few
+            for many, few in zip(
+                weights(kept, split, version), weights(plain, split, version), strict=True
+            )
+        ]
+        # The class builds its head on every stage.
+        assert apart == [heads * 262144 * 1536 * 2 // split.tensor] * split.pipeline
+
+
+# zai-org/glm-4-9b-chat's configuration, as its own code reads it.
+CHATGLM = {
+    "architectures": ["ChatGLMModel"],
+    "model_type": "chatglm",
+    "add_bias_linear": False,
+    "add_qkv_bias": True,
+    "ffn_hidden_size": 13696,
+    "hidden_size": 4096,
+    "kv_channels": 128,
+    "multi_query_attention": True,
+    "multi_query_group_num": 2,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 40,
+    "num_layers": 40,
+    "padded_vocab_size": 151552,
+    "seq_length": 131072,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 151552,
+}
+
+
+def test_glm_4_9b_is_read_under_the_names_of_its_own_code() -> None:
+    """9.4 billion of its card; the same sizes as GlmForCausalLM have the same layers."""
+    model = understand(Settings(CHATGLM, "config.json"), "zai-org/glm-4-9b-chat")
+    assert parameters(model) == 9_399_951_360
+    assert (model.max_context, model.layers[0].kv.heads, model.layers[0].kv.head_size) == (
+        131072,
+        2,
+        128,
+    )
+    renamed = {
+        "architectures": ["GlmForCausalLM"],
+        "attention_bias": True,
+        "hidden_size": 4096,
+        "intermediate_size": 13696,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "vocab_size": 151552,
+        "max_position_embeddings": 131072,
+        "partial_rotary_factor": 0.5,
+    }
+    other = understand(Settings(renamed, "config.json"), "zai-org/glm-4-9b-chat-hf")
+    assert (other.layers, other.buffers) == (model.layers, model.buffers)
+    # ChatGLM's class builds embedding and head on every stage.
+    ends = 151552 * 4096 * 2
+    first, last = weights(model, Split(1, 2))
+    assert [first - weights(other, Split(1, 2))[0], last - weights(other, Split(1, 2))[1]] == [
+        pytest.approx(ends, rel=1e-3)
+    ] * 2
+
+
+def test_a_chatglm_that_sees_is_refused_as_by_the_engine() -> None:
+    config = {**CHATGLM, "vision_config": {"hidden_size": 1792}}
+    with pytest.raises(PlanError, match="takes no model with a vision_config"):
+        understand(Settings(config, "config.json"), "zai-org/glm-4v-9b")
 
 
 def test_an_audio_tower_that_cannot_be_counted_is_said() -> None:
