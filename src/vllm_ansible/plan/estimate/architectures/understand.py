@@ -45,8 +45,7 @@ def understand(
     # Of a model that hears and speaks the engine serves the part that thinks.
     thinker = config.section("thinker_config")
     config = config if thinker is None else thinker.over(config)
-    text = _text(config)
-    text = _with_defaults(text)
+    text = _with_defaults(config, _text(config))
     _check_heads(text)
     dtype = _dtype(dtype, text, config)
     names = checkpoint.names if checkpoint else ()
@@ -145,9 +144,11 @@ def _text(config: Settings) -> Settings:
     return config
 
 
-def _with_defaults(text: Settings) -> Settings:
+def _with_defaults(config: Settings, text: Settings) -> Settings:
     """Return the decoder's section with the library's values for keys its family leaves out."""
-    return text.over(Settings(registry.DEFAULTS.get(text.text("model_type"), {}), text.where))
+    kinds = (text.text("model_type"), config.text("model_type"))
+    usual = next((registry.DEFAULTS[one] for one in kinds if one in registry.DEFAULTS), {})
+    return text.over(Settings(usual, text.where))
 
 
 def _dtype(wanted: str, *sections: Settings) -> str:
@@ -193,6 +194,12 @@ def _tower(
         folded = inkling.towers(config, text.count("hidden_size"), Parts(outline.quantization, ""))
         largest = "the vision tower's size is that of its largest layer"
         return tuple(folded), (largest if "vision_config" in config else NO_TOWER,)
+    if named in ("QWEN2_AUDIO", "VOXTRAL"):
+        from vllm_ansible.plan.estimate.architectures.families import audio
+
+        heard = config.section("audio_config") or Settings({}, config.where)
+        parts = Parts(outline.quantization, "")
+        return tuple(audio.whisper(named, heard, text.count("hidden_size"), parts)), ()
     section = config.section("vision_config")
     if named in ("STEP3", "DEEPSEEK_V41"):
         from vllm_ansible.plan.estimate.architectures.families import deepseek_v41, step
