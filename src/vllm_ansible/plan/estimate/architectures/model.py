@@ -128,7 +128,8 @@ class Model:
     parallelism must divide `tensor_divides` beside the heads (0: nothing), and a model that
     `whole` tells of has no pipeline stages. The checkpoint has `next_layers` that only propose
     tokens; `drafts` are those that are loaded, on the last stage, and `proposed` the tokens of a
-    step that they propose.
+    step that they propose. `own_head` is a head that the checkpoint of a tied model has besides and
+    that newer engines hold (`memory/weights.py`).
     """
 
     name: str
@@ -158,6 +159,7 @@ class Model:
     next_layers: int = 0
     drafts: tuple[Layer, ...] = ()
     proposed: int = 0
+    own_head: tuple[Tensor, ...] = ()
     # Of a draft model, the hidden size and the vocabulary of the target that it is made for.
     target: tuple[int, int] | None = None
 

@@ -21,6 +21,7 @@ from vllm_ansible.problem import PlanError, Problem
 NO_TOWER = "the configuration describes no vision tower, none is counted"
 UNHEARD = "the audio tower is not counted: it takes memory beside what is planned"
 DIFFERENCE = 0.01
+HEAD = "lm_head.weight"
 TABLE = re.compile(r"\.engram\.embed\.")
 NEXT_LAYER = re.compile(r"\.layers\.(\d+)\.")
 
@@ -44,8 +45,7 @@ def understand(
     # Of a model that hears and speaks the engine serves the part that thinks.
     thinker = config.section("thinker_config")
     config = config if thinker is None else thinker.over(config)
-    text = _text(config)
-    text = _with_defaults(text)
+    text = _with_defaults(config, _text(config))
     _check_heads(text)
     dtype = _dtype(dtype, text, config)
     names = checkpoint.names if checkpoint else ()
@@ -71,7 +71,7 @@ def understand(
     if config.section("audio_config") is not None and not heard:
         assumed += (UNHEARD,)
     model = registry.builder(decoder)(replace(outline, assumed=assumed), others)
-    model = replace(model, next_layers=next_layers(text))
+    model = replace(model, next_layers=next_layers(text), own_head=_own_head(model, checkpoint))
     # What is held is not what is stored.
     return model if held.on_load else _compared(model, checkpoint)
 
@@ -144,9 +144,11 @@ def _text(config: Settings) -> Settings:
     return config
 
 
-def _with_defaults(text: Settings) -> Settings:
+def _with_defaults(config: Settings, text: Settings) -> Settings:
     """Return the decoder's section with the library's values for keys its family leaves out."""
-    return text.over(Settings(registry.DEFAULTS.get(text.text("model_type"), {}), text.where))
+    kinds = (text.text("model_type"), config.text("model_type"))
+    usual = next((registry.DEFAULTS[one] for one in kinds if one in registry.DEFAULTS), {})
+    return text.over(Settings(usual, text.where))
 
 
 def _dtype(wanted: str, *sections: Settings) -> str:
@@ -192,6 +194,12 @@ def _tower(
         folded = inkling.towers(config, text.count("hidden_size"), Parts(outline.quantization, ""))
         largest = "the vision tower's size is that of its largest layer"
         return tuple(folded), (largest if "vision_config" in config else NO_TOWER,)
+    if named in ("QWEN2_AUDIO", "VOXTRAL"):
+        from vllm_ansible.plan.estimate.architectures.families import audio
+
+        heard = config.section("audio_config") or Settings({}, config.where)
+        parts = Parts(outline.quantization, "")
+        return tuple(audio.whisper(named, heard, text.count("hidden_size"), parts)), ()
     section = config.section("vision_config")
     if named in ("STEP3", "DEEPSEEK_V41"):
         from vllm_ansible.plan.estimate.architectures.families import deepseek_v41, step
@@ -226,6 +234,20 @@ def _tower(
     return tensors, assumed
 
 
+def _own_head(model: Model, checkpoint: Checkpoint | None) -> tuple[Tensor, ...]:
+    """Return the head that a checkpoint of a tied model has besides, if the engine keeps it.
+
+    vLLM loads what is stored, and ties it again only where it finds one head and one embedding
+    (`model_loader/weight_tying.py`): not where layers have embeddings of their own.
+    """
+    stored = checkpoint is not None and any(one.endswith(HEAD) for one in checkpoint.names)
+    tables = [one for one in model.embedding if one.shard == "vocab"]
+    if not (model.tied and stored and len(tables) > 1):
+        return ()
+    # Classes that build their embedding on every stage build this one there too.
+    return (replace(tables[0], name=HEAD),)
+
+
 def _compared(model: Model, checkpoint: Checkpoint | None) -> Model:
     """Return the model with a sentence if the checkpoint's sum differs from what was derived.
 
@@ -241,7 +263,7 @@ def _compared(model: Model, checkpoint: Checkpoint | None) -> Model:
         if beyond or name.startswith("mtp.") or TABLE.search(name):
             total -= tensor.bytes
     made = sum(one.bytes for one in model.tensors() if one.name.endswith("kv_b_absorbed"))
-    derived = model.bytes() - made
+    derived = model.bytes() - made + sum(one.bytes for one in model.own_head)
     apart = derived / total - 1
     if abs(apart) <= DIFFERENCE:
         return model

@@ -18,7 +18,12 @@ from vllm_ansible.plan.estimate.memory.release import Release, release
 from vllm_ansible.plan.estimate.memory.split import Split, stages
 
 ABSORBED = "kv_b_absorbed"
+# From here on a head that a tied checkpoint stores is loaded (vllm#51665); which release was the
+# first is not known: 0.30 and 0.32 were looked at.
+OWN_HEAD: Release = (0, 30, 0)
 MIB = 2**20
+# From here on engines load with `max_split_size_mb` 20 (vllm#41268; 0.20.2 does not, vllm#43951).
+UNSPLIT: Release = (0, 21, 0)
 # vLLM holds these three as one parameter (`QKVParallelLinear`).
 FUSED = re.compile(r"\b[qkv]_proj\b")
 
@@ -38,8 +43,9 @@ def _allocated(tensors: Iterable[Tensor], split: Split, kernels: Kernels) -> flo
     """Return what PyTorch's caching allocator hands out for the rank's parts of some tensors.
 
     From 10 MiB on a segment is rounded to 2 MiB, and a rest of 1 MiB or less stays with the block
-    (`CUDACachingAllocator.cpp`: `get_allocation_size`, `should_split`). The engine prints these
-    bytes. What is smaller is dealt from larger segments and taken as it is.
+    (`CUDACachingAllocator.cpp`: `get_allocation_size`, `should_split`). While newer engines load,
+    blocks of 20 MiB and more are not split (`gpu_worker.py`), so any rest of theirs stays. The
+    engine prints these bytes. What is smaller is dealt from larger segments and taken as it is.
     """
     sizes: dict[str, float] = {}
     for one in tensors:
@@ -47,12 +53,13 @@ def _allocated(tensors: Iterable[Tensor], split: Split, kernels: Kernels) -> flo
         sizes[name] = sizes.get(name, 0.0) + share(one, split, kernels)
     if kernels.kind not in ("cuda", "rocm"):
         return sum(sizes.values())
-    return sum(_block(size) for size in sizes.values())
+    return sum(_block(size, kernels.version) for size in sizes.values())
 
 
-def _block(size: float) -> float:
+def _block(size: float, version: Release) -> float:
     segment = ceil(size / (2 * MIB)) * 2 * MIB
-    return segment if size >= 10 * MIB and segment - size <= MIB else size
+    whole = version >= UNSPLIT and size >= 20 * MIB
+    return segment if whole or (size >= 10 * MIB and segment - size <= MIB) else size
 
 
 def _expert_share(tensor: Tensor, split: Split, kernels: Kernels) -> float:
@@ -124,6 +131,7 @@ def _ends(model: Model, split: Split, kernels: Kernels, first: bool, last: bool)
     for mine, tensors in (
         (first, model.embedding),
         (last, model.head),
+        (last, model.own_head if kernels.version >= OWN_HEAD else ()),
         (first, model.others),
     ):
         there = [one for one in tensors if mine or one.role in model.everywhere]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from vllm_ansible.plan.estimate.architectures.checkpoint import Checkpoint
 from vllm_ansible.plan.estimate.architectures.config import Settings
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.source import load
@@ -16,6 +18,7 @@ from vllm_ansible.plan.estimate.memory.group import Request
 from vllm_ansible.plan.estimate.memory.kernels import Kernels, stretch
 from vllm_ansible.plan.estimate.memory.kv_cache import kv_bytes_per_token
 from vllm_ansible.plan.estimate.memory.split import Split
+from vllm_ansible.plan.estimate.memory.weights import share, weights
 from vllm_ansible.problem import PlanError
 
 CONFIGS = Path(__file__).parents[4] / "data" / "public" / "configs"
@@ -455,7 +458,7 @@ def test_of_a_model_that_speaks_the_part_that_thinks_is_counted() -> None:
     assert model.layers[0].experts == 128
 
 
-GEMMA4 = {
+GEMMA4: dict[str, Any] = {
     "architectures": ["Gemma4ForConditionalGeneration"],
     "text_config": {
         "model_type": "gemma4_text",
@@ -496,11 +499,215 @@ def test_both_towers_of_gemma_4_have_the_sizes_of_transformers() -> None:
     assert {one.shard for one in (*audio, *vision)} == {"replicated"}
 
 
-def test_an_audio_tower_that_cannot_be_counted_is_said() -> None:
-    """As of Qwen2-Audio, Voxtral or Ultravox, known only by the type of their decoder."""
+@pytest.mark.parametrize(
+    ("beside", "stored", "version", "heads"),
+    [
+        (256, ("lm_head.weight",), "0.32.0", 1),
+        (256, ("language_model.lm_head.weight",), "0.30.0", 1),
+        # Tied by the configuration alone, tied again after loading, and nothing to keep.
+        (256, ("lm_head.weight",), "0.26.0", 0),
+        (0, ("lm_head.weight",), "0.32.0", 0),
+        (256, ("model.embed_tokens.weight",), "0.32.0", 0),
+    ],
+)
+def test_a_tied_model_keeps_a_stored_head_where_layers_have_embeddings(
+    beside: int, stored: tuple[str, ...], version: str, heads: int
+) -> None:
+    """vLLM 0.32 ties a head again only if it finds one embedding, and Gemma 4 E2B has two."""
+    text = {**GEMMA4["text_config"], "hidden_size_per_layer_input": beside}
+    config = {**GEMMA4, "text_config": text}
+    plain, kept = (
+        understand(Settings(config, "c"), "google/gemma-4-E2B-it", checkpoint=one)
+        for one in (None, Checkpoint(frozenset(stored), {}, 0))
+    )
+    for split in (Split(1), Split(2), Split(1, 2)):
+        apart = [
+            many - few
+            for many, few in zip(
+                weights(kept, split, version), weights(plain, split, version), strict=True
+            )
+        ]
+        # The class builds its head on every stage.
+        assert apart == [heads * 262144 * 1536 * 2 // split.tensor] * split.pipeline
+
+
+# zai-org/glm-4-9b-chat's configuration, as its own code reads it.
+CHATGLM = {
+    "architectures": ["ChatGLMModel"],
+    "model_type": "chatglm",
+    "add_bias_linear": False,
+    "add_qkv_bias": True,
+    "ffn_hidden_size": 13696,
+    "hidden_size": 4096,
+    "kv_channels": 128,
+    "multi_query_attention": True,
+    "multi_query_group_num": 2,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 40,
+    "num_layers": 40,
+    "padded_vocab_size": 151552,
+    "seq_length": 131072,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 151552,
+}
+
+
+def test_glm_4_9b_is_read_under_the_names_of_its_own_code() -> None:
+    """9.4 billion of its card; the same sizes as GlmForCausalLM have the same layers."""
+    model = understand(Settings(CHATGLM, "config.json"), "zai-org/glm-4-9b-chat")
+    assert parameters(model) == 9_399_951_360
+    assert (model.max_context, model.layers[0].kv.heads, model.layers[0].kv.head_size) == (
+        131072,
+        2,
+        128,
+    )
+    renamed = {
+        "architectures": ["GlmForCausalLM"],
+        "attention_bias": True,
+        "hidden_size": 4096,
+        "intermediate_size": 13696,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "vocab_size": 151552,
+        "max_position_embeddings": 131072,
+        "partial_rotary_factor": 0.5,
+    }
+    other = understand(Settings(renamed, "config.json"), "zai-org/glm-4-9b-chat-hf")
+    assert (other.layers, other.buffers) == (model.layers, model.buffers)
+    # ChatGLM's class builds embedding and head on every stage.
+    ends = 151552 * 4096 * 2
+    first, last = weights(model, Split(1, 2))
+    assert [first - weights(other, Split(1, 2))[0], last - weights(other, Split(1, 2))[1]] == [
+        pytest.approx(ends, rel=1e-3)
+    ] * 2
+
+
+def test_a_chatglm_that_sees_is_refused_as_by_the_engine() -> None:
+    config = {**CHATGLM, "vision_config": {"hidden_size": 1792}}
+    with pytest.raises(PlanError, match="takes no model with a vision_config"):
+        understand(Settings(config, "config.json"), "zai-org/glm-4v-9b")
+
+
+def test_minimax_m3_as_transformers_5_writes_it_has_what_the_engine_takes_for_it() -> None:
+    """The library names layers by other keys; vLLM 0.32's class has the published ones itself."""
+    published = json.loads((CONFIGS / "MiniMaxAI--MiniMax-M3_config.json").read_text("utf-8"))
+    theirs = ("moe_layer_freq", "sparse_attention_config", "n_shared_experts", "use_routing_bias")
+    text = {key: one for key, one in published.items() if key not in theirs}
+    text |= {
+        "model_type": "minimax_m3_vl_text",
+        "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 57,
+        "layer_types": ["full_attention"] * 3 + ["minimax_m3_sparse"] * 57,
+        "index_n_heads": 4,
+        "index_head_dim": 128,
+    }
     config = {
-        "architectures": ["Qwen2AudioForConditionalGeneration"],
-        "audio_config": {"model_type": "qwen2_audio_encoder", "d_model": 1280},
+        "architectures": ["MiniMaxM3SparseForConditionalGeneration"],
+        "model_type": "minimax_m3_vl",
+        "text_config": text,
+    }
+    model = understand(Settings(config, "config.json"), "a/model")
+    assert model.layers == configuration("MiniMaxAI--MiniMax-M3").layers
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changed", "named"),
+    [
+        ("DeepseekV4ForCausalLM", {"compress_rates": {}}, "compress_ratios"),
+        ("MiMoV2FlashForCausalLM", {"v_head_dim": 128}, "hybrid_layer_pattern"),
+        ("KimiLinearForCausalLM", {"linear_num_heads": 32}, "linear_attn_config"),
+        ("Step3p5ForCausalLM", {"num_sliding_attention_heads": 96}, "num_attention_groups"),
+    ],
+)
+def test_what_only_transformers_reads_is_refused_with_the_key_that_the_engine_reads(
+    architecture: str, changed: dict[str, object], named: str
+) -> None:
+    """vLLM 0.32's classes read the published keys alone, or take those of another model."""
+    config = {
+        "architectures": [architecture],
+        "hidden_size": 4096,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "vocab_size": 128000,
+        "layer_types": ["full_attention"] * 4,
+        "mlp_layer_types": ["dense"] + ["sparse"] * 3,
+        **changed,
+    }
+    with pytest.raises(PlanError, match=f"{named}.*published with"):
+        understand(Settings(config, "config.json"), "a/model")
+
+
+# Qwen/Qwen2-Audio-7B-Instruct's configuration leaves most of its text part to the library.
+QWEN2_AUDIO = {
+    "architectures": ["Qwen2AudioForConditionalGeneration"],
+    "model_type": "qwen2_audio",
+    "audio_config": {"model_type": "qwen2_audio_encoder", "d_model": 1280, "encoder_layers": 32},
+    "text_config": {
+        "model_type": "qwen2",
+        "intermediate_size": 11008,
+        "max_position_embeddings": 8192,
+        "sliding_window": 32768,
+        "vocab_size": 156032,
+    },
+}
+# A configuration of Voxtral-Small-24B as the library writes it.
+VOXTRAL = {
+    "architectures": ["VoxtralForConditionalGeneration"],
+    "model_type": "voxtral",
+    "audio_config": {
+        "model_type": "voxtral_encoder",
+        "hidden_size": 1280,
+        "intermediate_size": 5120,
+        "max_source_positions": 1500,
+        "num_attention_heads": 20,
+        "num_hidden_layers": 32,
+        "num_mel_bins": 128,
+    },
+    "text_config": {
+        "model_type": "llama",
+        "hidden_size": 5120,
+        "intermediate_size": 32768,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+        "vocab_size": 131072,
+    },
+}
+# What Whisper-large-v3's encoder has.
+WHISPER = 636_968_960
+
+
+@pytest.mark.parametrize(
+    ("config", "joint", "card"),
+    [(QWEN2_AUDIO, 1280 * 4096 + 4096, 8.4e9), (VOXTRAL, 2 * 5120**2, 24.3e9)],
+)
+def test_whispers_encoder_is_counted_beside_its_decoder(
+    config: dict[str, object], joint: int, card: float
+) -> None:
+    model = understand(Settings(config, "config.json"), "a/model")
+    assert model.assumed == ()
+    assert parameters(model) == pytest.approx(card, rel=2e-3)
+    tower = sum(one.elements for one in model.others)
+    # vLLM's own encoder has a bias for keys, which Whisper has not.
+    keys = 32 * 1280 if config is VOXTRAL else 0
+    assert tower == WHISPER + joint + keys
+    whole, halved = (sum(share(one, Split(tensor)) for one in model.others) for tensor in (1, 2))
+    # Of Qwen2-Audio transformers' module is whole on each rank; of Voxtral layers are divided.
+    layers = 32 * (4 * 1280**2 + 2 * 1280 * 5120) * 2
+    assert whole - halved == pytest.approx(layers / 2 if config is VOXTRAL else 0, rel=1e-3)
+
+
+def test_an_audio_tower_that_cannot_be_counted_is_said() -> None:
+    """As of Ultravox or Granite Speech, known only by the type of their decoder."""
+    config = {
+        "architectures": ["UltravoxModel"],
+        "audio_config": {"model_type": "whisper", "d_model": 1280},
         "text_config": GEMMA4["text_config"],
     }
     assert UNHEARD in understand(Settings(config, "config.json"), "a/model").assumed

@@ -17,7 +17,7 @@ WANTED = {
     *("H100-80", "H100-94", "H100-96", "GH200-96", "GH200-144", "H200", "B200", "A100-40"),
     *("A100-80", "L40S", "RTX-3090", "RTX-4090", "RTX-5090", "MI300X", "H20", "S60", "cpu"),
     *("GB200", "GB300", "B300", "MI325X", "MI355X", "RTX-PRO-6000", "L40", "A10", "L4"),
-    "H100-PCIe",
+    *("H100-PCIe", "RTX-6000-Ada", "RTX-A6000", "RTX-A5000", "W7900"),
 }
 
 
@@ -62,6 +62,10 @@ def test_no_name_means_two_accelerators() -> None:
         ("h100-nvl", "H100-94"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000"),
         ("AMD Instinct MI355X", "MI355X"),
+        ("NVIDIA RTX A6000", "RTX-A6000"),
+        ("a5000", "RTX-A5000"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX-6000-Ada"),
+        ("AMD Radeon PRO W7900 Dual Slot", "W7900"),
     ],
 )
 def test_a_device_is_found_by_short_and_by_driver_name(said: str, meant: str) -> None:
@@ -72,6 +76,19 @@ def test_devices_multiply_only_what_they_can() -> None:
     assert accelerator("A100-80").runs == ("bf16",)
     assert accelerator("H100").runs == ("bf16", "fp8")
     assert accelerator("B200").runs == ("bf16", "fp8", "fp4")
+
+
+def test_a_workstation_card_has_half_of_what_its_datasheet_says_with_sparsity() -> None:
+    """The last column is what the makers print; AMD's is dense."""
+    for name, rate, printed in (
+        ("RTX-A6000", "bf16", 309.7e12 / 2),
+        ("RTX-A5000", "bf16", 222.2e12 / 2),
+        ("RTX-6000-Ada", "fp8", 1457e12 / 2),
+        ("RTX-6000-Ada", "bf16", 1457e12 / 4),
+        ("W7900", "bf16", 122.6e12),
+    ):
+        assert accelerator(name).flops[rate] == pytest.approx(printed, rel=0.002)
+    assert accelerator("W7900").runs == accelerator("RTX-A6000").runs == ("bf16",)
 
 
 def test_the_next_device_of_a_line_is_no_smaller() -> None:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from vllm_ansible.accelerators.accelerator import Accelerator, accelerator
+from vllm_ansible.plan.estimate.architectures.checkpoint import Checkpoint
 from vllm_ansible.plan.estimate.architectures.config import Settings
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.architectures.understand import understand
@@ -861,6 +862,13 @@ MODELS: dict[str, tuple[str, object]] = {
     "MiniMaxAI/MiniMax-M3": ("MiniMaxAI--MiniMax-M3", None),
 }
 
+# Checkpoints of tied models that store a head of their own, as the page of their row lists them.
+UNTIED = {
+    "google/gemma-4-E2B-it-qat-w4a16-ct": Checkpoint(
+        frozenset({"model.language_model.embed_tokens.weight", "lm_head.weight"}), {}, 8_316_000_000
+    )
+}
+
 # The line has no version, but a date: V0 in February 2025 was 0.7.2.
 DATED = {"vllm-project/vllm#13074": "0.7.2"}
 
@@ -937,7 +945,9 @@ def model(name: str, loaded: str = "") -> Model | None:
         values = json.loads((FACTS / "configs" / f"{config}_config.json").read_text())
     if quantization is not None:
         values["quantization_config"] = quantization
-    return understand(Settings(values, config), name, quantization=loaded)
+    return understand(
+        Settings(values, config), name, checkpoint=UNTIED.get(name), quantization=loaded
+    )
 
 
 def memory_of(row: Row) -> int | None:

@@ -13,6 +13,8 @@ from vllm_ansible.plan.estimate.memory.kernels import Kernels
 from vllm_ansible.plan.estimate.memory.split import Split
 from vllm_ansible.plan.estimate.memory.weights import parameters, share, weights
 
+from .deployments import model as model_of
+
 Make = Callable[..., Model]
 CONFIGS = Path(__file__).parents[4] / "data/public/configs"
 R1 = CONFIGS / "deepseek-ai--DeepSeek-R1_config.json"
@@ -83,11 +85,26 @@ def test_gpt_oss_is_held_as_the_kernels_of_the_device_need(
     assert found == pytest.approx(printed, rel=0.001)
 
 
+def test_blocks_of_20_mib_are_not_split_while_newer_engines_load() -> None:
+    """Qwen2.5-1.5B, of 52.5 and 26.25 MiB a layer: 0.8.5 prints 2.8871 GiB, 0.28 prints 2.98."""
+    found = model_of("Qwen/Qwen2.5-1.5B-Instruct")
+    assert found is not None
+    before, after = (
+        weights(found, Split(1), version, Kernels("cuda", 8.9))[0]
+        for version in ("0.20.2", "0.21.0")
+    )
+    assert after - before == 28 * ((54 - 52.5) + (28 - 26.25)) * 2**20
+    assert after / GIB == pytest.approx(2.98, rel=0.003)
+    # No such allocator holds the weights of a CPU.
+    cpu = [weights(found, Split(1), version, Kernels("cpu"))[0] for version in ("0.20.2", "0.21.0")]
+    assert cpu[0] == cpu[1]
+
+
 def test_triton_keeps_one_copy_of_the_scales_since_0_25() -> None:
     model = configuration("openai--gpt-oss-120b")
     before, after = (weights(model, Split(1), one, HOPPER)[0] for one in ("0.24.0", "0.25.0"))
-    scales = 36 * 128 * (5760 * 90 + 2880 * 90)
-    assert before - after == pytest.approx(scales, rel=0.03)
+    # What was 128 and 66 MiB of a layer became 68 and 36, in blocks of 2 MiB that are not split.
+    assert before - after == 36 * (128 + 66 - 68 - 36) * 2**20
 
 
 @pytest.mark.parametrize(

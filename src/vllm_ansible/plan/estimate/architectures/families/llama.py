@@ -16,6 +16,7 @@ from vllm_ansible.plan.estimate.architectures.families.decoder import (
 )
 from vllm_ansible.plan.estimate.architectures.families.feed_forward import Dense
 from vllm_ansible.plan.estimate.architectures.model import Model, Role, Tensor
+from vllm_ansible.plan.estimate.architectures.usual import usual
 
 
 @frozen
@@ -116,6 +117,27 @@ def dense(traits: Traits, outline: Outline, others: tuple[Tensor, ...] = ()) -> 
         rotary_sizes=(rotated(config, head_size(config)),),
     )
     return decoder(outline, blocks, others=others)
+
+
+def chatglm(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
+    """Return ChatGLM or GLM-4-9B under the names of their own code, as `chatglm.py` builds them."""
+    config = usual(outline.config)
+    if "vision_config" in config:
+        raise config.problem("vLLM's ChatGLMForCausalLM takes no model with a vision_config")
+    biased = config.flag("add_bias_linear")
+    values = {
+        **config.values,
+        "vocab_size": config.count("padded_vocab_size"),
+        "mlp_bias": biased,
+        "partial_rotary_factor": 0.5,
+    }
+    traits = Traits(
+        qkv_bias=biased or config.flag("add_qkv_bias"),
+        output_bias=biased,
+        sliding="none",
+        everywhere=("embedding", "norm", "head"),
+    )
+    return dense(traits, replace(outline, config=Settings(values, config.where)), others)
 
 
 QWEN2 = Traits(qkv_bias=True, output_bias=False, sliding="flagged")

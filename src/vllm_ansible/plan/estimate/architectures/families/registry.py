@@ -75,6 +75,8 @@ DECODERS: Mapping[str, str] = {
     "SmolLM3ForCausalLM": "llama.smollm3",
     "GlmForCausalLM": "llama.glm",
     "Glm4ForCausalLM": "llama.glm4",
+    "ChatGLMModel": "llama.chatglm",
+    "ChatGLMForConditionalGeneration": "llama.chatglm",
     "HunYuanDenseV1ForCausalLM": "llama.hunyuan",
     "ArceeForCausalLM": "llama.arcee",
     "ApertusForCausalLM": "llama.apertus",
@@ -121,6 +123,8 @@ TOWERS: Mapping[str, tuple[str, str]] = {
     "Qwen3VLMoeForConditionalGeneration": ("Qwen3MoeForCausalLM", "QWEN3"),
     "Qwen3OmniMoeForConditionalGeneration": ("Qwen3MoeForCausalLM", "QWEN3"),
     "Qwen3OmniMoeThinkerForConditionalGeneration": ("Qwen3MoeForCausalLM", "QWEN3"),
+    "Qwen2AudioForConditionalGeneration": ("Qwen2ForCausalLM", "QWEN2_AUDIO"),
+    "VoxtralForConditionalGeneration": ("LlamaForCausalLM", "VOXTRAL"),
     "Qwen3_5ForConditionalGeneration": ("Qwen3_5ForCausalLM", "QWEN3"),
     "Qwen3_5MoeForConditionalGeneration": ("Qwen3_5MoeForCausalLM", "QWEN3"),
     "Glm4vMoeForConditionalGeneration": ("Glm4MoeForCausalLM", "OUTLINE"),
@@ -142,6 +146,9 @@ TOWERS: Mapping[str, tuple[str, str]] = {
     "BailingMoeV3VLForConditionalGeneration": ("BailingMoeV3ForCausalLM", "OUTLINE"),
 }
 
+# Of MiniMax-M3 the layers that have experts, which are those that choose among tokens.
+M3_LAYERS = [0] * 3 + [1] * 57
+
 # What `transformers` fills in where a family's published configurations leave it out.
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "gemma3_text": {
@@ -152,6 +159,24 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {
         "max_position_embeddings": 131072,
         "sliding_window": 4096,
         "sliding_window_pattern": 6,
+    },
+    # Of Qwen2-Audio's text part, which is said to be a Qwen2 and little else.
+    "qwen2_audio": {
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+    },
+    # What vLLM 0.32's own class takes where transformers 5 names layers by other keys.
+    "minimax_m3_vl_text": {
+        "moe_layer_freq": M3_LAYERS,
+        "n_shared_experts": 1,
+        "use_routing_bias": True,
+        "sparse_attention_config": {
+            "sparse_attention_freq": M3_LAYERS,
+            "sparse_num_index_heads": 4,
+            "sparse_index_dim": 128,
+        },
     },
     "muse_glimmer_text": {"sliding_window": 2048, "sliding_window_pattern": 4},
     "cohere2": {"sliding_window": 4096, "sliding_window_pattern": 4},
@@ -207,6 +232,7 @@ TYPES: Mapping[str, str] = {
     "ernie4_5_moe": "Ernie4_5_MoeForCausalLM",
     "smollm3": "SmolLM3ForCausalLM",
     "glm4": "Glm4ForCausalLM",
+    "chatglm": "ChatGLMModel",
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
     "exaone4": "Exaone4ForCausalLM",
     "olmo3": "Olmo3ForCausalLM",
