@@ -17,7 +17,6 @@ from tests.slurm.person import Person
 
 pytestmark = pytest.mark.lab
 OF_ANN = ("-user", "ann")
-DOWN = ("state=down", "reason=test")
 SLOW_PORT = 18000
 PROVISION, TEARDOWN = "playbooks/provision.yml", "playbooks/teardown.yml"
 

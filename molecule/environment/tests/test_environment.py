@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from testinfra.host import Host
 
-PIN = re.compile(r"^([a-z0-9][a-z0-9._-]*)(?:\[.*\])?==([^ ]+)", re.MULTILINE)
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 LOCK = ROOT / "requirements" / "engine-cpu.txt"
 BUILT = "vllm-ansible-answer"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vllm_ansible.accelerators.platform import has_devices
 from vllm_ansible.plan.engines import Engine
-from vllm_ansible.plan.layout import Capacity, Placement, Rank, allowed
+from vllm_ansible.plan.layout import Capacity, Placement, Rank, allowed, chosen
 from vllm_ansible.plan.sizes import Layout
 from vllm_ansible.problem import PlanError, Problem
 
@@ -60,20 +60,15 @@ def _placement(
         for device in host.free[: share * layout.tensor]
     ]
     hosts = tuple(host.host for host, _ in dealt)
-    if engine.hosts:
-        chosen = "named for this engine"
-    elif set(hosts) <= set(before):
-        chosen = "where it was before it changed"
-    else:
-        chosen = "first with room, in inventory order"
     where = ", ".join(f"{share} on {host.host}" for host, share in dealt)
+    why = chosen(engine, hosts, before)
     return Placement(
         layout=layout,
         hosts=hosts,
         ranks=tuple(Rank(rank, host, device) for rank, (host, device) in enumerate(places)),
         reasons=(
             f"{layout.name} as asked",
-            f"data ranks: {where} ({chosen}), each a server with an address of its own",
+            f"data ranks: {where} ({why}), each a server with an address of its own",
         ),
     )
 

@@ -141,6 +141,15 @@ def _placement(
     )
 
 
+def chosen(engine: Engine, hosts: Sequence[str], before: Sequence[str]) -> str:
+    """Return why an engine has these hosts."""
+    if engine.hosts:
+        return "named for this engine"
+    if set(hosts) <= set(before):
+        return "where it was before it changed"
+    return "first with room, in inventory order"
+
+
 def _reasons(
     engine: Engine, layout: Layout, hosts: Sequence[str], per_host: int, before: Sequence[str]
 ) -> tuple[str, ...]:
@@ -154,13 +163,7 @@ def _reasons(
         why = f"{size}: layout auto takes one rank until memory is planned"
     ranks = f"{per_host} rank{'s' if per_host > 1 else ''}"
     where = f"{ranks} on each of {', '.join(hosts)}" if len(hosts) > 1 else f"{ranks} on {hosts[0]}"
-    if engine.hosts:
-        chosen = "named for this engine"
-    elif set(hosts) <= set(before):
-        chosen = "where it was before it changed"
-    else:
-        chosen = "first with room, in inventory order"
-    return (why, f"{where} ({chosen})")
+    return (why, f"{where} ({chosen(engine, hosts, before)})")
 
 
 def _uneven(engine: Engine, layout: Layout) -> Problem:

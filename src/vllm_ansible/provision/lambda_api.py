@@ -9,14 +9,11 @@ was carried out only the list of instances can tell (`ReplyLost`).
 from __future__ import annotations
 
 import json
-import time
-import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .clock import Clock
 from .fleet import ReplyLost
-from .transport import Answer, Api, Refused, send, strange
+from .transport import Answer, Api, Refused, strange
 
 ENDPOINT = "https://cloud.lambda.ai/api/v1"
 INTERVALS = {"request": 1.0, "launch": 12.0}
@@ -46,16 +43,6 @@ class ApiError(Refused):
 
 class LambdaApi(Api):
     """Requests in their turn, each answered with its data or with one kind of error."""
-
-    def __init__(
-        self,
-        key: str,
-        clock: Clock,
-        endpoint: str = ENDPOINT,
-        sleep: Callable[[float], None] = time.sleep,
-        transport: Callable[[urllib.request.Request], Answer] = send,
-    ) -> None:
-        super().__init__(key, clock, endpoint, sleep, transport)
 
     def instances(self) -> list[dict[str, Any]]:
         """Return all instances of the account, those that are ending included."""

@@ -7,14 +7,10 @@ lists tell, by the cluster's name (`ReplyLost`).
 from __future__ import annotations
 
 import json
-import time
-import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .clock import Clock
-from .runpod_settings import ENDPOINT
-from .transport import Answer, Api, Refused, send, strange
+from .transport import Answer, Api, Refused, strange
 
 BAD_KEY, NO_BALANCE, FORBIDDEN, NOT_FOUND, CONFLICT, UNFIT, CROWDED = (
     *(401, 402, 403, 404, 409, 422, 429),
@@ -36,16 +32,6 @@ class SpendLimit(ApiError):
 
 class RunpodApi(Api):
     """Requests in their turn, each answered with its data or with one kind of error."""
-
-    def __init__(
-        self,
-        key: str,
-        clock: Clock,
-        endpoint: str = ENDPOINT,
-        sleep: Callable[[float], None] = time.sleep,
-        transport: Callable[[urllib.request.Request], Answer] = send,
-    ) -> None:
-        super().__init__(key, clock, endpoint, sleep, transport)
 
     def clusters(self) -> list[dict[str, Any]]:
         """Return the account's clusters."""

@@ -110,7 +110,7 @@ def _step(
     waited = watch.now() - began
     pause = min(max(waited / 20, FIRST_LOOK_SECONDS), LONGEST_LOOK_SECONDS)
     if job is None:
-        return _ask(slurm, listed, wanted, memory, watch, done) or pause
+        return _ask(slurm, listed, memory, watch, done) or pause
     if job.state in WAITING:
         if job.digest not in ("", wanted.digest):
             _cancel(slurm, job, "it asks for something else than the inventory now", watch, done)
@@ -129,14 +129,7 @@ def _step(
     return _hold(slurm, job, wanted, memory, watch, done, pause)
 
 
-def _ask(
-    slurm: Queue,
-    listed: list[Job],
-    wanted: Settings,
-    memory: Memory,
-    watch: Watch,
-    done: Outcome,
-) -> float:
+def _ask(slurm: Queue, listed: list[Job], memory: Memory, watch: Watch, done: Outcome) -> float:
     """Ask for the nodes, unless that was just done; return a pause, 0 for the usual one."""
     known, ended = memory.read(), last(listed)
     if done.submitted:

@@ -47,7 +47,6 @@ def resolve(*looks: HostLook, local: bool = False, **wishes: Any) -> dict[str, d
 
 
 ONE = look("n1", address("10.0.0.1"))
-TWO = look("n2", address("10.0.0.2", "ens3"))
 
 
 def test_the_only_common_network_is_the_data_plane() -> None:

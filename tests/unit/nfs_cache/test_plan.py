@@ -11,21 +11,12 @@ from hypothesis import strategies as st
 from vllm_ansible.nfs_cache import files
 from vllm_ansible.nfs_cache.plan import plan
 
+from .given import GIVEN
+
 HOSTS = [
     {"name": name, "address": f"10.0.0.{number}", "privileges": "root", "distribution": "debian"}
     for number, name in enumerate(("head", "w1", "w2"), 1)
 ]
-GIVEN = {
-    "path": "/srv/shared",
-    "export": "",
-    "server": "head",
-    "options": "",
-    "directory": "/var/cache/fscache",
-    "mode": "auto",
-    "limits": {},
-    "minimum_free_gib": 8,
-    "required": False,
-}
 LOOK: dict[str, Any] = {
     "nfs": "",
     "nfsd": "",

@@ -8,6 +8,8 @@ import pytest
 
 from vllm_ansible.nfs_cache import files, verdict
 
+from .given import GIVEN
+
 GIB, MIB = 1 << 30, 1 << 20
 HOST = {"name": "w1"}
 ROOM = {
@@ -31,17 +33,6 @@ LOOK: dict[str, Any] = {
     "room": ROOM,
     "selinux": False,
     "apparmor": "",
-}
-GIVEN = {
-    "path": "/srv/shared",
-    "export": "",
-    "server": "head",
-    "options": "",
-    "directory": "/var/cache/fscache",
-    "mode": "auto",
-    "limits": {},
-    "minimum_free_gib": 8,
-    "required": False,
 }
 PLAN = {
     "serves": False,

@@ -14,12 +14,15 @@ import pytest
 from vllm_ansible.provision.clock import Clock
 from vllm_ansible.provision.fleet import ReplyLost
 from vllm_ansible.provision.lambda_api import (
+    ENDPOINT,
     INTERVALS,
     NO_CAPACITY,
     ApiError,
     LambdaApi,
 )
 from vllm_ansible.provision.transport import WAITS, Answer, Unreachable
+
+from .script import Script
 
 LAUNCH = {
     "region_name": "us-east-3",
@@ -39,35 +42,12 @@ def error(status: int, code: str, message: str = "no", **more: str) -> Answer:
     )
 
 
-class Script:
-    """Answers in their order, and what was asked for them; time passes by sleeping alone."""
-
-    def __init__(self, directory: Path) -> None:
-        self.answers: list[Answer | Exception] = []
-        self.asked: list[urllib.request.Request] = []
-        self.now = 1000.0
-        self.slept: list[float] = []
-        clock = Clock(directory / "clock", INTERVALS, lambda: self.now, self.sleep)
-        self.api = LambdaApi("secret", clock, sleep=self.sleep, transport=self.transport)
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-    def transport(self, request: urllib.request.Request) -> Answer:
-        self.asked.append(request)
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
 @pytest.fixture
-def script(tmp_path: Path) -> Script:
-    return Script(tmp_path)
+def script(tmp_path: Path) -> Script[LambdaApi]:
+    return Script(LambdaApi, ENDPOINT, INTERVALS, tmp_path)
 
 
-def test_a_request_carries_the_key_in_a_header_and_nowhere_else(script: Script) -> None:
+def test_a_request_carries_the_key_in_a_header_and_nowhere_else(script: Script[LambdaApi]) -> None:
     script.answers = [said([{"id": "a"}])]
     assert script.api.instances() == [{"id": "a"}]
     (request,) = script.asked
@@ -76,7 +56,7 @@ def test_a_request_carries_the_key_in_a_header_and_nowhere_else(script: Script) 
     assert "secret" not in request.full_url
 
 
-def test_a_launch_takes_the_slower_turn(script: Script) -> None:
+def test_a_launch_takes_the_slower_turn(script: Script[LambdaApi]) -> None:
     script.answers = [said({"instance_ids": ["a"]}), said({"instance_ids": ["b"]}), said([])]
     assert [script.api.launch(LAUNCH), script.api.launch(LAUNCH)] == ["a", "b"]
     script.api.instances()
@@ -86,7 +66,7 @@ def test_a_launch_takes_the_slower_turn(script: Script) -> None:
 
 @pytest.mark.parametrize(("header", "wait"), [("7", 7.0), (None, 15.0), ("soon", 15.0), ("0", 1.0)])
 def test_too_many_requests_are_asked_again_when_the_answer_says(
-    script: Script, header: str | None, wait: float
+    script: Script[LambdaApi], header: str | None, wait: float
 ) -> None:
     script.answers = [Answer(429, b"", header), said([])]
     assert script.api.instances() == []
@@ -94,7 +74,7 @@ def test_too_many_requests_are_asked_again_when_the_answer_says(
 
 
 def test_a_launch_that_came_too_early_was_not_carried_out_and_is_asked_again(
-    script: Script,
+    script: Script[LambdaApi],
 ) -> None:
     script.answers = [Answer(429, b"", "20"), said({"instance_ids": ["a"]})]
     assert script.api.launch(LAUNCH) == "a"
@@ -111,20 +91,22 @@ def test_a_launch_that_came_too_early_was_not_carried_out_and_is_asked_again(
         REFUSED,
     ],
 )
-def test_what_fails_on_the_way_is_asked_again(script: Script, failure: Answer | Exception) -> None:
+def test_what_fails_on_the_way_is_asked_again(
+    script: Script[LambdaApi], failure: Answer | Exception
+) -> None:
     script.answers = [failure, failure, said([])]
     assert script.api.instances() == []
     assert script.slept == [1.0, 2.0]
 
 
-def test_a_failure_that_stays_is_told_with_what_was_asked(script: Script) -> None:
+def test_a_failure_that_stays_is_told_with_what_was_asked(script: Script[LambdaApi]) -> None:
     script.answers = [TimeoutError("timed out")] * (len(WAITS) + 1)
     with pytest.raises(Unreachable, match=r"GET https://cloud\S+/instances: timed out"):
         script.api.instances()
     assert script.slept == list(WAITS)
 
 
-def test_a_launch_whose_answer_is_lost_is_not_sent_again(script: Script) -> None:
+def test_a_launch_whose_answer_is_lost_is_not_sent_again(script: Script[LambdaApi]) -> None:
     for failure in (TimeoutError("timed out"), error(500, "global/internal-error")):
         script.answers = [failure]
         with pytest.raises(ReplyLost):
@@ -133,7 +115,7 @@ def test_a_launch_whose_answer_is_lost_is_not_sent_again(script: Script) -> None
 
 
 def test_a_launch_that_something_behind_the_api_refuses_may_have_been_made(
-    script: Script,
+    script: Script[LambdaApi],
 ) -> None:
     script.answers = [error(400, "provider/unknown", "Try again shortly")]
     with pytest.raises(ReplyLost):
@@ -142,14 +124,14 @@ def test_a_launch_that_something_behind_the_api_refuses_may_have_been_made(
 
 @pytest.mark.parametrize("instances", [[], ["a", "b"]])
 def test_a_launch_that_is_answered_with_another_number_counts_as_lost(
-    script: Script, instances: list[str]
+    script: Script[LambdaApi], instances: list[str]
 ) -> None:
     script.answers = [said({"instance_ids": instances})]
     with pytest.raises(ReplyLost):
         script.api.launch(LAUNCH)
 
 
-def test_a_key_that_something_else_uses_all_the_time_is_told(script: Script) -> None:
+def test_a_key_that_something_else_uses_all_the_time_is_told(script: Script[LambdaApi]) -> None:
     script.answers = [Answer(429, b"", "3600")] * 9
     began = script.now
     with pytest.raises(ApiError, match="too many requests"):
@@ -157,12 +139,12 @@ def test_a_key_that_something_else_uses_all_the_time_is_told(script: Script) -> 
     assert script.now - began < 600
 
 
-def test_a_launch_that_could_not_be_sent_is(script: Script) -> None:
+def test_a_launch_that_could_not_be_sent_is(script: Script[LambdaApi]) -> None:
     script.answers = [REFUSED, said({"instance_ids": ["a"]})]
     assert script.api.launch(LAUNCH) == "a"
 
 
-def test_a_refusal_comes_in_the_words_of_the_api(script: Script) -> None:
+def test_a_refusal_comes_in_the_words_of_the_api(script: Script[LambdaApi]) -> None:
     script.answers = [error(400, NO_CAPACITY, "Not enough capacity", suggestion="Try later")]
     with pytest.raises(ApiError, match="Not enough capacity") as refused:
         script.api.launch(LAUNCH)
@@ -188,7 +170,7 @@ CALLS: list[tuple[Callable[[LambdaApi], Any], str, str, Any]] = [
 
 @pytest.mark.parametrize(("call", "method", "path", "data"), CALLS)
 def test_each_call_asks_for_what_the_api_documents(
-    script: Script, call: Callable[[LambdaApi], Any], method: str, path: str, data: Any
+    script: Script[LambdaApi], call: Callable[[LambdaApi], Any], method: str, path: str, data: Any
 ) -> None:
     script.answers = [said({"terminated_instances": [{"id": "a"}]} if data is None else data)]
     call(script.api)

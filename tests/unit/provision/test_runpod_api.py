@@ -14,8 +14,11 @@ import pytest
 from vllm_ansible.provision.clock import Clock
 from vllm_ansible.provision.fleet import ReplyLost
 from vllm_ansible.provision.runpod_api import ApiError, RunpodApi, SpendLimit
+from vllm_ansible.provision.runpod_settings import ENDPOINT
 from vllm_ansible.provision.runpod_words import words
 from vllm_ansible.provision.transport import WAITS, Answer, Unreachable
+
+from .script import Script
 
 INTERVALS = {"request": 1.0, "launch": 1.0}
 REFUSED = urllib.error.URLError(ConnectionRefusedError(111, "Connection refused"))
@@ -29,35 +32,12 @@ def problem(status: int, detail: str = "no", **more: Any) -> Answer:
     return said({"title": "A Title", "status": status, "detail": detail, **more}, status)
 
 
-class Script:
-    """Answers in their order, and what was asked for them; time passes by sleeping alone."""
-
-    def __init__(self, directory: Path) -> None:
-        self.answers: list[Answer | Exception] = []
-        self.asked: list[urllib.request.Request] = []
-        self.now = 1000.0
-        self.slept: list[float] = []
-        clock = Clock(directory / "clock", INTERVALS, lambda: self.now, self.sleep)
-        self.api = RunpodApi("secret", clock, sleep=self.sleep, transport=self.transport)
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-    def transport(self, request: urllib.request.Request) -> Answer:
-        self.asked.append(request)
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
 @pytest.fixture
-def script(tmp_path: Path) -> Script:
-    return Script(tmp_path)
+def script(tmp_path: Path) -> Script[RunpodApi]:
+    return Script(RunpodApi, ENDPOINT, INTERVALS, tmp_path)
 
 
-def test_a_request_carries_the_key_in_a_header_and_nowhere_else(script: Script) -> None:
+def test_a_request_carries_the_key_in_a_header_and_nowhere_else(script: Script[RunpodApi]) -> None:
     script.answers = [said({"pods": []})]
     assert script.api.pods() == []
     (request,) = script.asked
@@ -72,21 +52,21 @@ def test_the_key_is_not_sent_in_the_clear(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("header", "wait"), [("7", 7.0), (None, 15.0)])
 def test_too_many_requests_are_asked_again_when_the_answer_says(
-    script: Script, header: str | None, wait: float
+    script: Script[RunpodApi], header: str | None, wait: float
 ) -> None:
     script.answers = [Answer(429, b"", header), said({"id": "c"}, 201)]
     assert script.api.create_cluster({}) == "c"
     assert script.slept == [wait]
 
 
-def test_a_key_that_something_else_uses_all_the_time_is_reported(script: Script) -> None:
+def test_a_key_that_something_else_uses_all_the_time_is_reported(script: Script[RunpodApi]) -> None:
     script.answers = [Answer(429, b"", "3600")] * 9
     with pytest.raises(ApiError) as refused:
         script.api.clusters()
     assert words(refused.value)["fix"].startswith("stop what else uses this key")
 
 
-def test_what_fails_on_the_way_is_asked_again_unless_it_launches(script: Script) -> None:
+def test_what_fails_on_the_way_is_asked_again_unless_it_launches(script: Script[RunpodApi]) -> None:
     for failure in (problem(500), TimeoutError("timed out"), Answer(502, b"<html>")):
         script.answers = [failure, said({"clusters": []})]
         assert script.api.clusters() == []
@@ -98,7 +78,7 @@ def test_what_fails_on_the_way_is_asked_again_unless_it_launches(script: Script)
     assert script.api.create_cluster({}) == "c"
 
 
-def test_no_answer_is_reported_with_what_was_asked(script: Script) -> None:
+def test_no_answer_is_reported_with_what_was_asked(script: Script[RunpodApi]) -> None:
     script.answers = [TimeoutError("timed out")] * (len(WAITS) + 1)
     with pytest.raises(Unreachable, match=r"GET https://api\S+/clusters: timed out") as silence:
         script.api.clusters()
@@ -108,13 +88,15 @@ def test_no_answer_is_reported_with_what_was_asked(script: Script) -> None:
 
 
 @pytest.mark.parametrize("answer", [Answer(302, b""), said(["a"], 400), Answer(200, b"<html>")])
-def test_an_answer_of_something_else_is_none_of_the_api(script: Script, answer: Answer) -> None:
+def test_an_answer_of_something_else_is_none_of_the_api(
+    script: Script[RunpodApi], answer: Answer
+) -> None:
     script.answers = [answer] * (len(WAITS) + 1)
     with pytest.raises(Unreachable, match="an answer that is not the API's"):
         script.api.clusters()
 
 
-def test_what_is_gone_already_is_ended(script: Script) -> None:
+def test_what_is_gone_already_is_ended(script: Script[RunpodApi]) -> None:
     script.answers = [problem(404), Answer(204, b""), problem(409, "pod belongs to a cluster")]
     script.api.delete_cluster("c")
     script.api.delete_volume("v")
@@ -133,7 +115,7 @@ def test_what_is_gone_already_is_ended(script: Script) -> None:
     ],
 )
 def test_each_refusal_comes_in_the_words_of_the_api_with_its_own_way_out(
-    script: Script, status: int, fix: str
+    script: Script[RunpodApi], status: int, fix: str
 ) -> None:
     script.answers = [problem(status, "no such luck", errors=["$.disk: too small"])]
     with pytest.raises(ApiError) as refused:
@@ -166,7 +148,7 @@ CALLS: list[tuple[Callable[[RunpodApi], Any], str, str, Any]] = [
 
 @pytest.mark.parametrize(("call", "method", "path", "data"), CALLS)
 def test_each_call_asks_for_what_the_api_documents(
-    script: Script, call: Callable[[RunpodApi], Any], method: str, path: str, data: Any
+    script: Script[RunpodApi], call: Callable[[RunpodApi], Any], method: str, path: str, data: Any
 ) -> None:
     script.answers = [said(data)]
     call(script.api)
