@@ -97,6 +97,8 @@ def link_tree(source: Path, target: Path) -> int:
     """Link one tree, skipping what the target already has and uv's half-written files."""
     linked = 0
     target.mkdir(exist_ok=True)
+    # Asked once a directory: most is there, and each refused link would cost as much as a new one.
+    there = set(os.listdir(target))
     try:
         listed = os.scandir(source)
     except FileNotFoundError:
@@ -104,14 +106,15 @@ def link_tree(source: Path, target: Path) -> int:
         return 0
     with listed as entries:
         for entry in entries:
-            copy = target / entry.name
             if entry.name.startswith(".tmp") or entry.name == ".lock":
                 continue
             if entry.is_dir(follow_symlinks=False):
-                linked += link_tree(Path(entry.path), copy)
+                linked += link_tree(Path(entry.path), target / entry.name)
                 continue
-            # There already, perhaps since this moment by another lab; or just pruned by uv.
+            if entry.name in there:
+                continue
+            # There since this moment, by another lab; or just pruned by uv.
             with contextlib.suppress(FileExistsError, FileNotFoundError):
-                os.link(entry.path, copy, follow_symlinks=False)
+                os.link(entry.path, target / entry.name, follow_symlinks=False)
                 linked += 1
     return linked
