@@ -30,8 +30,8 @@ PACKAGES = (
 # Hosts share this machine's kernel: its settings are not theirs to change at boot.
 # A getty has no console to open, and every host gets its own keys from the lab.
 SETUP = (
-    "ln -s /dev/null $1/etc/systemd/system/systemd-sysctl.service",
-    "ln -s /dev/null $1/etc/systemd/system/getty.target",
+    "ln -sf /dev/null $1/etc/systemd/system/systemd-sysctl.service",
+    "ln -sf /dev/null $1/etc/systemd/system/getty.target",
     "rm -f $1/etc/ssh/ssh_host_*",
     "rm -f $1/etc/hostname $1/etc/resolv.conf",
     # Empty, each host gets its own; missing, systemd asks the questions of a first boot.
@@ -77,11 +77,21 @@ def apt_proxies() -> list[str]:
 
 
 def bootstrap(
-    target: Path, packages: Sequence[str], setup: Sequence[str], sources: Sequence[str]
+    target: Path,
+    packages: Sequence[str],
+    setup: Sequence[str],
+    sources: Sequence[str],
+    base: str = "",
 ) -> None:
-    """Make a Debian root file system as a tar archive."""
-    argv = ["mmdebstrap", "--mode=root", "--variant=apt", "--quiet"]
-    argv += [f"--include={','.join(packages)}", "--dpkgopt=path-exclude=/usr/share/doc/*"]
+    """Make a Debian root file system as a tar archive, from nothing or from another one."""
+    argv = ["mmdebstrap", "--mode=root", "--quiet", "--dpkgopt=path-exclude=/usr/share/doc/*"]
+    if base:
+        # Files may have capabilities, as ping has; mmdebstrap has made /dev already.
+        tar = "tar --numeric-owner --xattrs --xattrs-include='*' --exclude=./dev"
+        argv += ["--variant=custom", f'--setup-hook={tar} -C {base} -c . | {tar} -C "$1" -x']
+    else:
+        argv += ["--variant=apt"]
+    argv += [f"--include={','.join(packages)}"] if packages else []
     argv += [f"--aptopt={line}" for line in apt_proxies()]
     argv += [f"--customize-hook={line}" for line in setup]
     run([*argv, SUITE, str(target), *sources], timeout=1800)
@@ -95,16 +105,27 @@ def image_exists(image: str) -> bool:
 def ensure_image(
     progress: Progress, more_packages: Sequence[str] = (), more_setup: Sequence[str] = ()
 ) -> str:
-    """Return the node image's name, building it where this recipe was never built."""
+    """Return the node image's name, building it where this recipe was never built.
+
+    One with more than every host has is built on theirs.
+    """
     sources = debian_sources()
     packages, setup = (*PACKAGES, *more_packages), (*SETUP, *more_setup)
     image = f"localhost/vllm-ansible-node:{recipe_digest(SUITE, packages, setup, sources)}"
     if image_exists(image):
         return image
+    base = ensure_image(progress) if more_packages or more_setup else ""
     progress(f"building {image} from Debian packages (once, about a minute)")
     with tempfile.TemporaryDirectory(prefix="vllm-lab-image-") as directory:
         archive = Path(directory) / "root.tar"
-        bootstrap(archive, packages, setup, sources)
+        if base:
+            try:
+                mounted = podman("image", "mount", base)
+                bootstrap(archive, more_packages, setup, sources, mounted)
+            finally:
+                podman("image", "unmount", base)
+        else:
+            bootstrap(archive, packages, setup, sources)
         podman("import", str(archive), image)
     if not image_exists(image):
         raise LabError(f"podman imported {image} but does not list it; see `podman images`.")
