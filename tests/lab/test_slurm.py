@@ -52,18 +52,20 @@ def ask(person: Person, module: str, arguments: str = "") -> str:
     return person.lab.run(person.user, "bash", "-c", inside, "-", *words, check=False).stdout
 
 
-def test_nodes_are_asked_for_once_and_reached_without_ssh(ann: Person) -> None:
+# Tests below begin with an allocation each, which takes a run and its end: what one can show of
+# several things is one test.
+def test_nodes_are_asked_for_once_reached_without_ssh_and_keep_what_ansible_leaves_running(
+    ann: Person,
+) -> None:
     first = ann.run(playbook=PROVISION)
     assert first.status == 0, first.output
     assert len(first.evidence("accept")) == 2
     second = ann.run(playbook=PROVISION)
     assert second.changed == []
-    assert [name for _, name, _ in ann.jobs()] == ["vllm-r1"]
+    ((job, name, _),) = ann.jobs()
+    assert name == "vllm-r1"
     assert sorted(ask(ann, "command", "hostname").split()[6::7]) == ann.lab.computes
-
-
-def test_what_ansible_leaves_running_stays_and_what_a_step_leaves_dies(ann: Person) -> None:
-    job = hold(ann)
+    # And what a step leaves running dies.
     ask(ann, "shell", "setsid sleep 7777 > /dev/null 2>&1 < /dev/null &")
     step = [f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", "--gres=none"]
     ann.lab.run("ann", "srun", *step, "sh", "-c", "setsid sleep 8888 & sleep 1")
@@ -73,9 +75,13 @@ def test_what_ansible_leaves_running_stays_and_what_a_step_leaves_dies(ann: Pers
         assert "sleep 7777" in ann.processes(host)
 
 
-def test_the_sites_own_lines_run_first_and_a_bad_one_is_told(ann: Person) -> None:
+def test_the_sites_own_lines_and_form_of_gpus_are_taken_and_a_bad_line_is_told(
+    ann: Person,
+) -> None:
+    ann.variables |= {"slurm_gpus_per_node": 0, "slurm_gres": "gpu:standin:4"}
     ann.variables["site_setup"] = ["export SITE_SAYS='two words'"]
-    hold(ann)
+    job = hold(ann)
+    assert "gres:gpu:standin:4" in ann.lab.root(ann.lab.login, "scontrol", "show", "job", job)
     assert (
         ask(ann, "shell", 'echo "$SITE_SAYS; $VLLM_ANSIBLE_SITE"').count("two words; SITE_SAYS")
         == 2
@@ -124,12 +130,6 @@ def test_a_refusal_is_told_in_slurms_words_with_its_cause(
     checked = ann.run("--check", playbook=PROVISION)
     assert words in checked.failure["msg"]
     assert ann.jobs() == []
-
-
-def test_the_sites_own_form_of_gpus_is_taken(ann: Person) -> None:
-    ann.variables |= {"slurm_gpus_per_node": 0, "slurm_gres": "gpu:standin:4"}
-    job = hold(ann)
-    assert "gres:gpu:standin:4" in ann.lab.root(ann.lab.login, "scontrol", "show", "job", job)
 
 
 def test_a_controller_killed_while_it_waits_leaves_one_job_that_the_next_run_takes(
