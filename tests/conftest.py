@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import resource
@@ -102,6 +103,17 @@ IN_ORDER = ("tests/unit/router/test_role.py",)
 def row(nodeid: str) -> str | None:
     """Return the row that a test belongs to, if any."""
     return next((name for start, name in ROWS.items() if nodeid.startswith(start)), None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from the thousands of tests, which stay to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
