@@ -98,6 +98,11 @@ OLD_WIDENED_MEMORY_SHARE = 0.5
 # the fit above; it is two kernels, the second adds what several blocks found. Of A100 calls that
 # read little take 18.0, of L40S 10.6 as Hopper's. Any other: a norm (H200, launch).
 PRODUCT_KERNEL, AMPERE_PRODUCT_KERNEL = 4.0 * MICRO, 5.5 * MICRO
+# What reading takes longer for each product by Machete: its tiles of 128 x 16 are shared by several
+# multiprocessors, which add their parts one after the other (stream-K). Profiled in captured steps
+# of Qwen3-8B's shape in AWQ on H200 (h200-kernels.json in tests/data): with its barriers 20.4 and
+# 19.9 us each with 1 and 8 rows, of which 6 are reading; with 64 rows 28.7.
+MACHETE_SHARING = 8.0 * MICRO
 ATTENTION_CALL, AMPERE_ATTENTION_CALL, BLACKWELL_ATTENTION_CALL = 11.4e-6, 18e-6, 9.4e-6
 SMALL_KERNEL = 2.2 * MICRO
 # A step launches so many small kernels besides those of its layers: it looks up and normalizes

@@ -121,6 +121,7 @@ def stage_pass(
         if _machete(kind, rank):
             # Each clears the barriers of its stream-K first (CUTLASS's `initialize_workspace`).
             kept += kind.launched.products * c.SMALL_KERNEL
+            read += kind.launched.products * c.MACHETE_SHARING
         talk = _collectives(kind, work.hidden, load, rank)
         # What takes longer hides the other: products read while they multiply.
         dense = hidden_time(read, computed, rank.accelerator)
