@@ -68,6 +68,7 @@ def expect_readable(given: str, user: str) -> None:
 
     Root made the check of imports, and root may read a home directory that nobody else may enter.
     """
+    forked.expect_user(user, BuildError)
 
     def look(tell: forked.Tell) -> None:
         launcher.become(user)

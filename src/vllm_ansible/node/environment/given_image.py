@@ -107,6 +107,7 @@ def expect(given: str, user: Optional[str] = None) -> None:
 
 def _expect_readable(given: str, user: str) -> None:
     """Raise BuildError where the user that engines run as may not read the image."""
+    forked.expect_user(user, BuildError)
 
     def look(tell: forked.Tell) -> None:
         launcher.become(user)

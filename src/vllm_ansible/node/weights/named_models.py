@@ -35,6 +35,7 @@ def expect_readable(place: str, user: Optional[str]) -> None:
     """
     if not user:
         return
+    forked.expect_user(user, WeightsError)
 
     def look(tell: forked.Tell) -> None:
         launcher.become(user)

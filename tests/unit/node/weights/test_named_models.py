@@ -25,6 +25,12 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "nice", lambda increment: 0)
 
 
+def test_a_user_who_is_not_there_yet_is_said_to_be(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="there is no user vllm-nobody") as raised:
+        named_models.expect_readable(str(tmp_path), "vllm-nobody")
+    assert "--tags prepare" in raised.value.details["fix"]
+
+
 def host(root: Path, at: int | None = None) -> tuple[Model, str]:
     """Make a model of one large file, of which one byte may be another."""
     place = root / "mine"
