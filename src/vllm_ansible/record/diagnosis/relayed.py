@@ -7,7 +7,7 @@ traceback, whose head and frames carry the same prefix.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from . import lines
 
@@ -16,6 +16,11 @@ _LONGEST = 160
 _NUMBERS = re.compile(r"\d+")
 # A launcher writes what it passes on at these.
 _ROUTINE = ("INFO", "DEBUG")
+
+
+def all_as_written(logs: Mapping[str, str]) -> dict[str, str]:
+    """Return logs by their names with what was passed on as its program wrote it."""
+    return {name: as_written(text) for name, text in logs.items()}
 
 
 def as_written(text: str) -> str:

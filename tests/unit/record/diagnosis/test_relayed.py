@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from vllm_ansible.record.diagnosis import page
 from vllm_ansible.record.diagnosis.relayed import as_written
 from vllm_ansible.record.diagnosis.verdict import diagnose
 
@@ -29,6 +30,7 @@ def test_a_traceback_behind_any_prefix_is_read(prefix: str) -> None:
     )
     assert as_written(log) == INNER
     assert "another release" in diagnose("x", {"a": log}, {})["cause"]
+    assert "another release" in page.explain({"a": log})["cause"]
 
 
 @pytest.mark.parametrize(
