@@ -24,6 +24,7 @@ _HANDS_ON = re.compile(r"^Not known from this line|that the line names")
 # Behind this the words of the line follow.
 _NAMES_IT = re.compile(r"the line names$")
 _ON_PURPOSE = re.compile(r"\b(?:Value|NotImplemented|Runtime|Validation|Assertion|Key)Error\b")
+_OF_TORCH = "RuntimeError: "
 _WORDS_OF_A_REASON = 4
 _NO_FIX = (
     "Compare the excluded causes with the hosts as they are now, and read the lines around this one"
@@ -81,6 +82,10 @@ def _is_on_purpose(signature: Signature | None, finding: Finding) -> bool:
     if signature and signature.frames and "<module>" in signature.frames.pattern:
         return False
     if not signature and not finding.frames:
+        return False
+    # So do torch's operators raise; where a family knows their words, they are a sign of something.
+    known = raised.read(finding.line, finding.frames) if _OF_TORCH in finding.line else None
+    if known and not known.family.plainest and not known.family.states:
         return False
     words = own_words.reason(finding.line).split()
     return bool(_ON_PURPOSE.search(finding.line)) and len(words) >= _WORDS_OF_A_REASON

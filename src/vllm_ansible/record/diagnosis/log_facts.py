@@ -52,6 +52,11 @@ def _ratio(text: str) -> int:
     return large // small if small and large % small == 0 else 0
 
 
+def _devices(text: str) -> int:
+    """Return how many devices the bundles of a placement group ask for."""
+    return int(sum(map(float, re.findall(r"'GPU': ([\d.]+)", text))))
+
+
 _GIB = {"KiB": 1 / 1024**2, "MiB": 1 / 1024, "GiB": 1.0}
 
 
@@ -150,6 +155,8 @@ _PATTERNS: tuple[tuple[str, _Kind, str], ...] = (
     ("fabric_manager", _plain, r"(?i:fabric manager) .{0,60}?version ([\d.]+) don.t match"),
     ("fabric_driver", _plain, r"don.t match with driver version ([\d.]+)"),
     ("unknown_option", _plain, r"error: unrecognized arguments?: (\S+)"),
+    ("ray_devices", lambda text: int(float(text)), r"^ *[\d.]+/([\d.]+) GPU$"),
+    ("ray_devices_wanted", _devices, r"creating a placement group of specs for .*specs=(\[.*\])"),
     ("max_length", int, r"max seq len \((\d+)\)"),
     ("cache_tokens", int, r"stored in KV cache \((\d+)\)"),
     ("held_gib", _held, r"(CUDA out of memory\. Tried .*)"),
@@ -181,7 +188,7 @@ _FLAGS: tuple[tuple[str, str], ...] = (
     ("no_fabric_card", r"NET/IB : No device found"),
     ("ray", r"\(Ray\w+ pid=|ray\.exceptions|RayWorker|ray_executor|\(raylet"),
     ("several_hosts", r"nNodes [2-9]|pid=\d+, ip=\d|NET/(?:IB|Socket|OFI)/\d|nnodes[= ]+[2-9]"),
-    ("wakes", r"\bwake_up\b|waking up"),
+    ("wakes", r"\bwake_up\b|waking up|(?s:to fall asleep.*cumem_allocator\.cpp)"),
     ("roce", r"/RoCE\b|link_layer:? *Ethernet"),
     ("weights_mapped", r"[Ll]oading (?:weights|safetensors|checkpoint|\S*\.safetensors)"),
     (

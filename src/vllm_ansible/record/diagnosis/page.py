@@ -26,6 +26,7 @@ from .first import (
 )
 from .interleaved import log_of
 from .long_log import count, numbered
+from .relayed import all_as_written
 from .verdict import shorten
 
 _WIDTH = 100
@@ -48,6 +49,7 @@ _ELSEWHERE = (
 def explain(logs: Mapping[str, str], evidence: Evidence | None = None) -> dict[str, Any]:
     """Return the first cause, where it stands, and which other known failures the logs show."""
     known_of = evidence or Evidence()
+    logs = all_as_written(logs)
     clocks = known_of.clocks_of(logs)
     candidates = candidates_of(logs, clocks)
     finding = first_of(candidates)

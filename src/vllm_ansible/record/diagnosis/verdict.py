@@ -9,6 +9,7 @@ from ..redact import redact_text
 from .evidence import Evidence
 from .explained import explained
 from .first import Finding, first_failure, last_known, last_words
+from .relayed import all_as_written
 
 
 def shorten(line: str, most: int = 400) -> str:
@@ -58,6 +59,7 @@ def diagnose(
     if verdict.get("ready"):
         return {"changed": False, "failed": False, "msg": "nothing to diagnose: it is ready"}
     known_of = evidence or Evidence()
+    logs = all_as_written(logs)
     # A server that answers wrongly is stopped before logs are collected: they end with that stop.
     wrong = bool(verdict.get("wrong"))
     finding = None if wrong else first_failure(logs, known_of.clocks_of(logs))

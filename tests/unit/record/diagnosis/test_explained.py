@@ -22,6 +22,39 @@ PROFILING = (
 # A line, facts of the host beside it; then what the cause, the excluded causes and the fix have in
 # them, and what is said beside the first cause.
 CASES: dict[str, dict[str, Any]] = {
+    "devices that Ray does not count are seen in its status": {
+        "log": "INFO Waiting for creating a placement group of specs for 150 seconds."
+        " specs=[{'GPU': 1.0}, {'GPU': 1.0}]\n 0.0/1.0 GPU\n 0.0/1.0 TPU",
+        "cause": "Ray counts 1 on the nodes that have joined",
+        "fix": "--num-gpus",
+    },
+    "devices that Ray counts are held by others": {
+        "log": "INFO Waiting for creating a placement group of specs for 150 seconds."
+        " specs=[{'GPU': 1.0}, {'GPU': 1.0}]\n 2.0/2.0 GPU",
+        "cause": "an older job holds them",
+        "fix": "stop what holds the accelerators",
+    },
+    "an engine that slept and finds its memory taken": {
+        "log": "INFO It took 0.4 seconds to fall asleep.\n"
+        "CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:56",
+        "cause": "not free when a sleeping engine wakes up",
+        "fix": "before it is woken",
+    },
+    "shapes that do not fit are of the feature in whose code they met": {
+        "log": "Traceback (most recent call last):\n"
+        '  File "/v/site-packages/vllm/v1/spec_decode/eagle.py", line 7, in f\n'
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8192x5120 and 7680x2560)",
+        "cause": "Speculative decoding failed",
+        "fix": "without speculative_config",
+    },
+    "shapes that do not fit are else a defect or another model's configuration": {
+        "log": "Traceback (most recent call last):\n"
+        '  File "/v/site-packages/vllm/model_executor/models/a.py", line 7, in f\n'
+        "RuntimeError: The size of tensor a (64) must match the size of tensor b (128) at"
+        " non-singleton dimension 2",
+        "cause": "Code of vllm got tensors of shapes that do not fit",
+        "fix": "one at a time",
+    },
     "an old driver is one by its CUDA release": {
         "log": "torch==2.9.0+cu128\nRuntimeError: The NVIDIA driver on your system is too old"
         " (found version 12020). Please update your GPU driver",
