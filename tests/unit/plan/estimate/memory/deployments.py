@@ -967,6 +967,11 @@ class Row:
         named = self.text["vllm_version"].split()
         return named[0] if named else DATED.get(self.text["source"])
 
+    @property
+    def prefix_caching(self) -> bool | None:
+        """What the page or the log says; the release decides where neither does."""
+        return {"": None, "no": False, "yes": True}[self.text["prefix_caching"]]
+
     def split(self) -> Split:
         expert = self.text["ep"].startswith("yes")
         data = self.whole("dp") if self.text["dp"] else 1

@@ -98,7 +98,7 @@ def planned(row: Row) -> tuple[Model, Budget | None]:
         accelerator_kind=kernels_of(row).kind,
         device=device.name if device else "",
         capability=kernels_of(row).capability,
-        prefix_caching=row.text["prefix_caching"] != "no",
+        prefix_caching=row.prefix_caching,
     )
 
 
@@ -190,7 +190,7 @@ def of_tokens(table: Path = TABLE) -> dict[str, bool]:
             length,
             row.whole("max_num_batched_tokens") or 8192,
             default_block_size(found),
-            row.text["prefix_caching"] != "no",
+            row.prefix_caching,
         )
         low, high = (
             capacity(
@@ -313,4 +313,4 @@ def test_the_fourth_set_is_met_as_the_page_says() -> None:
     )
     told = " ".join(DOCS.read_text("utf-8").split())
     assert f"Judged once, as found: {FOURTH_AS_FOUND}" in told
-    assert met == FOURTH_AS_FOUND, met
+    assert f"That is counted by the release as below, since when: {met}" in told, met
