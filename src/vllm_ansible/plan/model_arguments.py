@@ -42,12 +42,13 @@ def tower_options(engine: Engine) -> tuple[bool, bool]:
     return given.get("language_model_only") is True, given.get("mm_encoder_tp_mode") == "data"
 
 
-def keeps_prefixes(engine: Engine) -> bool:
-    """Tell whether an engine caches prefixes, as generating engines do unless told otherwise."""
+def keeps_prefixes(engine: Engine) -> bool | None:
+    """Tell whether an engine was told to cache prefixes, or not to; None where it was not told."""
     given = given_arguments(engine)
-    return given.get("enable_prefix_caching") is not False and not given.get(
-        "no_enable_prefix_caching"
-    )
+    asked = given.get("enable_prefix_caching")
+    if asked is False or given.get("no_enable_prefix_caching"):
+        return False
+    return True if asked is True else None
 
 
 def lora_slots(engine: Engine) -> Slots | None:

@@ -54,7 +54,7 @@ def start(verdict: Verdict, request: Request) -> Start:
         words += ["--max-num-batched-tokens", str(request.batched_tokens)]
     words += ["--language-model-only"] if request.text_only else []
     words += ["--mm-encoder-tp-mode", "data"] if request.encoder_data else []
-    words += [] if request.prefix_caching else ["--no-enable-prefix-caching"]
+    words += ["--no-enable-prefix-caching"] if request.prefix_caching is False else []
     if request.lora:
         words += ["--enable-lora", "--max-loras", str(request.lora.number)]
         words += ["--max-lora-rank", str(request.lora.rank)]

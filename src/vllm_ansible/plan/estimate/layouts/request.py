@@ -27,8 +27,8 @@ class Request:
     does by itself. `text_only` leaves the vision tower out, `encoder_data` keeps it whole on every
     rank; `lora` are slots for adapters, `speculative` the tokens that the checkpoint's own layers
     propose in a step, `draft` the method and name of a draft model that proposes them instead.
-    `whole_experts` is what the user decided of experts, None for what is best; without
-    `prefix_caching` a sequence keeps one recurrent state.
+    `whole_experts` is what the user decided of experts, None for what is best; where
+    `prefix_caching` is False a sequence keeps one recurrent state, None is the release's default.
     `model` is the one that results.
     """
 
@@ -52,7 +52,7 @@ class Request:
     speculative: int = 0
     draft: tuple[str, str] | None = None
     whole_experts: bool | None = None
-    prefix_caching: bool = True
+    prefix_caching: bool | None = None
 
     @property
     def longest(self) -> int:

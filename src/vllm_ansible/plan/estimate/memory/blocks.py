@@ -25,6 +25,8 @@ from vllm_ansible.plan.estimate.memory.split import Split, stages
 
 # The release in which Mamba-2 and FlashKDA were read to keep a state inside the prompt.
 CHECKPOINTS: Release = (0, 32, 0)
+# The first that caches prefixes of models with recurrent states unasked (vllm#50991).
+STATES_CACHED: Release = (0, 28, 0)
 # From here on the engine prints its highest concurrency times the longest sequence.
 TOKENS_OF_CONCURRENCY = (0, 20, 1)
 
@@ -125,7 +127,8 @@ def _states(alike: Iterable[KvCache], request: Request, version: Release) -> int
     With prefix caching that is the one before it, too, and one inside the prompt where kernels
     export it (`MambaSpec.max_memory_usage_bytes`; mode "align" is set by prefix caching alone).
     """
-    if not request.prefix_caching:
+    kept = request.prefix_caching
+    if not (version >= STATES_CACHED if kept is None else kept):
         return 1
     return 2 + (max(one.checkpoints for one in alike) if version >= CHECKPOINTS else 0)
 

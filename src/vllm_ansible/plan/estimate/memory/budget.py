@@ -104,7 +104,7 @@ def budget(
     device: str = "",
     capability: float | None = None,
     lora: Slots | None = None,
-    prefix_caching: bool = True,
+    prefix_caching: bool | None = None,
 ) -> Budget:
     """Return the memory of every stage.
 

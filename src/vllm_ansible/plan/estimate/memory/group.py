@@ -28,12 +28,15 @@ class Group:
 
 @frozen
 class Request:
-    """What decides how much of the cache one sequence takes."""
+    """What decides how much of the cache one sequence takes.
+
+    `prefix_caching` of None is what the release does with recurrent states unless told.
+    """
 
     max_model_len: int
     max_num_batched_tokens: int = 8192
     block_size: int = 16
-    prefix_caching: bool = True
+    prefix_caching: bool | None = None
 
 
 def in_flight(request: Request, stages: int, version: Release) -> int:

@@ -751,6 +751,61 @@ SHAPES |= {
     },
 }
 
+SHAPES |= {
+    "phi-4": {
+        "architectures": ["Phi3ForCausalLM"],
+        "model_type": "phi3",
+        "hidden_size": 5120,
+        "intermediate_size": 17920,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 40,
+        "num_key_value_heads": 10,
+        "vocab_size": 100352,
+        "max_position_embeddings": 16384,
+        "tie_word_embeddings": False,
+    },
+    # The defaults of transformers, which are this model's.
+    "glm-4.7-flash": {
+        "architectures": ["Glm4MoeLiteForCausalLM"],
+        "model_type": "glm4_moe_lite",
+        "hidden_size": 2048,
+        "intermediate_size": 10240,
+        "moe_intermediate_size": 1536,
+        "num_hidden_layers": 47,
+        "num_attention_heads": 20,
+        "num_key_value_heads": 20,
+        "q_lora_rank": 768,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 192,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 256,
+        "n_routed_experts": 64,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 4,
+        "first_k_dense_replace": 1,
+        "num_nextn_predict_layers": 1,
+        "vocab_size": 154880,
+        "max_position_embeddings": 202752,
+        "tie_word_embeddings": False,
+    },
+    "qwen3.5-2b": {
+        **SHAPES["qwen3.5-4b"],
+        "text_config": {
+            **SHAPES["qwen3.5-4b"]["text_config"],  # type: ignore[dict-item]
+            "hidden_size": 2048,
+            "intermediate_size": 6144,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 2,
+            "linear_num_value_heads": 16,
+        },
+        "vision_config": {
+            **SHAPES["qwen3.5-4b"]["vision_config"],  # type: ignore[dict-item]
+            "out_hidden_size": 2048,
+        },
+    },
+}
+
 # For each model of the table: whose configuration it has, and how it is quantized.
 MODELS: dict[str, tuple[str, object]] = {
     "deepseek-ai/DeepSeek-R1": (R1, None),
@@ -860,6 +915,18 @@ MODELS: dict[str, tuple[str, object]] = {
     "Qwen/Qwen2-VL-7B-Instruct-GPTQ-Int4": ("qwen2-vl-7b", GPTQ),
     "Qwen/Qwen3.6-35B-A3B": ("Qwen--Qwen3.5-35B-A3B", None),
     "MiniMaxAI/MiniMax-M3": ("MiniMaxAI--MiniMax-M3", None),
+    # Of the fourth set.
+    "Qwen/Qwen2-7B-Instruct": ("qwen2.5-7b", None),
+    "a fine-tuned Llama-3.1-8B": (LLAMA_8B, None),
+    "NousResearch/Hermes-3-Llama-3.1-8B": (LLAMA_8B, None),
+    "vrfai/Qwen3.6-27B-FP8": ("qwen3.8-27b", None),
+    "Qwen/Qwen3.5-2B": ("qwen3.5-2b", None),
+    "mistralai/Ministral-3-14B-Instruct-2512": ("ministral", FP8_STATIC),
+    "zai-org/GLM-4.7-Flash": ("glm-4.7-flash", None),
+    "microsoft/phi-4": ("phi-4", None),
+    "Qwen/Qwen2.5-14B-Instruct-AWQ": ("qwen2.5-14b", AWQ),
+    "cyankiwi/OmniCoder-9B-AWQ-4bit": ("qwen3.5-9b", None),
+    "Qwen/Qwen2.5-3B-Instruct-AWQ": ("qwen2.5-3b", AWQ),
 }
 
 # Checkpoints of tied models that store a head of their own, as the page of their row lists them.
@@ -899,6 +966,11 @@ class Row:
     def version(self) -> str | None:
         named = self.text["vllm_version"].split()
         return named[0] if named else DATED.get(self.text["source"])
+
+    @property
+    def prefix_caching(self) -> bool | None:
+        """What the page or the log says; the release decides where neither does."""
+        return {"": None, "no": False, "yes": True}[self.text["prefix_caching"]]
 
     def split(self) -> Split:
         expert = self.text["ep"].startswith("yes")

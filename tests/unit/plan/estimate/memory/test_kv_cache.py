@@ -60,7 +60,7 @@ def test_blocks_are_whole_and_the_smallest_stage_decides(make: Make) -> None:
 def test_states_take_blocks_of_the_same_pool() -> None:
     """One log: 5.98 GiB in fp8 held 567,978 tokens at 131,072 (noonghunna/club-3090#612)."""
     model = configuration("Qwen--Qwen3.5-35B-A3B")
-    request = Request(131_072)
+    request = Request(131_072, prefix_caching=True)
     found = capacity(model, Split(1), (5.98 * GIB,), request, "fp8", "0.24.0")
     assert found.tokens == 567_978
     assert found.concurrency == pytest.approx(4.333, abs=0.001)
@@ -71,6 +71,10 @@ def test_states_take_blocks_of_the_same_pool() -> None:
     [
         ("Qwen--Qwen3.5-35B-A3B", True, None, 2),
         ("Qwen--Qwen3.5-35B-A3B", False, None, 1),
+        ("Qwen--Qwen3.5-35B-A3B", None, None, 2),
+        ("Qwen--Qwen3.5-35B-A3B", None, "0.28.0", 2),
+        ("Qwen--Qwen3.5-35B-A3B", None, "0.27.1", 1),
+        ("Qwen--Qwen3.5-35B-A3B", True, "0.27.1", 2),
         ("nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", True, None, 3),
         ("nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", True, "0.31.0", 2),
         ("nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", False, None, 1),
@@ -79,7 +83,7 @@ def test_states_take_blocks_of_the_same_pool() -> None:
     ],
 )
 def test_a_sequence_keeps_the_states_of_vllm(
-    name: str, prefix_caching: bool, version: str | None, states: int
+    name: str, prefix_caching: bool | None, version: str | None, states: int
 ) -> None:
     """By 0.32's own `MambaSpec.max_memory_usage_bytes`, over the size of its page."""
     request = Request(131_072, prefix_caching=prefix_caching)

@@ -93,6 +93,7 @@ def test_kv_tokens_of_public_deployments_are_inside_the_band() -> None:
             accelerator_kind=kernels_of(row).kind,
             device=device.name if device else "",
             capability=kernels_of(row).capability,
+            prefix_caching=row.prefix_caching,
         )
         low, mid, high = found.kv_tokens
         line = f"{row.name} {row.version}: {tokens} in {low} .. {mid} .. {high}"
@@ -127,6 +128,7 @@ def test_printed_cache_bytes_hold_the_printed_tokens() -> None:
             length,
             row.whole("max_num_batched_tokens") or 8192,
             default_block_size(found),
+            row.prefix_caching,
         )
         low, high = (
             capacity(
