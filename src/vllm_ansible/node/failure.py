@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from typing import Any
 
 
@@ -11,3 +12,17 @@ class Failure(Exception):
     def __init__(self, msg: str, **details: Any) -> None:
         super().__init__(msg)
         self.details = details
+
+
+def expect_user(user: str, failure: type[Failure]) -> None:
+    """Raise this failure where there is no such user yet, as whom work is to be done."""
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        raise failure(
+            f"there is no user {user}, who engines run as",
+            expected=f"the user {user} on this host",
+            found="no such user",
+            where="the users of this host",
+            fix="run the stage prepare first (--tags prepare), or all of site.yml",
+        ) from None

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import selectors
 import signal
 import sys
 import time
 import traceback
 from typing import Any, Callable, Iterator
-
-from .failure import Failure
 
 # A child calls this with a name and a value for each result as it has it.
 Tell = Callable[[str, Any], None]
@@ -68,20 +65,6 @@ def run_each(works: list[Work], seconds: float, foreseen: type[Exception]) -> li
         if "error" not in told[number]:
             told[number].pop("stage", None)
     return told
-
-
-def expect_user(user: str, failure: type[Failure]) -> None:
-    """Raise this failure where there is no such user yet, as whom work is to be done."""
-    try:
-        pwd.getpwnam(user)
-    except KeyError:
-        raise failure(
-            f"there is no user {user}, who engines run as",
-            expected=f"the user {user} on this host",
-            found="no such user",
-            where="the users of this host",
-            fix="run the stage prepare first (--tags prepare), or all of site.yml",
-        ) from None
 
 
 def _fork(work: Work, foreseen: type[Exception]) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from typing import Any, Optional
 
 from .. import forked, launcher
 from ..build_command import BuildError, output_of
+from ..failure import expect_user
 
 # Where its packages lie, a directory a line.
 SITES = "given.txt"
@@ -68,7 +69,7 @@ def expect_readable(given: str, user: str) -> None:
 
     Root made the check of imports, and root may read a home directory that nobody else may enter.
     """
-    forked.expect_user(user, BuildError)
+    expect_user(user, BuildError)
 
     def look(tell: forked.Tell) -> None:
         launcher.become(user)

@@ -20,6 +20,7 @@ from typing import Any, Optional
 
 from .. import forked, launcher
 from ..build_command import BuildError, output_of
+from ..failure import expect_user
 from . import image_program, wheel
 
 RECORD = "image.json"
@@ -107,7 +108,7 @@ def expect(given: str, user: Optional[str] = None) -> None:
 
 def _expect_readable(given: str, user: str) -> None:
     """Raise BuildError where the user that engines run as may not read the image."""
-    forked.expect_user(user, BuildError)
+    expect_user(user, BuildError)
 
     def look(tell: forked.Tell) -> None:
         launcher.become(user)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, Callable, Optional
 
 from .. import forked, launcher
+from ..failure import expect_user
 from .models import Model, names
 from .safetensors import WeightsError
 
@@ -35,7 +36,7 @@ def expect_readable(place: str, user: Optional[str]) -> None:
     """
     if not user:
         return
-    forked.expect_user(user, WeightsError)
+    expect_user(user, WeightsError)
 
     def look(tell: forked.Tell) -> None:
         launcher.become(user)
