@@ -11,17 +11,9 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.accelerators.machines import machines
-from vllm_ansible.plan.estimate.architectures.config import Settings
-from vllm_ansible.plan.estimate.architectures.understand import understand
-from vllm_ansible.plan.estimate.layouts.answer import answer
-from vllm_ansible.plan.estimate.layouts.candidate import Candidate
-from vllm_ansible.plan.estimate.layouts.request import Request
-from vllm_ansible.plan.estimate.layouts.verdict import Verdict
 from vllm_ansible.plan.estimate.throughput import constants as c
 
-from .published import CONFIGS
-from .test_measured_host import SHAPES, planned
+from .test_measured_host import planned
 
 TESTS = Path(__file__).parents[4]
 MEASURED: dict[str, Any] = json.loads((TESTS / "data/h200-kernels.json").read_text("utf-8"))
@@ -72,24 +64,9 @@ def test_eight_requests_touch_more_experts_than_one_has() -> None:
     assert read(8) == pytest.approx(256 * (1 - (1 - 8 / 256) ** 8), rel=0.05)
 
 
-def dense(concurrency: int) -> Verdict:
-    _, config, changes, there, _ = SHAPES["plain"]
-    found = json.loads((CONFIGS / f"{config}_config.json").read_text(encoding="utf-8"))
-    asked = Request(
-        understand(Settings({**found, **changes}, "one"), "one"),
-        machines(there),
-        concurrency,
-        1024,
-        512,
-        engine_version="0.32.0",
-        wanted=Candidate(1),
-    )
-    return answer(asked).chosen
-
-
 @pytest.mark.parametrize("load", ADAPTER["loads"], ids=lambda one: str(one["concurrency"]))
 def test_a_slot_for_an_adapter_costs_the_base_model_nothing(load: dict[str, Any]) -> None:
-    rates = dense(load["concurrency"]).rates
+    rates = planned("plain", load["concurrency"]).rates
     assert load["failed"] == 0
     assert load["output_tokens_per_second"] == pytest.approx(rates.middle, rel=0.03)
     told = f"{load['output_tokens_per_second']:,.0f} ({rates.middle:,.0f} planned)"
@@ -106,5 +83,5 @@ def test_a_slot_for_an_adapter_holds_what_was_planned() -> None:
 def test_points_of_the_sweep_are_planned_within_two_percent(point: dict[str, Any]) -> None:
     planned_then = point["predicted"][1]
     assert point["output_tokens_per_second"] == pytest.approx(planned_then, rel=0.02)
-    today = dense(point["max_num_seqs"]).rates.middle
+    today = planned("plain", point["max_num_seqs"]).rates.middle
     assert today == pytest.approx(planned_then, rel=0.01)

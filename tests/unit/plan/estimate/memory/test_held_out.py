@@ -283,34 +283,31 @@ def test_the_fresh_set_is_met_as_it_was_found() -> None:
     assert f"since when: {met}" in told, met
 
 
-def test_the_third_set_is_met_as_the_page_says() -> None:
-    sizes = {name: abs(apart) for name, apart in of_weights(THIRD).items()}
-    caches, tokens = of_caches(THIRD), of_tokens(THIRD)
+def memory_met(table: Path) -> str:
+    """Return how many weights and caches of a set are met, as the page says it."""
+    sizes = {name: abs(apart) for name, apart in of_weights(table).items()}
+    caches, tokens = of_caches(table), of_tokens(table)
     for each in (sizes, caches, tokens):
         print("\n".join(f"  {name}: {value}" for name, value in each.items()))
-    met = (
+    return (
         f"weights {sum(apart <= 0.02 for apart in sizes.values())} of {len(sizes)} within 2 %,"
         f" median {100 * median(sizes.values()):.2f} %, worst {100 * max(sizes.values()):.1f} %;"
         f" caches {sum(caches.values())} of {len(caches)}; tokens of the printed bytes"
         f" {sum(tokens.values())} of {len(tokens)}"
     )
+
+
+def test_the_third_set_is_met_as_the_page_says() -> None:
+    met = memory_met(THIRD)
     told = " ".join(DOCS.read_text("utf-8").split())
     assert f"As found: {THIRD_AS_FOUND}" in told
     assert f"under the names of its own code, since when: {met}" in told, met
 
 
 def test_the_fourth_set_is_met_as_the_page_says() -> None:
-    sizes = {name: abs(apart) for name, apart in of_weights(FOURTH).items()}
-    caches, tokens = of_caches(FOURTH), of_tokens(FOURTH)
     rates = {name: inside for name, (_, inside) in of_rates(FOURTH_RATES).items()}
-    for each in (sizes, caches, tokens, rates):
-        print("\n".join(f"  {name}: {value}" for name, value in each.items()))
-    met = (
-        f"weights {sum(apart <= 0.02 for apart in sizes.values())} of {len(sizes)} within 2 %,"
-        f" median {100 * median(sizes.values()):.2f} %, worst {100 * max(sizes.values()):.1f} %;"
-        f" caches {sum(caches.values())} of {len(caches)}; tokens of the printed bytes"
-        f" {sum(tokens.values())} of {len(tokens)}; rates {sum(rates.values())} of {len(rates)}"
-    )
+    print("\n".join(f"  {name}: {value}" for name, value in rates.items()))
+    met = f"{memory_met(FOURTH)}; rates {sum(rates.values())} of {len(rates)}"
     told = " ".join(DOCS.read_text("utf-8").split())
     assert f"Judged once, as found: {FOURTH_AS_FOUND}" in told
     assert f"That is counted by the release as below, since when: {met}" in told, met
