@@ -88,13 +88,13 @@ def test_only_plays_with_the_same_settings_are_forked_by_the_name_of_the_program
     place = warm.on_path()
     asked = place / "asked.json"
 
-    def play(**changes: str) -> tuple[int, str]:
+    def run(*command: str, **changes: str) -> tuple[int, str]:
         settings = {"ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"), "ANSIBLE_FORKS": "7"}
         environment = {**os.environ, **settings, "VLLM_ANSIBLE_WORD": "first", **changes}
         environment["PATH"] = f"{place}:{environment['PATH']}"
         asked.unlink(missing_ok=True)
         done = subprocess.run(
-            ["ansible-playbook", "play.yml", "-e", "given=x", "-c", "local"],
+            command,
             cwd=tmp_path,
             env=environment,
             capture_output=True,
@@ -103,6 +103,14 @@ def test_only_plays_with_the_same_settings_are_forked_by_the_name_of_the_program
         )
         return done.returncode, done.stdout
 
+    def play(**changes: str) -> tuple[int, str]:
+        return run("ansible-playbook", "play.yml", "-e", "given=x", "-c", "local", **changes)
+
+    def inventory(verbosity: str) -> tuple[int, str]:
+        return run("ansible-inventory", "--list", "-i", "a,b", ANSIBLE_VERBOSITY=verbosity)
+
+    listed = inventory("0")
+    assert listed[0] == 0 and '"b"' in listed[1] and asked.exists()
     started = play()
     assert started[0] == 2 and "first 7" in started[1] and asked.exists()
     warm.serve_named(place, tmp_path)
@@ -110,7 +118,12 @@ def test_only_plays_with_the_same_settings_are_forked_by_the_name_of_the_program
     other = play(ANSIBLE_FORKS="9", VLLM_ANSIBLE_WORD="second")
     assert other[0] == 2 and "second 9" in other[1] and asked.exists()
     assert "second 7" in play(VLLM_ANSIBLE_WORD="second")[1] and not asked.exists()
+    assert inventory("0") == listed and not asked.exists()
+    assert inventory("1")[0] == 0 and asked.exists()
     versions = [[one, "--version"] for one in (warm.PLAYBOOK, *[place / "ansible-playbook"] * 2)]
     told = [subprocess.run(one, capture_output=True, text=True).stdout for one in versions]
     assert told[0] and told == told[:1] * 3
+    # A second process would have another directory for temporary files.
+    dumps = [run("ansible-config", "dump") for _ in range(2)]
+    assert "DEFAULT_LOCAL_TMP" in dumps[0][1] and dumps == dumps[:1] * 2
     assert warm.used() > 0

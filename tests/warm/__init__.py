@@ -32,6 +32,8 @@ HERE = Path(__file__).parent
 # Not with ANSIBLE in it, which tests take out of environments, nor VLLM_, which vLLM judges.
 SOCKET = "WARM_PYTHON"
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+# What testinfra runs, and what molecule asks.
+BESIDE = ("ansible-inventory", "ansible-config")
 # What Ansible does not read when it is imported.
 PASSED_ON = ("HF_ENDPOINT", "PATH", "PYTEST_", "VLLM_ANSIBLE_", "XDG_CACHE_HOME", SOCKET)
 # Each holds 60 MB.
@@ -62,14 +64,16 @@ def serve(directory: str, *words: str, **options: Any) -> subprocess.Popen[bytes
     return server
 
 
-def place(name: str, line: str) -> str:
-    """Return a directory with a program of one line."""
+def place(name: str, line: str, *more: str) -> str:
+    """Return a directory with a program of one line, and more of the same line with their names."""
     directory = tempfile.mkdtemp(prefix="warm-")
     killed.remember(directory=directory)
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    program = Path(directory, name)
-    program.write_text(f"#!/bin/sh\n{line}\n".replace("DIRECTORY", directory))
-    program.chmod(0o755)
+    for one in (name, *more):
+        program = Path(directory, one)
+        text = f"#!/bin/sh\n{line}\n".replace("DIRECTORY", directory).replace("NAME", one)
+        program.write_text(text)
+        program.chmod(0o755)
     return directory
 
 
@@ -127,9 +131,9 @@ def play(
 
 
 def on_path() -> Path:
-    """Return a directory for PATH, whose ansible-playbook is the real one until it is served."""
-    line = f'exec {sys.executable} -IS {HERE}/alike.py DIRECTORY {PLAYBOOK} "$@"'
-    return Path(place("ansible-playbook", line))
+    """Return a directory for PATH, whose programs of Ansible are the real ones until served."""
+    line = f'exec {sys.executable} -IS {HERE}/alike.py DIRECTORY {PLAYBOOK.parent}/NAME "$@"'
+    return Path(place(PLAYBOOK.name, line, *BESIDE))
 
 
 def serve_named(directory: Path, cwd: Path) -> None:

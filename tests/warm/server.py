@@ -1,7 +1,7 @@
 """Import what each module imports, then fork a process for each that is to run.
 
-python server.py SOCKET [ANSIBLE-PLAYBOOK]: with the program, what it imports, and runs. The source
-that modules bring is compiled once, for all that bring the same.
+python server.py SOCKET [ANSIBLE-PLAYBOOK]: with the program, what it imports, and runs it, or
+ansible-inventory. The source that modules bring is compiled once, for all that bring the same.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ IMPORTED = (
 
 # What plays of any kind import.
 CONTROLLER = (
+    "ansible.cli.inventory",
     "ansible.cli.playbook",
     "ansible.executor.playbook_executor",
     "ansible.executor.task_queue_manager",
@@ -200,17 +201,17 @@ def module() -> None:
     exec(compile(sys.stdin.read(), "<stdin>", "exec"), sys.modules["__main__"].__dict__)  # noqa: S102
 
 
-def playbook() -> None:
-    """Run ansible-playbook, with a directory for temporary files of its own."""
+def program() -> None:
+    """Run a program of Ansible, with a directory for temporary files of its own."""
     from ansible import constants
-    from ansible.cli.playbook import main
     from ansible.config import manager
 
     atexit.unregister(manager.cleanup_tmp_file)  # it is the server's
     above = os.path.dirname(constants.DEFAULT_LOCAL_TMP)
     constants.DEFAULT_LOCAL_TMP = tempfile.mkdtemp(prefix=f"ansible-local-{os.getpid()}", dir=above)
     atexit.register(manager.cleanup_tmp_file, constants.DEFAULT_LOCAL_TMP, warn=True)
-    sys.exit(main())
+    name = os.path.basename(sys.argv[0]).removeprefix("ansible-")
+    sys.exit(importlib.import_module(f"ansible.cli.{name}").main())
 
 
 def main() -> None:
@@ -223,7 +224,7 @@ def main() -> None:
             assert spec and spec.loader
             spec.loader.exec_module(importlib.util.module_from_spec(spec))
         load_plugins()
-        run = playbook
+        run = program
     else:
         imported(IMPORTED)
         assert "ansible._internal" not in sys.modules, "Ansible's controller is not on hosts"
@@ -239,7 +240,7 @@ def main() -> None:
         listening.bind(sys.argv[1])
         listening.listen(128)
         os.write(1, b"ready\n")
-        job = next_job(listening, with_client=run is playbook)
+        job = next_job(listening, with_client=run is program)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     become(*job)
     run()
