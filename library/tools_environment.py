@@ -9,7 +9,8 @@ short_description: Make the small Python environment that the cluster's own tool
 description:
   - Installs a short lock, by hash, into C(tools) of the cluster's directory. It holds uv, which
     builds the engine's environment, and supervisor.
-  - Uses uv where the host has it, else C(python3 -m venv) and its pip.
+  - Uses uv where the host has it. Else C(python3 -m venv) and its pip install uv, which installs
+    the rest; pip does where uv cannot.
 author: The vllm-ansible authors
 options:
   cluster_dir:
@@ -77,11 +78,16 @@ def main() -> None:
 def build(module: AnsibleModule, place: str, wanted: dict[str, Any]) -> None:
     """Run the commands in order, then leave the mark of completion."""
     lock = tools.write_lock(place, wanted["requirements"])
-    # Empty means that a variable of the login must not reach the tools.
-    environment = {**tools.QUIET, **wanted["environment"]}
-    for command in tools.commands(module.get_bin_path("uv"), wanted["python"], place, lock):
+    environment = tools.settings(wanted["environment"])
+    steps = tools.commands(module.get_bin_path("uv"), wanted["python"], place, lock)
+    while steps:
+        command = steps.pop(0)
         status, output, error = module.run_command(command, environ_update=environment)
-        if status != 0:
+        if status == 0:
+            continue
+        if other := tools.instead(command, place, lock):
+            steps.insert(0, other)
+        else:
             module.fail_json(
                 msg="the cluster's tools could not be installed",
                 expected="exit status 0",

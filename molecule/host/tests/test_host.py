@@ -65,6 +65,12 @@ def test_every_host_has_the_keys_of_the_controller(host: Host, cluster_dir: str)
     assert len(digests) == len(SECRETS), "one key must not open two doors"
 
 
+def test_pip_has_installed_uv_and_uv_the_rest(host: Host, cluster_dir: str) -> None:
+    site = f"{cluster_dir}/tools/lib/python3*/site-packages"
+    said = host.check_output(f"cat {site}/uv-*/INSTALLER {site}/boto3-*/INSTALLER")
+    assert said.split() == ["pip", "uv"]
+
+
 def test_the_tools_run(host: Host, cluster_dir: str) -> None:
     assert host.check_output(f"{cluster_dir}/tools/bin/uv --version").startswith("uv ")
     said = host.check_output(

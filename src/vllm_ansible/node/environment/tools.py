@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+from collections.abc import Mapping
 from typing import Optional
 
 from ..build_command import last_lines
+from .uv_command import of_pip
 
-__all__ = ["QUIET", "advice", "commands", "complete", "last_lines", "mark", "write_lock"]
+__all__ = [
+    "advice",
+    "commands",
+    "complete",
+    "instead",
+    "last_lines",
+    "mark",
+    "settings",
+    "write_lock",
+]
 
 MARK = ".complete"
+UV_LOCK = "uv.txt"
+# Empty means that a variable of the login must not reach the tools.
 QUIET = {
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "PIP_NO_INPUT": "1",
@@ -32,25 +46,57 @@ def complete(place: str, requirements: str) -> bool:
     return all(os.access(os.path.join(place, "bin", name), os.X_OK) for name in ("python", "uv"))
 
 
+def settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the commands: uv asks the index of pip where it has none itself."""
+    environment = {**os.environ, **given}
+    index = of_pip("index-url", environment)
+    if index and not environment.keys() & {"UV_DEFAULT_INDEX", "UV_INDEX_URL"}:
+        return {**QUIET, "UV_DEFAULT_INDEX": index, **given}
+    return {**QUIET, **given}
+
+
 def write_lock(place: str, requirements: str) -> str:
-    """Write the lock beside the environment and return its path."""
-    os.makedirs(os.path.dirname(place), exist_ok=True)
+    """Write the lock beside the environment and return its path; inside lies what it has of uv."""
+    os.makedirs(place, exist_ok=True)
     path = f"{place}.txt"
     with open(path, "w", encoding="utf-8") as lock:
         lock.write(requirements)
+    with open(os.path.join(place, UV_LOCK), "w", encoding="utf-8") as lock:
+        lock.writelines(re.findall(r"^uv==(?:.*\\\n)*.*", requirements, re.MULTILINE))
     return path
 
 
 def commands(uv: Optional[str], python: str, place: str, lock: str) -> list[list[str]]:
     """Return the commands that make the environment; each may be repeated over a half-made one."""
-    inside = f"{place}/bin/python"
+    install = [
+        *("pip", "install", "--quiet", "--python", f"{place}/bin/python"),
+        *("--require-hashes", "-r", lock),
+    ]
     if uv:
         return [
             [uv, "venv", "--quiet", "--allow-existing", "--python", python, place],
-            [uv, "pip", "install", "--quiet", "--python", inside, "--require-hashes", "-r", lock],
+            [uv, *install],
         ]
-    pip = [inside, "-m", "pip", "install", "--quiet", "--require-hashes", "--only-binary=:all:"]
-    return [[python, "-m", "venv", place], [*pip, "-r", lock]]
+    return [
+        [python, "-m", "venv", place],
+        _by_pip(place, os.path.join(place, UV_LOCK)),
+        [f"{place}/bin/uv", *install],
+    ]
+
+
+def instead(command: list[str], place: str, lock: str) -> Optional[list[str]]:
+    """Return what takes the place of a command that failed, if anything does.
+
+    Pip may have a mirror, or certificates, that uv knows nothing of.
+    """
+    return _by_pip(place, lock) if command[0] == f"{place}/bin/uv" else None
+
+
+def _by_pip(place: str, lock: str) -> list[str]:
+    return [
+        *(f"{place}/bin/python", "-m", "pip", "install", "--quiet"),
+        *("--require-hashes", "--only-binary=:all:", "-r", lock),
+    ]
 
 
 def mark(place: str, requirements: str) -> None:

@@ -16,12 +16,17 @@ def find_links(wanted: Sequence[str], environment: Mapping[str, str]) -> list[st
         return list(wanted)
     if environment.get("UV_FIND_LINKS"):
         return environment["UV_FIND_LINKS"].split(",")
-    if environment.get("PIP_FIND_LINKS"):
-        return environment["PIP_FIND_LINKS"].split()
+    return of_pip("find-links", environment).split()
+
+
+def of_pip(name: str, environment: Mapping[str, str]) -> str:
+    """Return a setting of pip, empty if it has none."""
+    if told := environment.get(f"PIP_{name.replace('-', '_').upper()}"):
+        return told
     home = Path(environment.get("HOME", "/"))
     settings = configparser.ConfigParser(interpolation=None, strict=False)
     settings.read(["/etc/pip.conf", home / ".pip/pip.conf", home / ".config/pip/pip.conf"])
-    return settings.get("global", "find-links", fallback="").split()
+    return settings.get("global", name, fallback="")
 
 
 def interpreter(wanted: str) -> str:

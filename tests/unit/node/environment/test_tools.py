@@ -21,8 +21,10 @@ def test_it_is_complete_only_with_mark_and_programs(tmp_path: Path) -> None:
 
 def test_every_way_to_make_it_asks_for_hashes() -> None:
     for uv in (None, "/bin/uv"):
-        *_, install = tools.commands(uv, "/bin/python3", "/c/tools", "/c/tools.txt")
-        assert "--require-hashes" in install
+        _, *installs = tools.commands(uv, "/bin/python3", "/c/tools", "/c/tools.txt")
+        installs += filter(None, [tools.instead(installs[-1], "/c/tools", "/c/tools.txt")])
+        assert len(installs) == (1 if uv else 3)
+        assert all("--require-hashes" in one for one in installs)
 
 
 def test_a_missing_venv_module_names_the_package() -> None:
