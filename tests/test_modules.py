@@ -16,7 +16,7 @@ from vllm_ansible.node.launcher import boot_id
 CASES = [
     pytest.param(path.stem, case, id=f"{path.stem}: {case['name']}")
     for path in sorted((Path(__file__).parent / "cases").glob("*.yml"))
-    for case in yaml.safe_load(path.read_text())
+    for case in yaml.load(path.read_text(), yaml.CSafeLoader)
 ]
 
 

@@ -21,7 +21,7 @@ from vllm_ansible.record.diagnosis.verdict import diagnose
 DATA = Path(__file__).parent / "data"
 BATCHES = ("others", "batch8", "batch9", "batch10", "batch11", "batch12")
 FILES = sorted(file for batch in BATCHES for file in (DATA / batch).glob("*.yaml"))
-LOGS = [yaml.safe_load(file.read_text()) for file in FILES]
+LOGS = [yaml.load(file.read_text(), yaml.CSafeLoader) for file in FILES]
 OPEN = [one for one in LOGS if one.get("open")]
 FAILURES = [one for one in LOGS if one["kind"] == "failure" and not one.get("open")]
 HEALTHY = [one for one in LOGS if one["kind"] == "healthy"]
