@@ -45,11 +45,6 @@ ROUTES: list[Route] = [
     ),
     ("DELETE", "/filesystems/{id}", lambda account, one, _: account.delete_file_system(one)),
     ("GET", "/ssh-keys", lambda account, _, __: list(account.ssh_keys.values())),
-    (
-        "POST",
-        "/ssh-keys",
-        lambda account, _, body: account.add_ssh_key(body["name"], body["public_key"]),
-    ),
     ("GET", "/firewall-rulesets", lambda account, _, __: list(account.rulesets.values())),
     (
         "POST",

@@ -93,10 +93,6 @@ class LambdaApi(Api):
         """Delete a file system and all that is in it."""
         self._ask("DELETE", f"/filesystems/{identity}")
 
-    def add_ssh_key(self, name: str, public_key: str) -> dict[str, Any]:
-        """Store a public key."""
-        return dict(self._ask("POST", "/ssh-keys", {"name": name, "public_key": public_key}))
-
     def create_ruleset(
         self, name: str, region: str, rules: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:

@@ -38,6 +38,7 @@ def now() -> Now:
 def cloud(now: Now) -> Iterator[Cloud]:
     kind = Type("gpu_1x_gh200", "GH200 (96 GB)", 149, left={REGION: 2, "us-west-1": 0})
     account = Account([kind], now=now)
+    account.add_ssh_key("k", "ssh-ed25519 A")
     with Cloud(account, "secret", request_seconds=0, launch_seconds=0) as made:
         yield made
         assert made.misfits == []
@@ -54,7 +55,6 @@ def launch(api: LambdaApi, **more: Any) -> str:
 
 
 def test_a_launch_that_is_not_as_described_is_refused(api: LambdaApi) -> None:
-    api.add_ssh_key("k", "ssh-ed25519 A")
     with pytest.raises(ApiError, match="ssh_key_names"):
         api.launch({"region_name": REGION, "instance_type_name": "gpu_1x_gh200"})
     with pytest.raises(ApiError, match="value"):
@@ -65,7 +65,6 @@ def test_a_launch_that_is_not_as_described_is_refused(api: LambdaApi) -> None:
 def test_an_instance_boots_lives_and_ends(cloud: Cloud, api: LambdaApi, now: Now) -> None:
     cloud.account.faults.boot_seconds = 200
     cloud.account.faults.terminating_seconds = 60
-    api.add_ssh_key("k", "ssh-ed25519 A")
     tags = [{"key": "cluster", "value": "r1"}]
     identity = launch(api, name="r1-0", hostname="r1-0", tags=tags)
     (found,) = api.instances()
@@ -79,7 +78,6 @@ def test_an_instance_boots_lives_and_ends(cloud: Cloud, api: LambdaApi, now: Now
 
 
 def test_capacity_runs_out_and_comes_back(api: LambdaApi) -> None:
-    api.add_ssh_key("k", "ssh-ed25519 A")
     first, _ = launch(api), launch(api)
     with pytest.raises(ApiError) as refused:
         launch(api)
@@ -92,9 +90,8 @@ def test_capacity_runs_out_and_comes_back(api: LambdaApi) -> None:
 
 def test_what_a_launch_names_has_to_exist(api: LambdaApi) -> None:
     with pytest.raises(ApiError) as refused:
-        launch(api)
+        launch(api, ssh_key_names=["nobody"])
     assert refused.value.code == NOT_FOUND
-    api.add_ssh_key("k", "ssh-ed25519 A")
     for wrong in (
         {"file_system_names": ["nobody"]},
         {"firewall_rulesets": [{"id": "0"}]},
@@ -110,7 +107,6 @@ def test_what_a_launch_names_has_to_exist(api: LambdaApi) -> None:
 
 
 def test_an_account_can_be_full(cloud: Cloud, api: LambdaApi) -> None:
-    api.add_ssh_key("k", "ssh-ed25519 A")
     cloud.account.faults.quota = 1
     launch(api)
     with pytest.raises(ApiError, match="Quota exceeded"):
@@ -118,7 +114,6 @@ def test_an_account_can_be_full(cloud: Cloud, api: LambdaApi) -> None:
 
 
 def test_an_unhealthy_machine_is_listed_as_such(cloud: Cloud, api: LambdaApi, now: Now) -> None:
-    api.add_ssh_key("k", "ssh-ed25519 A")
     cloud.account.faults.unhealthy = 1
     launch(api)
     now.now = 1
@@ -126,7 +121,6 @@ def test_an_unhealthy_machine_is_listed_as_such(cloud: Cloud, api: LambdaApi, no
 
 
 def test_a_lost_reply_leaves_an_instance(cloud: Cloud, api: LambdaApi) -> None:
-    api.add_ssh_key("k", "ssh-ed25519 A")
     cloud.lose_launch_replies = 1
     with pytest.raises(ReplyLost):
         launch(api)
@@ -134,7 +128,6 @@ def test_a_lost_reply_leaves_an_instance(cloud: Cloud, api: LambdaApi) -> None:
 
 
 def test_a_file_system_is_mounted_in_its_region_and_kept_while_in_use(api: LambdaApi) -> None:
-    api.add_ssh_key("k", "ssh-ed25519 A")
     made = api.create_file_system("shared", REGION)
     with pytest.raises(ApiError, match="already exists"):
         api.create_file_system("shared", REGION)
@@ -150,7 +143,6 @@ def test_a_file_system_is_mounted_in_its_region_and_kept_while_in_use(api: Lambd
 
 
 def test_a_ruleset_is_changed_and_kept_while_in_use(api: LambdaApi) -> None:
-    api.add_ssh_key("k", "ssh-ed25519 A")
     rule = {
         "protocol": "tcp",
         "port_range": [22, 22],
@@ -171,9 +163,9 @@ def test_a_ruleset_is_changed_and_kept_while_in_use(api: LambdaApi) -> None:
 def test_another_key_is_refused_and_nothing_is_done(cloud: Cloud, tmp_path: Path) -> None:
     stranger = LambdaApi("other", Clock(tmp_path / "clock", INTERVALS), cloud.url)
     with pytest.raises(ApiError) as refused:
-        stranger.add_ssh_key("k", "ssh-ed25519 A")
+        stranger.create_ruleset("r1", REGION, [])
     assert refused.value.status == 401
-    assert cloud.account.ssh_keys == {}
+    assert cloud.account.rulesets == {}
 
 
 def test_failures_of_the_server_are_outlived(cloud: Cloud, api: LambdaApi) -> None:
