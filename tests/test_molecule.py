@@ -3,8 +3,9 @@
 The scenarios share one lab and one cluster, so each finds ready what the ones before it made, and
 passes over what prepare.yml tags `ready`; alone (`molecule test -s vllm`), it makes all of that.
 
-A scenario costs a start of molecule and five of ansible-playbook. The first two start each anew;
-the others have ansible-playbook forked (`tests.warm`), and the inventory of the lab from the first.
+A scenario costs a start of molecule, five of ansible-playbook and one of ansible-inventory. The
+first two start each anew; the others have Ansible's programs forked (`tests.warm`), and the
+inventory of the lab from the first.
 """
 
 from __future__ import annotations
