@@ -278,7 +278,7 @@ def test_after_a_reboot_status_names_it_and_a_run_serves_again(site: Site, lost:
     site.serve()
     assert site.answer()
     again = time.monotonic() - began
-    print(f"answers SSH {up:.0f} s after, and the engine {again:.0f} s later, by a run")
+    print(f"SSH answers after {up:.0f} s; `status.yml` and `site.yml` end {again:.0f} s later")
     wait_until(lambda: site.named()["engines"] == {"chat": "serving"}, 2 * MINUTE, "watched again")
     status, said = site.status()
     assert status == 0, said
