@@ -134,7 +134,7 @@ BACK = (
 SLOW_ALONE = "a rank; it has ejected rank-2 (no token for 2.8 s)"
 
 
-# As the client of vllm 0.32.0 wrote them with 0.2 % of a core, on 27 November 2026: its
+# As the client of vllm 0.32.0 wrote them with 0.3 % of a core, on 27 November 2026: its
 # server had run all the time, and none came where it kept connections for longer than 5 s.
 UNUSED = (
     "aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected",
