@@ -59,8 +59,9 @@ class Rank:
         return web.json_response({"data": [{"id": "m"}]}, status=self.lets_in(request))
 
     async def metrics(self, _: web.Request) -> web.Response:
-        name = 'vllm:generation_tokens_total{engine="0",model_name="m"}'
-        return web.Response(text=f"# TYPE {name} counter\n{name} {float(self.tokens)}\n")
+        name, labels = "vllm:generation_tokens_total", '{engine="0",model_name="m"}'
+        text = f"# TYPE {name} counter\n{name}{labels} {float(self.tokens)}\n"
+        return web.Response(text=text)
 
     async def told(self, _: web.Request) -> web.Response:
         return web.json_response({"requests": self.requests, "given_up": self.given_up})

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.node.engine import benchmark
+from vllm_ansible.node.engine import benchmark, refused_request
 from vllm_ansible.node.process.process import ProcessError
 
 DATA = Path(__file__).with_name("data")
@@ -132,6 +132,21 @@ BACK = (
     '"via agent : up", check duration: 0ms. 2 active\n'
 )
 SLOW_ALONE = "a rank; it has ejected rank-2 (no token for 2.8 s)"
+
+
+# As the client of vllm 0.32.0 wrote them with 0.3 % of a core, on 27 November 2026: its
+# server had run all the time, and none came where it kept connections for longer than 5 s.
+UNUSED = (
+    "aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected",
+    "aiohttp.client_exceptions.ClientOSError: [Errno None] Can not write request body for http://h",
+)
+
+
+@pytest.mark.parametrize("error", UNUSED)
+def test_a_connection_that_was_closed_unused_is_not_laid_to_the_server_alone(error: str) -> None:
+    cause, fix = refused_request.explain(error, "chat-serve", "/c")
+    assert cause.startswith("chat-serve ended, or") and "5 s" in cause
+    assert "chat-serve.log" in fix and "another host" in fix
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import shutil
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -48,21 +51,17 @@ class Page(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-class ObservedSite(Site):
-    """One host with an engine that has figures."""
+class WatchedSite(Site):
+    """One host that real programs watch, and whom they call."""
 
     def __init__(self, directory: Path, run_dir: Path) -> None:
         super().__init__(directory, run_dir)
-        self.engine |= {
-            "layout": {"data": 1, "tensor": 1, "pipeline": 1},
-            "executor": "mp",
-            "estimate": {},
-        }
+        self.engine |= {"executor": "mp", "estimate": {}}
+        # The second rank has the port after the first one's.
+        taken = self.engine["ports"]["worker_first"] + 1
         self.ports = free_ports(3)
-        while self.ports[1] != self.ports[0] + 1:
+        while self.ports[1] != self.ports[0] + 1 or taken in self.ports:
             self.ports = free_ports(3)
-        self.page = ThreadingHTTPServer(("127.0.0.1", self.port), Page)
-        threading.Thread(target=self.page.serve_forever, daemon=True).start()
 
     def observe(self, *options: str, **variables: Any) -> tuple[int, str, list[dict[str, Any]]]:
         """Play the stage."""
@@ -80,6 +79,29 @@ class ObservedSite(Site):
             **variables,
         }
         return self.play(*options, play=OBSERVE, **given)
+
+    def arrived(self) -> dict[str, dict[str, str]]:
+        """Return labels and words of each alert that Alertmanager has, by its name."""
+        key = (self.cluster_dir / "observe/secrets/key").read_text().strip()
+        word = base64.b64encode(f"observe:{key}".encode()).decode()
+        url = f"http://127.0.0.1:{self.ports[1]}/api/v2/alerts"
+        request = urllib.request.Request(url, headers={"Authorization": f"Basic {word}"})
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+            alerts = json.loads(answer.read())
+        # Of another disk or link of this machine, too: the last one of each name.
+        return {
+            one["labels"]["alertname"]: {**one["labels"], **one["annotations"]} for one in alerts
+        }
+
+
+class ObservedSite(WatchedSite):
+    """One host with an engine that has figures."""
+
+    def __init__(self, directory: Path, run_dir: Path) -> None:
+        super().__init__(directory, run_dir)
+        self.engine["layout"] = {"data": 1, "tensor": 1, "pipeline": 1}
+        self.page = ThreadingHTTPServer(("127.0.0.1", self.port), Page)
+        threading.Thread(target=self.page.serve_forever, daemon=True).start()
 
     def end(self) -> None:
         self.page.shutdown()

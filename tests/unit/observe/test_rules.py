@@ -166,6 +166,47 @@ def test_the_dashboard_asks_for_what_rules_record_and_programs_publish() -> None
     assert asked <= recorded and asked
 
 
+def unreadable(dashboard: dict[str, Any]) -> list[str]:
+    """Return what Grafana would not show as written (kinds/dashboard of its 10.1, and its grid)."""
+    variables = {one["name"]: one["type"] for one in dashboard["templating"]["list"]}
+    found, taken = [], set()
+    if not 8 <= len(dashboard["uid"]) <= 40:
+        found.append("uid")
+    found += [name for name, kind in variables.items() if kind not in {"query", "datasource"}]
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (place["x"] + right, place["y"] + down)
+            for right in range(place["w"])
+            for down in range(place["h"])
+        }
+        if not cells or taken & cells or max(column for column, _ in cells) >= 24:
+            found.append(f"place of {panel['title']}")
+        taken |= cells
+        targets = panel.get("targets", [])
+        if len({one["refId"] for one in targets}) < len(targets):
+            found.append(f"refId of {panel['title']}")
+        used = set(re.findall(r"\$\{?(\w+)", json.dumps([targets, panel.get("datasource")])))
+        found += [f"${name}" for name in sorted(used - set(variables))]
+    return found
+
+
+def test_the_dashboard_is_laid_out_as_grafana_reads_it() -> None:
+    def read() -> Any:
+        return json.loads(DASHBOARD.read_text())
+
+    assert unreadable(read()) == []
+    # It can fail: each kind of fault once.
+    spoilt = read()
+    first, second = spoilt["panels"][1:3]
+    second["gridPos"], second["title"] = dict(first["gridPos"]), "Second"
+    first["targets"] *= 2
+    first["targets"][0]["expr"] += '{a=~"$nobody"}'
+    spoilt["templating"]["list"][0]["type"], spoilt["uid"] = "mood", "short"
+    faults = ["uid", "datasource", f"refId of {first['title']}", "$nobody", "place of Second"]
+    assert unreadable(spoilt) == faults
+
+
 @lacking
 @pytest.mark.skipif(not Path(OPENSSL).exists(), reason="no openssl here")
 def test_a_certificate_that_is_served_and_ends_in_two_days_calls(tmp_path: Path) -> None:

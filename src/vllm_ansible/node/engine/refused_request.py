@@ -22,6 +22,10 @@ TAIL_BYTES = 1 << 16
 # answered. Events that wait for the network do so. JSON that is spoilt fails at another place.
 UNREAD = "JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
 
+# What a client meets that writes on a connection which the server has closed: vLLM does so after
+# VLLM_HTTP_TIMEOUT_KEEP_ALIVE, 5 s, and vLLM's client keeps one for 60 s.
+CLOSED = ("Server disconnected", "Can not write request body")
+
 
 def explain(error: str, asked: str, cluster_dir: str) -> tuple[str, str]:
     """Return the likely cause of a failed request, and what mends it.
@@ -40,7 +44,13 @@ def explain(error: str, asked: str, cluster_dir: str) -> tuple[str, str]:
             "not the engine: vLLM's client does not read an event that two packets share",
             "ask more requests, of which one in twenty may end so, or measure over a faster link",
         )
-    if "Connect" in error or "Disconnected" in error:
+    if any(words in error for words in CLOSED):
+        return (
+            f"{asked} ended, or a client without processor time did not see that its connection "
+            "was closed: an engine closes one that is unused for 5 s",
+            f"read {files.log}; if {asked} runs on, run the load from another host",
+        )
+    if "Connect" in error:
         return f"{asked} ended or stopped listening", f"read {files.log}, run the stage serve"
     if error in ROUTER_ANSWERS and (ejected := _ejected(files)):
         return (
