@@ -217,6 +217,8 @@ _NOISE = re.compile(
     "|".join(
         (
             r"^Exception ignored in",
+            # What Slurm's daemons and ssh look for at their levels of debugging.
+            r"^(?:\w+: )?debug[1-5]?: ",
             r"Warning: (?!CUDA initialization: )",
             r"failed to automatically increase",
             r"destroy_process_group\(\) was not called",
