@@ -192,7 +192,8 @@ def _known_near(first: Candidate, candidates: Sequence[Candidate]) -> Finding:
 def _ended_near(first: Candidate, candidates: Sequence[Candidate]) -> Finding | None:
     """Return the line with which a program ended near an error that by itself says nothing.
 
-    A daemon complains of much, and goes on, before it ends for the reason of its last line.
+    A daemon complains of much, and goes on, before it ends for the reason of its last line;
+    a server writes that it failed, and below it the exception.
     """
     if _FATAL.search(first.finding.line) or raised.read(first.finding.line):
         return None
@@ -200,7 +201,8 @@ def _ended_near(first: Candidate, candidates: Sequence[Candidate]) -> Finding | 
         one.finding
         for one in sorted(candidates, key=lambda one: one.finding.number)
         if one.tier == first.tier and one.finding.rank == first.finding.rank
-        if one.finding.number > first.finding.number and _FATAL.search(one.finding.line)
+        if one.finding.number > first.finding.number
+        if _FATAL.search(one.finding.line) or (one.ends and raised.read(one.finding.line))
         if first.seconds <= one.seconds <= first.seconds + _SAME_FAILURE_SECONDS
     )
     found = next(near, None)

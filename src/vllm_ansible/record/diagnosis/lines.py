@@ -158,6 +158,7 @@ _DEATH = re.compile(
     r"|^Killed$|terminate called after throwing|Fatal Python error|^Aborted\b|^error: "
     r"|\berror: (?:unrecognized|argument|the following) "
     r"|^(?:srun|sbatch|salloc|slurmstepd|ray|bash|sh): (?:error|fatal): |^Error: "
+    r"|^nvidia-container-cli(?:\.real)?: \w+ error: "
     r"|\bError response from daemon: |permission denied while trying|^Cannot connect to the "
     r"|^panic: |^(?:\S*/)?(?:ba|da|z)?sh: (?:line )?\d+: "
     r"|^Could not (?:unload|load|open|start|create) "
@@ -209,6 +210,8 @@ _FOLLOW_UP = re.compile(
             r"has lost communication with a remote daemon|unable to reliably start one or more",
             # The name of an error without a word, and what only announces what another wrote.
             r"^Error: [A-Z]\w+$|\b(?:output|stderr|stdout|log)(?: \w+)?:$",
+            # Docker's line breaks off where the hook's own begins.
+            r"\bstderr: Auto-detected mode as '\w+'$",
         )
     )
 )
@@ -217,6 +220,8 @@ _NOISE = re.compile(
     "|".join(
         (
             r"^Exception ignored in",
+            # What Slurm's daemons and ssh look for at their levels of debugging.
+            r"^(?:\w+: )?debug[1-5]?: ",
             r"Warning: (?!CUDA initialization: )",
             r"failed to automatically increase",
             r"destroy_process_group\(\) was not called",

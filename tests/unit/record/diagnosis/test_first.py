@@ -379,3 +379,12 @@ def test_a_count_of_none_is_no_failure() -> None:
     recap = "gh-01 : ok=3 changed=0 unreachable=%d failed=0 skipped=0"
     assert last_words({"a": recap % 0}) is None
     assert last_words({"a": recap % 1}) is not None
+
+
+def test_an_error_that_says_nothing_gives_way_to_the_exception_near_it() -> None:
+    says_nothing = "2026-11-20 10:31:02 ERROR serving: Error when initializing model\n"
+    raised = "{}ImportError: GPU with CUDA capability 7 0 is not supported\n"
+    found = first_failure({"a": says_nothing + raised.format("")})
+    assert found and "CUDA capability" in found.line
+    late = first_failure({"a": says_nothing + raised.format("2026-11-20 10:31:40 ")})
+    assert late and "Error when initializing model" in late.line

@@ -87,6 +87,18 @@ def test_level_and_words_of_each_form(raw: str, level: str | None, text: str) ->
 @pytest.mark.parametrize(
     "raw",
     [
+        "[2020-07-09T09:55:38.584] debug2: unable to open 'a/release_agent': No such file",
+        "slurmd: debug:  gres/gpu: init: can't stat /dev/nvidia0: No such file or directory",
+        "debug1: connect to address 10.0.0.2 port 22: Connection refused",
+    ],
+)
+def test_what_a_daemon_tells_of_its_search_is_no_failure(raw: str) -> None:
+    assert lines.read(raw).is_noise
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
         "2026-11-20T10:31:02.123456789Z stderr F boom",
         "2026-11-20T10:31:02.391Z ERROR dynamo: no",
         "E1120 10:31:02.118   311 nccl_communicator.cc:98] no",

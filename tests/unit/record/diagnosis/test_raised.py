@@ -292,3 +292,33 @@ def test_a_program_that_may_be_missing_or_closed_or_misread_is_not_said_as_certa
 def test_a_count_of_kills_that_cannot_be_read_is_no_kill() -> None:
     line = "systemd[1]: a.service: Failed to read oom_kill field of memory.events cgroup attribute"
     assert of(line).get("signature") != "host-oom-kill"
+
+
+HOOK = (
+    "docker: Error response from daemon: OCI runtime create failed: error running hook #0: "
+    "exit status 1, stdout: , stderr: Auto-detected mode as 'legacy'\n{}: unknown.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (
+            "nvidia-container-cli: initialization error: driver rpc error: failed to process "
+            "request",
+            "ended before it answered",
+        ),
+        ("nvidia-container-cli: initialization error: driver error: timed out", "took longer"),
+        ("nvidia-container-cli.real: initialization error: nvml error: gpu is lost", "off the bus"),
+        ("nvidia-container-cli: initialization error: cuda error: unknown error", "on the host"),
+        (
+            "nvidia-container-cli: initialization error: nvml error: driver/library version "
+            "mismatch",
+            "under the loaded kernel module",
+        ),
+    ],
+)
+def test_what_a_hook_of_a_container_reports_is_read_below_dockers_line(
+    line: str, cause: str
+) -> None:
+    assert cause in diagnose("x", {"a": HOOK.format(line)}, {})["cause"]
