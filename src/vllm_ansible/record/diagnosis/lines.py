@@ -200,6 +200,8 @@ _FOLLOW_UP = re.compile(
             r"^(?:The above exception was|During handling of the above)",
             r"\bException in (?:replica constructor|ASGI application)",
             r"Engine background task failed",
+            # What runs beside nats-server and waits for it.
+            r"nats\.pid: no such file or directory|Could not find server id: ",
             r"Failed to start model server|Received sigquit from a child process",
             r"pyxis: (?:container start failed|printing enroot log|couldn't start)",
             r"pyxis: child \d+ failed|\bspank: required plugin|exited with return code",
@@ -229,6 +231,7 @@ _NOISE = re.compile(
             r"^Failed to open libibverbs\.so",
             # Ray's exporter of metrics, without which everything works.
             r"metrics exporter agent|Failed to establish connection to the (?:event|metrics)",
+            r"^Error emitting api metrics",
             r"^\s*-? ?leaked ",
             # An actor that is stopped in order, as Ray's C++ parts report it.
             r"^\*\*\* SIGTERM received at time=|^PC: @ ",
