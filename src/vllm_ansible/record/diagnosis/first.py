@@ -399,7 +399,7 @@ def _heard(read: Iterable[tuple[int, lines.Line]]) -> list[tuple[int, lines.Line
             harmless.discard(line.writer)
         if line.writer in harmless:
             continue
-        if line.level == "ERROR" and line.is_noise:
+        if line.is_head_of_harmless:
             harmless.add(line.writer)
         heard.append((number, line))
     return heard

@@ -383,6 +383,12 @@ PermissionError: [Errno 13] Permission denied: '/tmp/metrics/a.db'
 """
     assert first_failure({"gpu1": harmless}) is None
     assert last_words({"gpu1": harmless}) is None
+    # Another error that does no harm has no traceback: what stands behind it counts.
+    of_ray = "[2026-11-24 10:00:00,100 E 7 7] a.cc:9: The metrics exporter agent is not there.\n"
+    engine = "Traceback (most recent call last):\nRuntimeError: the engine is lost\n"
+    found = first_failure({"gpu1": of_ray + engine})
+    assert found
+    assert "engine is lost" in found.line
     # What another line begins counts again.
     after = "2026-11-24 10:00:01,100 ERROR head.py:9 -- PermissionError: [Errno 13] '/models/a'\n"
     found = first_failure({"gpu1": harmless + after})

@@ -169,6 +169,10 @@ def test_a_check_that_says_what_it_expected_is_no_defect() -> None:
     assert "defect" in of(traceback("vllm"), "AssertionError: slots == 9")["cause"]
 
 
+def test_what_is_not_valid_is_said_in_the_words_of_the_line() -> None:
+    assert "a.toml is not a valid table" in of("OSError: /etc/a.toml is not a valid table")["cause"]
+
+
 def test_a_limit_that_only_names_the_capture_of_graphs_is_no_failed_capture() -> None:
     line = "ValueError: 9 sequences exceed the 7 blocks, so CUDA graph capture cannot proceed"
     assert "9 sequences exceed" in of(traceback("vllm"), line)["cause"]
