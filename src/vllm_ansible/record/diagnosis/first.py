@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -218,7 +218,7 @@ def last_words(logs: Mapping[str, str]) -> Finding | None:
         if serves(text):
             continue
         tail = list(numbered(text.splitlines()))[-_LAST_LINES:]
-        last = [(n, lines.read(raw)) for n, raw in tail]
+        last = _heard((n, lines.read(raw)) for n, raw in tail)
         rest = [(n, line) for n, line in last if line.text.strip() and not line.is_noise]
         well = [
             n for n, line in last if _GOES_ON.search(line.text) and not _TELLS.search(line.text)
@@ -327,7 +327,7 @@ def _candidates(
     found: list[Candidate] = []
     # Of each writer's traceback the frames, until its exception ends them.
     frames: dict[str | None, list[str]] = {}
-    read = [(number, lines.read(raw)) for number, raw in numbered(text.splitlines())]
+    read = _heard((number, lines.read(raw)) for number, raw in numbered(text.splitlines()))
     # What stands before the first time was written before it.
     moment = next((line.moment for _, line in read if line.moment), None)
     seconds = _seconds(moment) - clocks.get(rank, 0.0) if moment else _NO_TIME
@@ -390,6 +390,21 @@ def _candidates(
         for one in found
         if one.finding.number not in reported or one.seconds + _SAME_FAILURE_SECONDS > works
     ]
+
+
+def _heard(read: Iterable[tuple[int, lines.Line]]) -> list[tuple[int, lines.Line]]:
+    """Return lines without the tracebacks of errors that do no harm."""
+    heard: list[tuple[int, lines.Line]] = []
+    harmless = set[str | None]()
+    for number, line in read:
+        if line.level or line.moment:
+            harmless.discard(line.writer)
+        if line.writer in harmless:
+            continue
+        if line.is_head_of_harmless:
+            harmless.add(line.writer)
+        heard.append((number, line))
+    return heard
 
 
 def _is_over(line: str, back: re.Match[str]) -> bool:

@@ -201,6 +201,8 @@ _FOLLOW_UP = re.compile(
             r"^(?:The above exception was|During handling of the above)",
             r"\bException in (?:replica constructor|ASGI application)",
             r"Engine background task failed",
+            # What runs beside nats-server and waits for it.
+            r"nats\.pid: no such file or directory|Could not find server id: ",
             r"Failed to start model server|Received sigquit from a child process",
             r"pyxis: (?:container start failed|printing enroot log|couldn't start)",
             r"pyxis: child \d+ failed|\bspank: required plugin|exited with return code",
@@ -216,6 +218,8 @@ _FOLLOW_UP = re.compile(
     )
 )
 _WRAPPER = re.compile(r"\braised:$")
+# What Ray's dashboard could not count; the traceback behind it is of that alone.
+_HARMLESS_HEAD = "^Error emitting api metrics"
 _NOISE = re.compile(
     "|".join(
         (
@@ -234,6 +238,7 @@ _NOISE = re.compile(
             r"^Failed to open libibverbs\.so",
             # Ray's exporter of metrics, without which everything works.
             r"metrics exporter agent|Failed to establish connection to the (?:event|metrics)",
+            _HARMLESS_HEAD,
             r"^\s*-? ?leaked ",
             # An actor that is stopped in order, as Ray's C++ parts report it.
             r"^\*\*\* SIGTERM received at time=|^PC: @ ",
@@ -272,6 +277,11 @@ class Line:
         if self.level in _FAILING or _EXCEPTION.match(self.text):
             return False
         return bool(_PASSED_OVER.search(self.text))
+
+    @property
+    def is_head_of_harmless(self) -> bool:
+        """An error that does no harm, whose traceback stands in the lines after it."""
+        return bool(re.match(_HARMLESS_HEAD, self.text))
 
     @property
     def is_frame(self) -> bool:

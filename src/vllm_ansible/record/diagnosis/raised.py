@@ -196,6 +196,8 @@ def _first(
             continue
         values = {**packages(frames), **_own_code(frames), **_address(line), **own(line)}
         values |= _values(found)
+        if "top" in values and values["top"] == values.get("package"):
+            values["whole"] = values["top"]
         facts = {name: Fact(value, "this line") for name, value in values.items()}
         with suppress(condition.UnknownFact):
             return Reading(

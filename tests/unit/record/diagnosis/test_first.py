@@ -375,6 +375,27 @@ def test_ray_ends_a_rank_for_want_of_memory_and_says_so_in_its_own_log_alone() -
     assert finding.signature and finding.signature.id == "ray-oom-killer"
 
 
+def test_the_traceback_of_an_error_that_does_no_harm_is_no_failure() -> None:
+    harmless = """2026-11-24 10:00:00,100 ERROR http_server.py:193 -- Error emitting api metrics: no
+Traceback (most recent call last):
+  File "/opt/ray/dashboard/http_server_head.py", line 179, in metrics_middleware
+PermissionError: [Errno 13] Permission denied: '/tmp/metrics/a.db'
+"""
+    assert first_failure({"gpu1": harmless}) is None
+    assert last_words({"gpu1": harmless}) is None
+    # Another error that does no harm has no traceback: what stands behind it counts.
+    of_ray = "[2026-11-24 10:00:00,100 E 7 7] a.cc:9: The metrics exporter agent is not there.\n"
+    engine = "Traceback (most recent call last):\nRuntimeError: the engine is lost\n"
+    found = first_failure({"gpu1": of_ray + engine})
+    assert found
+    assert "engine is lost" in found.line
+    # What another line begins counts again.
+    after = "2026-11-24 10:00:01,100 ERROR head.py:9 -- PermissionError: [Errno 13] '/models/a'\n"
+    found = first_failure({"gpu1": harmless + after})
+    assert found
+    assert "/models/a" in found.line
+
+
 def test_a_count_of_none_is_no_failure() -> None:
     recap = "gh-01 : ok=3 changed=0 unreachable=%d failed=0 skipped=0"
     assert last_words({"a": recap % 0}) is None

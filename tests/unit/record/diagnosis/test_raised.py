@@ -30,7 +30,7 @@ LISTED = [row for _, rows in raised.messages() for row in rows]
 
 @pytest.mark.parametrize("family", [*LISTED, *raised.families()], ids=lambda one: str(one.id))
 def test_a_family_names_only_what_its_line_and_its_traceback_hold(family: raised.Family) -> None:
-    named = {*family.pattern.groupindex, "package", "caller", "top"}
+    named = {*family.pattern.groupindex, "package", "caller", "top", "whole"}
     named |= {"address", "meaning", "action", "own", "advice", "named", "own_code"}
     for text in (*family.cause, *family.fix):
         assert condition.names_in(text) <= named
@@ -155,6 +155,28 @@ def test_a_wrapper_is_no_package_that_failed() -> None:
     frames = traceback("vllm", "transformers", "torch", "asyncio")
     assert raised.packages(frames) == {"package": "transformers", "caller": "vllm"}
     assert raised.packages("") == {}
+
+
+def test_a_part_of_a_package_that_the_package_itself_lacks_is_no_matter_of_two_packages() -> None:
+    line = "ModuleNotFoundError: No module named 'vllm.vllm_flash_attn.fa_utils'"
+    assert "a part of itself that is not installed" in of(traceback("vllm"), line)["cause"]
+    assert "vllm and vllm" not in of(traceback("vllm"), line)["cause"]
+
+
+def test_a_check_that_says_what_it_expected_is_no_defect() -> None:
+    said = of(traceback("vllm"), "AssertionError: Expected at least 9 slots, but found 7 instead.")
+    assert "A requirement is not met" in said["cause"]
+    assert "defect" in of(traceback("vllm"), "AssertionError: slots == 9")["cause"]
+
+
+def test_what_is_not_valid_is_said_in_the_words_of_the_line() -> None:
+    assert "a.toml is not a valid table" in of("OSError: /etc/a.toml is not a valid table")["cause"]
+
+
+def test_a_limit_that_only_names_the_capture_of_graphs_is_no_failed_capture() -> None:
+    line = "ValueError: 9 sequences exceed the 7 blocks, so CUDA graph capture cannot proceed"
+    assert "9 sequences exceed" in of(traceback("vllm"), line)["cause"]
+    assert "captured" in of("RuntimeError: cannot free memory during graph capture")["cause"]
 
 
 def test_families_are_no_signatures() -> None:
