@@ -10,6 +10,8 @@ import pytest
 import tools_environment
 from ansible.module_utils.testing import patch_module_args
 
+from vllm_ansible.node.environment import tools
+
 LOCK = """\
 tqdm==4.1 \\
     --hash=sha256:1
@@ -84,3 +86,42 @@ def test_pip_installs_uv_and_what_uv_cannot_install(
     assert (tmp_path / "tools/.complete").exists() == (not pip)
     if pip:
         assert "-m pip install" in result["command"]
+
+
+@pytest.mark.parametrize(
+    ("of_pip", "given", "of_uv"),
+    [
+        ("no-index = true\nfind-links = /w /v", {}, {"UV_OFFLINE": "1", "UV_FIND_LINKS": "/w,/v"}),
+        ("no-index = false", {}, {}),
+        ("proxy = http://proxy:3128", {}, {"ALL_PROXY": "http://proxy:3128"}),
+        ("proxy = http://proxy:3128", {"HTTPS_PROXY": "http://other"}, {}),
+        ("no-index = yes", {"UV_OFFLINE": "0"}, {}),
+        ("find-links = /w", {"PIP_FIND_LINKS": "/p"}, {"UV_FIND_LINKS": "/p"}),
+    ],
+)
+def test_what_pip_alone_was_told_holds_for_uv(
+    of_pip: str,
+    given: dict[str, str],
+    of_uv: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [*tools.OF_PIP, *(one for each in tools.OF_PIP.values() for one in each)]
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(f"PIP_{name.replace('-', '_').upper()}", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".pip").mkdir()
+    (tmp_path / ".pip/pip.conf").write_text(
+        "[global]\n" + "".join(f"{name} =\n" for name in tools.OF_PIP) + f"{of_pip}\n"
+    )
+    found = {name: value for name, value in tools.settings(given).items() if name in names}
+    assert {name: found[name] for name in found.keys() - given.keys()} == of_uv
+
+
+def test_uv_without_its_network_is_told_so_in_its_own_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("UV_OFFLINE", raising=False)
+    assert tools.settings({"PIP_NO_INDEX": "on"})["UV_OFFLINE"] == "1"

@@ -24,6 +24,13 @@ __all__ = [
 
 MARK = ".complete"
 UV_LOCK = "uv.txt"
+# Settings of pip, and the variables that tell uv the same: the first is set where none of them is.
+OF_PIP = {
+    "index-url": ("UV_DEFAULT_INDEX", "UV_INDEX_URL"),
+    "find-links": ("UV_FIND_LINKS",),
+    "no-index": ("UV_OFFLINE",),
+    "proxy": ("ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy"),
+}
 # Empty means that a variable of the login must not reach the tools.
 QUIET = {
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -47,12 +54,20 @@ def complete(place: str, requirements: str) -> bool:
 
 
 def settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the commands: uv asks the index of pip where it has none itself."""
+    """Return the environment of the commands: what pip alone was told holds for uv, too."""
     environment = {**os.environ, **given}
-    index = of_pip("index-url", environment)
-    if index and not environment.keys() & {"UV_DEFAULT_INDEX", "UV_INDEX_URL"}:
-        return {**QUIET, "UV_DEFAULT_INDEX": index, **given}
-    return {**QUIET, **given}
+    of_uv = {
+        variable: value
+        for name, variables in OF_PIP.items()
+        if not environment.keys() & set(variables) and (value := of_pip(name, environment))
+        for variable in variables[:1]
+    }
+    if "UV_FIND_LINKS" in of_uv:
+        of_uv["UV_FIND_LINKS"] = ",".join(of_uv["UV_FIND_LINKS"].split())
+    # Without its network uv still reads directories of wheels, and leaves the rest to pip at once.
+    if of_uv.pop("UV_OFFLINE", "").lower() in {"1", "true", "yes", "on"}:
+        of_uv["UV_OFFLINE"] = "1"
+    return {**QUIET, **of_uv, **given}
 
 
 def write_lock(place: str, requirements: str) -> str:
