@@ -93,24 +93,8 @@ class Machines:
         client = self.machines["client"].ssh()
         subprocess.run([*client, "tar -x -C /root"], input=packed.getvalue(), check=True)
         self.inventory = root / "hosts.yml"
-        self.inventory.write_text(yaml.safe_dump({"gpu": {"hosts": self._described()}}))
-
-    def _described(self) -> dict[str, dict[str, Any]]:
-        return {
-            name: {
-                "ansible_host": "127.0.0.1",
-                "ansible_port": getattr(machine.record(), "port", 0),
-                "ansible_user": "root",
-                "ansible_python_interpreter": "/usr/bin/python3",
-                "ansible_ssh_private_key_file": str(machine.key),
-                "ansible_ssh_common_args": f"-o UserKnownHostsFile={machine.known_hosts} "
-                "-o StrictHostKeyChecking=yes",
-                # Emulated in software, it answers in seconds and not in tenths.
-                "ansible_timeout": 120,
-                "ansible_ssh_retries": 5,
-            }
-            for name, machine in self.machines.items()
-        }
+        hosts = {name: machine.variables() for name, machine in self.machines.items()}
+        self.inventory.write_text(yaml.safe_dump({"gpu": {"hosts": hosts}}))
 
     def sh(self, name: str, line: str, check: bool = True) -> str:
         """Run a line as root."""

@@ -54,23 +54,9 @@ def host(tmp_path: Path) -> Iterator[Driven]:
         run([*machine.ssh(), "--", "tar --extract --directory /"], data=files)
         sh(f"cat > /etc/systemd/system/emulated-gpu.service <<'UNIT'\n{BOOT}UNIT")
         sh("systemctl daemon-reload; systemctl enable --now stand-in emulated-gpu")
-        record = machine.record()
-        assert record is not None
-        known = f"-o UserKnownHostsFile={machine.known_hosts} -o StrictHostKeyChecking=yes"
-        described = {
-            "ansible_host": "127.0.0.1",
-            "ansible_port": record.port,
-            "ansible_user": "root",
-            "ansible_python_interpreter": "/usr/bin/python3",
-            "ansible_ssh_private_key_file": str(machine.key),
-            "ansible_ssh_common_args": known,
-            # Emulated in software, it answers in seconds and not in tenths.
-            "ansible_timeout": 120,
-            "ansible_ssh_retries": 5,
-            "sources_environment": {},
-        }
         inventory = tmp_path / "vm.yml"
-        inventory.write_text(yaml.safe_dump({"gpu": {"hosts": {"vm": described}}}))
+        host = {**machine.variables(), "sources_environment": {}}
+        inventory.write_text(yaml.safe_dump({"gpu": {"hosts": {"vm": host}}}))
         yield Driven("vm", inventory, sh, fingerprint, tmp_path / "runs")
 
 

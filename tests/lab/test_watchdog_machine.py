@@ -75,23 +75,9 @@ class Site:
 
     def __init__(self, machine: Machine, clone: Clone, installs: dict[str, Any]) -> None:
         self.machine, self.clone = machine, clone
-        record = machine.record()
-        assert record is not None
-        known = f"-o UserKnownHostsFile={machine.known_hosts} -o StrictHostKeyChecking=yes"
-        host = {
-            "ansible_host": "127.0.0.1",
-            "ansible_port": record.port,
-            "ansible_user": "root",
-            "ansible_python_interpreter": "/usr/bin/python3",
-            "ansible_ssh_private_key_file": str(machine.key),
-            "ansible_ssh_common_args": known,
-            # Emulated in software, it answers in seconds and not in tenths.
-            "ansible_timeout": 120,
-            "ansible_ssh_retries": 5,
-        }
         self.inventory = clone.inventory(
             "machine",
-            {"vm": host},
+            {"vm": machine.variables()},
             cluster_name=CLUSTER,
             accelerator="cpu",
             accelerator_count=1,

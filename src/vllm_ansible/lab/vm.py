@@ -169,14 +169,32 @@ class Machine:
 
     def ssh(self) -> list[str]:
         """Return the command that opens a shell on the machine."""
+        options = ssh_options(self.key, self.known_hosts)
+        return ["ssh", *options, "-p", str(self._running().port), "root@127.0.0.1"]
+
+    def variables(self) -> dict[str, str | int]:
+        """Return what an inventory says of the machine as a host."""
+        return {
+            "ansible_host": "127.0.0.1",
+            "ansible_port": self._running().port,
+            "ansible_user": "root",
+            "ansible_python_interpreter": "/usr/bin/python3",
+            "ansible_ssh_private_key_file": str(self.key),
+            "ansible_ssh_common_args": f"-o UserKnownHostsFile={self.known_hosts} "
+            "-o StrictHostKeyChecking=yes",
+            # Emulated in software, it answers in seconds and not in tenths.
+            "ansible_timeout": 120,
+            "ansible_ssh_retries": 5,
+        }
+
+    def _running(self) -> MachineRecord:
         record = self.record()
         if record is None:
             raise LabError(
                 f"No virtual machine {self.name!r} runs; start it with "
                 f"`python -m vllm_ansible.lab vm up --name {self.name}`."
             )
-        options = ssh_options(self.key, self.known_hosts)
-        return ["ssh", *options, "-p", str(record.port), "root@127.0.0.1"]
+        return record
 
     def run(
         self, argv: Sequence[str], *, check: bool = True, timeout: float = 600
