@@ -104,10 +104,10 @@ def failing(condition: str, once: str) -> dict[str, Any]:
     return {"gate": gate, "when": condition, "run_once": once}
 
 
-def play(base: Path, playbook: str) -> subprocess.CompletedProcess[str]:
+def play(base: Path, playbook: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Play what was laid out."""
     return subprocess.run(
-        [str(PLAYBOOK), "-i", "inventory.yml", f"playbooks/{playbook}.yml"],
+        [str(PLAYBOOK), "-i", "inventory.yml", f"playbooks/{playbook}.yml", *options],
         cwd=base,
         env=os.environ | {"ANSIBLE_CONFIG": str(base / "ansible.cfg"), "NO_COLOR": "1"},
         capture_output=True,
