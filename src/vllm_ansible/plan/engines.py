@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vllm_ansible.node.weights.models import source_of
+from vllm_ansible.plan.adapters import adapter_problems, adapter_refusals
 from vllm_ansible.plan.arguments import ours
 from vllm_ansible.plan.data_request import refusals
 from vllm_ansible.plan.dynamo import FRONTS, front_refusals
@@ -93,7 +94,7 @@ def parse_engines(value: object) -> tuple[Engine, ...]:
     problems = [problem for reader in readers for problem in reader.problems]
     problems += _repeated(engines, "name", [engine.name for engine in engines])
     problems += _repeated(engines, "port", [engine.port for engine in engines])
-    problems = problems or set_problems(engines)
+    problems = problems or [*set_problems(engines), *adapter_problems(engines)]
     if problems:
         raise PlanError(problems)
     return tuple(engines)
@@ -156,6 +157,8 @@ class _Reader:
         for judged in (refusals, front_refusals, role_refusals):
             for refused in judged(self.item, layout):
                 self._refuse(*refused)
+        for refused in adapter_refusals(self.item):
+            self._refuse(*refused)
         if role != SERVE:
             # One server on one host, which needs no Ray.
             executor = "mp"

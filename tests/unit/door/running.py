@@ -99,11 +99,12 @@ class Running:
         models: tuple[str, ...] = ("m",),
         engines: list[MeteredEngine] | None = None,
         by_priority: tuple[str, ...] = (),
+        offered: list[dict[str, Any]] | None = None,
         journals_made: bool = True,
         **settings: Any,
     ) -> None:
         self.by_priority, self.journals_made = by_priority, journals_made
-        self.directory, self.settings = directory, settings
+        self.directory, self.settings, self.offered = directory, settings, offered
         self.clients = dict(clients or {"alice": client(ALICE)})
         self.port = free_port()
         # Those of another door are not ended with this one.
@@ -141,7 +142,9 @@ class Running:
         self.context = ssl.create_default_context(cafile=str(self.directory / "tls.crt"))
 
     def served(self) -> list[dict[str, Any]]:
-        """Return what the door is given of its engines."""
+        """Return what the door is given of its engines, unless it was given that itself."""
+        if self.offered is not None:
+            return self.offered
         servers: dict[str, list[dict[str, Any]]] = {}
         for number, engine in enumerate(self.engines):
             one = {"name": f"engine{number}", "address": "127.0.0.1", "port": engine.port}
@@ -151,6 +154,7 @@ class Running:
             {
                 "backend": f"model{number}",
                 "model": model,
+                "names": [model],
                 "servers": own,
                 "by_priority": model in self.by_priority,
             }

@@ -54,6 +54,22 @@ def test_a_model_is_served_by_priority_where_all_its_engines_do_so() -> None:
     assert served.models_text(served.models(engines, HOSTS, {})) == "model0 m\nmodel1 n\n"
 
 
+def test_an_adapter_is_asked_for_by_its_own_name_at_the_engines_that_have_it() -> None:
+    both = {
+        "arguments": ["--enable-lora", "--lora-modules", "law=/a", "tax=/b", "--max-loras", "2"]
+    }
+    one = {"arguments": ["--lora-modules", "law=/a", "--scheduling-policy", "priority"]}
+    engines = [engine("a", "m") | both, engine("b", "m", "h2") | one, engine("c", "n")]
+    found = served.models(engines, HOSTS, {})
+    first, second = "10.0.0.1:8000", "10.0.0.2:8000"
+    assert addresses(found) == {"m": [first, second], "tax": [first], "n": [first]}
+    assert served.models_text(found) == "model0 m\nmodel0 law\nmodel1 tax\nmodel2 n\n"
+    assert served.summary(found, 2) == "m, law, tax, n, 2 clients"
+    # Dynamo answers for a model alone.
+    engines[0]["front"] = "dynamo"
+    assert served.models_text(served.models(engines[:1], HOSTS, {})) == "model0 m\n"
+
+
 def test_ranks_answer_by_their_router_where_one_runs_and_each_for_itself_elsewhere() -> None:
     one = engine("a", "m", data=2)
     router = {"h1": {"a-router": {"engine": ""}}}

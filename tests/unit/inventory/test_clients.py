@@ -16,6 +16,8 @@ PRIORITY = {
     "vllm_args": {"scheduling-policy": "priority"},
 }
 
+ADAPTER = {"enable_lora": True, "lora_modules": ["law=/adapters/law"]}
+
 
 def problems(
     tmp_path: Path, client: dict[str, Any], front: str = "router", **variables: Any
@@ -26,7 +28,7 @@ def problems(
         [
             {"name": "a", "model": "org/a", "served_name": "m", "port": 8001, "front": front}
             | PRIORITY,
-            {"name": "b", "model": "org/b", "served_name": "n", "port": 8002},
+            {"name": "b", "model": "org/b", "served_name": "n", "port": 8002, "vllm_args": ADAPTER},
         ]
     )
     given = {"door_clients_file": str(file), "door_keep_days": 35, **variables}
@@ -38,7 +40,7 @@ def test_a_priority_that_engines_heed_is_accepted(tmp_path: Path, client: dict[s
     assert problems(tmp_path, client) == []
 
 
-@pytest.mark.parametrize("models", [[], ["n"], ["m", "n"]])
+@pytest.mark.parametrize("models", [[], ["n"], ["m", "n"], ["law"]])
 def test_a_priority_that_an_engine_does_not_heed_is_refused(
     tmp_path: Path, models: list[str]
 ) -> None:
