@@ -15,7 +15,7 @@ Moment = tuple[int, int, int, int, int, int]
 # Colours and moves of the cursor, titles and links, another set of characters.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][\dA-Z]|[=>78])")
 _PREFIX = re.compile(
-    r"^\((?P<name>[A-Za-z_][\w.:\- ]*?) pid=\d+(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
+    r"^\((?P<name>[A-Za-z_][\w.:\-= ]*?) pid=\d+(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
 )
 _LEVEL = re.compile(r"^(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b[ :]*")
 # In brackets: NATS in three letters, HAProxy with a date of its own and its process behind it,
@@ -53,6 +53,7 @@ _RUNNERS = re.compile(
             r"^\[\d+,\d+\]<(?:stdout|stderr)>:\s?",
             r"^\[(?:rank|default|default_rank)\d{1,5}\]: ?",
             r"^\[\d{1,5}\]: ",
+            r"^\[\d\d:\d\d:\d\d\.\d{3}\] ",
             r"^\((?:raylet|gcs_server|autoscaler)\) (?=\[)",
             r"^(?:\[\d{1,5}\] )+(?![\w./-]+:\d+ NCCL )",
             r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w@./-]+(?:\[\d+\])?: ",
@@ -60,6 +61,8 @@ _RUNNERS = re.compile(
             r"^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ",
             r"^\d{4}-\d\d-\d\dT[\d:]+\.\d{7,9}Z ",
             r"^[a-z\d][\w.-]* +\| ",
+            # What pip and uv quote of the build of a package.
+            r"^ {6}(?=Traceback \(most recent call last\):$|  File \"|[\w.]+(?:Error|Exception): )",
             # What a group of exceptions holds.
             r"^ +(?:\| +)*\| (?=(?:[\w.]*(?:Error|Exception): |Traceback | +File \"))",
             r"^(?:\[[\d/-]+[\d:]+\] )?\[(?:TensorRT-LLM|TRT(?:-LLM)?)\] ?(?=\[[A-Za-z]+\])",
@@ -124,7 +127,7 @@ _DASHED = re.compile(
 )
 # What a launcher passes on of its engine, behind its own name and level.
 _PASSED_ON = re.compile(
-    r"(?:^|(?<=[ \]]))(?=\([A-Za-z_][\w.:\- ]*? pid=\d+\) "
+    r"(?:^|(?<=[ \]]))(?=\([A-Za-z_][\w.:\-= ]*? pid=\d+\) "
     r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]{2}\d+)*\] )"
 )
 _PASSED_ON_WITHIN = 120
@@ -160,6 +163,7 @@ _DEATH = re.compile(
     r"|^(?:srun|sbatch|salloc|slurmstepd|ray|bash|sh): (?:error|fatal): |^Error: "
     r"|^nvidia-container-cli(?:\.real)?: \w+ error: "
     r"|\bError response from daemon: |permission denied while trying|^Cannot connect to the "
+    r"|^/\S+: \d+: (?:exec: )?\S+: (?:not found|Permission denied)$"
     r"|^panic: |^(?:\S*/)?(?:ba|da|z)?sh: (?:line )?\d+: "
     r"|^Could not (?:unload|load|open|start|create) "
     r"|^(?:\S*/)?python[\d.]*: (?:Error|No module|can't)"
@@ -232,6 +236,8 @@ _NOISE = re.compile(
             # What an engine was doing when it died, thousands of characters of it.
             r"^Dumping (?:input data|scheduler (?:output|stats)) for |^Dumping scheduler stats: ",
             r"nanobind: ",
+            # pip installs all the same; what misses another version then says so itself.
+            r"pip's dependency resolver does not currently take into account",
             r"Unable to register cu(?:DNN|BLAS|FFT) factory",
             r"errno: 97 - Address family not supported",
             # NCCL goes on by sockets.
