@@ -17,7 +17,11 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[(
 _PREFIX = re.compile(
     r"^\((?P<name>[A-Za-z_][\w.:\-= ]*?) pid=\d+(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
 )
-_LEVEL = re.compile(r"^(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b[ :]*")
+# The four letters with seconds behind them are those of docker, podman and other programs in Go.
+_LEVEL = re.compile(
+    r"^(?:(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b[ :]*"
+    r"|(?P<go>DEBU|INFO|WARN|ERRO|FATA)\[\d{4}\] ?)"
+)
 # In brackets: NATS in three letters, HAProxy with a date of its own and its process behind it,
 # nginx with its process and connection.
 _BRACKETED = re.compile(
@@ -33,6 +37,9 @@ _LEVELS = {
     "INF": "INFO",
     "NOTICE": "INFO",
     "ERR": "ERROR",
+    "ERRO": "ERROR",
+    "DEBU": "DEBUG",
+    "FATA": "FATAL",
     "CRIT": "CRITICAL",
     "ALERT": "ERROR",
     "EMERG": "FATAL",
@@ -54,6 +61,8 @@ _RUNNERS = re.compile(
             r"^\[(?:rank|default|default_rank)\d{1,5}\]: ?",
             r"^\[\d{1,5}\]: ",
             r"^\[\d\d:\d\d:\d\d\.\d{3}\] ",
+            # A step of the build of an image.
+            r"^(?:#\d+ )?\d+\.\d{2,3} (?=Traceback |  File |[\w.]+(?:Error|Exception): |(?i:error): )",
             r"^\((?:raylet|gcs_server|autoscaler)\) (?=\[)",
             r"^(?:\[\d{1,5}\] )+(?![\w./-]+:\d+ NCCL )",
             r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w@./-]+(?:\[\d+\])?: ",
@@ -177,10 +186,10 @@ _HEAD = re.compile(
     r"\b\d+ validation errors? for \S+$"
     r"|because of the following error(?: \(look up to see its traceback\))?:$"
     r"|\bNCCL error in: .*, NCCL version [\d.]+$|\bpanicked at \S+:\d+:\d+:$"
-    r"|throwing an instance of '.*'$"
+    r"|throwing an instance of '.*'$|No solution found when resolving dependencies.*:$"
 )
 _BARE = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): *$")
-_REASON_END = re.compile(r"^\s*For further information visit ")
+_REASON_END = re.compile(r"^\s*(?:For further information visit |hint: )")
 # What pydantic got, which is the whole of the arguments.
 _REASON_INPUT = re.compile(r"\s*\[type=\w+, input_value=.*$")
 _FOLLOW_UP = re.compile(
@@ -216,6 +225,7 @@ _FOLLOW_UP = re.compile(
             r"has lost communication with a remote daemon|unable to reliably start one or more",
             # The name of an error without a word, and what only announces what another wrote.
             r"^Error: [A-Z]\w+$|\b(?:output|stderr|stdout|log)(?: \w+)?:$",
+            r"^error waiting for container:",
             # Docker's line breaks off where the hook's own begins.
             r"\bstderr: Auto-detected mode as '\w+'$",
         )
@@ -447,7 +457,7 @@ def _after_time(text: str, found: re.Match[str]) -> tuple[str | None, str]:
 
 
 def _level(found: re.Match[str]) -> str:
-    return _level_named(found["level"])
+    return _level_named(found["level"] or found["go"])
 
 
 def _level_named(name: str) -> str:

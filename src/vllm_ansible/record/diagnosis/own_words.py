@@ -17,6 +17,8 @@ _WRAPS = re.compile(
             r"^(?:\S+: )?(?:fatal|error): (?=\S)|\b(?:srun|sbatch|salloc): error: .{0,60}?failed: ",
             r"\bUnable to create step for job \S+: |\bpyxis:(?: {2,}| )(?:\[\w+\] )?",
             r"\bNVRM: ",
+            # The explanation of uv's resolver.
+            r"\u2570\u2500\u25b6 (?=Because )",
             # Of Rust's tracing: the module before the words, and the error among its fields.
             r"^[a-z_]\w*(?:::\w+)+: | error=(?=[^\s\"])",
             # A check of pydantic's, with or without the field that it is of.
