@@ -184,8 +184,7 @@ def _said_near(found: Finding, said: Sequence[Candidate]) -> Finding | None:
         one.finding
         for one in sorted(said, key=lambda one: one.finding.number)
         if one.finding.rank == found.rank and not one.finding.signature and one.tier == 0
-        if abs(one.seconds - found.seconds) <= _SAME_FAILURE_SECONDS
-        or one.seconds == found.seconds
+        if abs(one.seconds - found.seconds) <= _SAME_FAILURE_SECONDS or one.seconds == found.seconds
         if abs(one.finding.number - found.number) <= _REASON_LINES
         if (of := raised.read(one.finding.line)) and not of.family.plainest and not of.family.names
     )

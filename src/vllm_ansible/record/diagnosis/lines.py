@@ -19,8 +19,8 @@ _PREFIX = re.compile(
 )
 # The four letters with seconds behind them are those of docker, podman and other programs in Go.
 _LEVEL = re.compile(
-    r"^(?:(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b[ :]*"
-    r"|(?P<go>DEBU|INFO|WARN|ERRO|FATA)\[\d{4}\] ?)"
+    r"^(?:(?P<go>DEBU|INFO|WARN|ERRO|FATA)\[\d{4}\] ?"
+    r"|(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b[ :]*)"
 )
 # In brackets: NATS in three letters, HAProxy with a date of its own and its process behind it,
 # nginx with its process and connection.
@@ -62,7 +62,8 @@ _RUNNERS = re.compile(
             r"^\[\d{1,5}\]: ",
             r"^\[\d\d:\d\d:\d\d\.\d{3}\] ",
             # A step of the build of an image.
-            r"^(?:#\d+ )?\d+\.\d{2,3} (?=Traceback |  File |[\w.]+(?:Error|Exception): |(?i:error): )",
+            r"^(?:#\d+ )?\d+\.\d{2,3} "
+            r"(?=Traceback |  File |[\w.]+(?:Error|Exception): |(?i:error): )",
             r"^\((?:raylet|gcs_server|autoscaler)\) (?=\[)",
             r"^(?:\[\d{1,5}\] )+(?![\w./-]+:\d+ NCCL )",
             r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w@./-]+(?:\[\d+\])?: ",

@@ -199,7 +199,8 @@ _FLAGS: tuple[tuple[str, str], ...] = (
     ("several_hosts", r"nNodes [2-9]|pid=\d+, ip=\d|NET/(?:IB|Socket|OFI)/\d|nnodes[= ]+[2-9]"),
     (
         "captures",
-        r"(?s:Capturing (?:the model|cudagraphs|CUDA graph)(?:(?!capturing finished|Capturing ).){0,6000}?"
+        r"(?s:Capturing (?:the model|cudagraphs|CUDA graph)"
+        r"(?:(?!capturing finished|Capturing ).){0,6000}?"
         r"(?:CUDA out of memory|OutOfMemoryError|CUDA error: out of memory))",
     ),
     ("wakes", r"\bwake_up\b|waking up|(?s:to fall asleep.*cumem_allocator\.cpp)"),

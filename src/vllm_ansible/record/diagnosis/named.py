@@ -48,7 +48,8 @@ _GIVEN = re.compile(
 )
 # What has to be given, and has not been.
 _REQUIRED = re.compile(
-    r"\brequires? (?P<rest>(?:(?! but | not |=| <| >)[^.;])*?\bto be (?:set|enabled|given|passed|specified)\b)"
+    r"\brequires? (?P<rest>(?:(?! but | not |=| <| >)[^.;])*?"
+    r"\bto be (?:set|enabled|given|passed|specified)\b)"
     r"|\bfollowing arguments are required: (?P<list>.+)"
 )
 # Options of a command that the words quote are not the engine's.

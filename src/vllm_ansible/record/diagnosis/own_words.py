@@ -28,7 +28,8 @@ _WRAPS = re.compile(
 )
 # Where the words end: pydantic's input, a link to more, where it was raised.
 _ENDS = re.compile(
-    r"\[type=\w+, |(?: [a-z_]\w*=\"[^\"]*\")+$|For (?:further|more) information|\((?:run with|function |most recent)"
+    r"\[type=\w+, |(?: [a-z_]\w*=\"[^\"]*\")+$|For (?:further|more) information"
+    r"|\((?:run with|function |most recent)"
     r"|(?:See|Please see|check the \w+ in:?|Checkout) https?:|https?://\S+\s*$|\n"
 )
 _ADVICE = re.compile(
