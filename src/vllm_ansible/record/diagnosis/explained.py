@@ -61,7 +61,8 @@ def explained(finding: Finding, logs: Mapping[str, str], facts: Facts) -> Explai
             reading, area = raised.stated(finding.line), signature.fix if signature else ""
         if reading:
             certain = reading.family.states and not finding.later
-            cause = reading.cause if certain else f"{USUAL}{reading.cause}"
+            cause = _with_check(reading, finding)
+            cause = cause if certain else f"{USUAL}{cause}"
             seen = signature.refs[:_MOST_SEEN] if signature else ()
             return Explained(cause, _advised(reading, finding.line, area), seen=seen)
     if signature is None:
@@ -70,6 +71,16 @@ def explained(finding: Finding, logs: Mapping[str, str], facts: Facts) -> Explai
     everything = merged([log_facts.read(logs, known), facts])
     told = explain(signature, everything, host_of_finding(finding, facts), finding.line)
     return _answer(signature, told, finding)
+
+
+def _with_check(reading: raised.Reading, finding: Finding) -> str:
+    """Return a cause with what the program itself adds: its check, or which option to change."""
+    advice, reason = own_words.advice(finding.line), own_words.reason(finding.line)
+    if not reason and (check := raised.checked(finding.frames)):
+        return f"{reading.cause} (what is not so: `{check}`)"
+    if reason and reason not in reading.cause and named.options(advice):
+        return f'{reading.cause} (the line says: "{reason}")'
+    return reading.cause
 
 
 def _is_on_purpose(signature: Signature | None, finding: Finding) -> bool:
@@ -115,14 +126,14 @@ def _answer(signature: Signature, told: Explanation, finding: Finding) -> Explai
     if not told.causes:
         return Explained(NONE_REMAINS, _NO_FIX, "", excluded, seen)
     first, *rest = told.causes
-    cause, fix = _with_own_words(first, finding.line, signature.generic)
+    cause, fix = _with_own_words(first, finding.line, signature.generic, finding.frames)
     certain = first.because or (_is_certain(signature, finding) and not rest)
     if not certain and not _HANDS_ON.search(first.cause):
         cause = f"{USUAL}{cause}"
     return Explained(cause, fix, _otherwise(first, rest), excluded, seen)
 
 
-def _with_own_words(told: Told, line: str, generic: bool) -> tuple[str, str]:
+def _with_own_words(told: Told, line: str, generic: bool, frames: str = "") -> tuple[str, str]:
     """Return a cause and its fix; one that only hands on repeats the words of the line."""
     if told.because:
         return f"{told.cause}. {told.because}", told.fix
@@ -130,6 +141,8 @@ def _with_own_words(told: Told, line: str, generic: bool) -> tuple[str, str]:
     if not _NAMES_IT.search(told.cause):
         if generic and reason and raised.states(reason):
             return f'{told.cause} (the line says: "{reason}")', told.fix
+        if generic and not reason and (check := raised.checked(frames)):
+            return f"{told.cause} (what is not so: `{check}`)", told.fix
         return told.cause, told.fix
     cause = f'{told.cause}: "{reason}"' if reason else told.cause
     return cause, named.fix(line) or told.fix

@@ -136,7 +136,9 @@ def first_of(candidates: Sequence[Candidate]) -> Finding | None:
         return first.finding
     found = _known_near(first, said)
     specific = found.signature and not found.signature.generic
-    return found if specific else _said_aside(found, candidates) or found
+    if specific:
+        return found
+    return _said_aside(found, candidates) or _said_near(found, said) or found
 
 
 def _not_survived(said: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -171,6 +173,23 @@ def _said_aside(found: Finding, candidates: Sequence[Candidate]) -> Finding | No
     )
     warning = next(before, None)
     return replace(warning, later=True) if warning else None
+
+
+def _said_near(found: Finding, said: Sequence[Candidate]) -> Finding | None:
+    """Return a line of the same failure that says why, where the one that was found does not."""
+    known = found.signature
+    if not (known.hands_on if known else not raised.read(found.line, found.frames)):
+        return None
+    near = (
+        one.finding
+        for one in sorted(said, key=lambda one: one.finding.number)
+        if one.finding.rank == found.rank and not one.finding.signature and one.tier == 0
+        if abs(one.seconds - found.seconds) <= _SAME_FAILURE_SECONDS or one.seconds == found.seconds
+        if abs(one.finding.number - found.number) <= _REASON_LINES
+        if (of := raised.read(one.finding.line)) and not of.family.plainest and not of.family.names
+    )
+    other = next(near, None)
+    return replace(other, later=True) if other else None
 
 
 def _known_near(first: Candidate, candidates: Sequence[Candidate]) -> Finding:

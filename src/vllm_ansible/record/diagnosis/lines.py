@@ -15,9 +15,13 @@ Moment = tuple[int, int, int, int, int, int]
 # Colours and moves of the cursor, titles and links, another set of characters.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][\dA-Z]|[=>78])")
 _PREFIX = re.compile(
-    r"^\((?P<name>[A-Za-z_][\w.:\- ]*?) pid=\d+(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
+    r"^\((?P<name>[A-Za-z_][\w.:\-= ]*?) pid=\d+(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
 )
-_LEVEL = re.compile(r"^(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b[ :]*")
+# The four letters with seconds behind them are those of docker, podman and other programs in Go.
+_LEVEL = re.compile(
+    r"^(?:(?P<go>DEBU|INFO|WARN|ERRO|FATA)\[\d{4}\] ?"
+    r"|(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b[ :]*)"
+)
 # In brackets: NATS in three letters, HAProxy with a date of its own and its process behind it,
 # nginx with its process and connection.
 _BRACKETED = re.compile(
@@ -33,6 +37,9 @@ _LEVELS = {
     "INF": "INFO",
     "NOTICE": "INFO",
     "ERR": "ERROR",
+    "ERRO": "ERROR",
+    "DEBU": "DEBUG",
+    "FATA": "FATAL",
     "CRIT": "CRITICAL",
     "ALERT": "ERROR",
     "EMERG": "FATAL",
@@ -53,6 +60,10 @@ _RUNNERS = re.compile(
             r"^\[\d+,\d+\]<(?:stdout|stderr)>:\s?",
             r"^\[(?:rank|default|default_rank)\d{1,5}\]: ?",
             r"^\[\d{1,5}\]: ",
+            r"^\[\d\d:\d\d:\d\d\.\d{3}\] ",
+            # A step of the build of an image.
+            r"^(?:#\d+ )?\d+\.\d{2,3} "
+            r"(?=Traceback |  File |[\w.]+(?:Error|Exception): |(?i:error): )",
             r"^\((?:raylet|gcs_server|autoscaler)\) (?=\[)",
             r"^(?:\[\d{1,5}\] )+(?![\w./-]+:\d+ NCCL )",
             r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w@./-]+(?:\[\d+\])?: ",
@@ -60,6 +71,8 @@ _RUNNERS = re.compile(
             r"^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ",
             r"^\d{4}-\d\d-\d\dT[\d:]+\.\d{7,9}Z ",
             r"^[a-z\d][\w.-]* +\| ",
+            # What pip and uv quote of the build of a package.
+            r"^ {6}(?=Traceback \(most recent call last\):$|  File \"|[\w.]+(?:Error|Exception): )",
             # What a group of exceptions holds.
             r"^ +(?:\| +)*\| (?=(?:[\w.]*(?:Error|Exception): |Traceback | +File \"))",
             r"^(?:\[[\d/-]+[\d:]+\] )?\[(?:TensorRT-LLM|TRT(?:-LLM)?)\] ?(?=\[[A-Za-z]+\])",
@@ -124,7 +137,7 @@ _DASHED = re.compile(
 )
 # What a launcher passes on of its engine, behind its own name and level.
 _PASSED_ON = re.compile(
-    r"(?:^|(?<=[ \]]))(?=\([A-Za-z_][\w.:\- ]*? pid=\d+\) "
+    r"(?:^|(?<=[ \]]))(?=\([A-Za-z_][\w.:\-= ]*? pid=\d+\) "
     r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]{2}\d+)*\] )"
 )
 _PASSED_ON_WITHIN = 120
@@ -160,6 +173,7 @@ _DEATH = re.compile(
     r"|^(?:srun|sbatch|salloc|slurmstepd|ray|bash|sh): (?:error|fatal): |^Error: "
     r"|^nvidia-container-cli(?:\.real)?: \w+ error: "
     r"|\bError response from daemon: |permission denied while trying|^Cannot connect to the "
+    r"|^/\S+: \d+: (?:exec: )?\S+: (?:not found|Permission denied)$"
     r"|^panic: |^(?:\S*/)?(?:ba|da|z)?sh: (?:line )?\d+: "
     r"|^Could not (?:unload|load|open|start|create) "
     r"|^(?:\S*/)?python[\d.]*: (?:Error|No module|can't)"
@@ -173,10 +187,10 @@ _HEAD = re.compile(
     r"\b\d+ validation errors? for \S+$"
     r"|because of the following error(?: \(look up to see its traceback\))?:$"
     r"|\bNCCL error in: .*, NCCL version [\d.]+$|\bpanicked at \S+:\d+:\d+:$"
-    r"|throwing an instance of '.*'$"
+    r"|throwing an instance of '.*'$|No solution found when resolving dependencies.*:$"
 )
 _BARE = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): *$")
-_REASON_END = re.compile(r"^\s*For further information visit ")
+_REASON_END = re.compile(r"^\s*(?:For further information visit |hint: )")
 # What pydantic got, which is the whole of the arguments.
 _REASON_INPUT = re.compile(r"\s*\[type=\w+, input_value=.*$")
 _FOLLOW_UP = re.compile(
@@ -212,6 +226,7 @@ _FOLLOW_UP = re.compile(
             r"has lost communication with a remote daemon|unable to reliably start one or more",
             # The name of an error without a word, and what only announces what another wrote.
             r"^Error: [A-Z]\w+$|\b(?:output|stderr|stdout|log)(?: \w+)?:$",
+            r"^error waiting for container:",
             # Docker's line breaks off where the hook's own begins.
             r"\bstderr: Auto-detected mode as '\w+'$",
         )
@@ -232,6 +247,8 @@ _NOISE = re.compile(
             # What an engine was doing when it died, thousands of characters of it.
             r"^Dumping (?:input data|scheduler (?:output|stats)) for |^Dumping scheduler stats: ",
             r"nanobind: ",
+            # pip installs all the same; what misses another version then says so itself.
+            r"pip's dependency resolver does not currently take into account",
             r"Unable to register cu(?:DNN|BLAS|FFT) factory",
             r"errno: 97 - Address family not supported",
             # NCCL goes on by sockets.
@@ -441,7 +458,7 @@ def _after_time(text: str, found: re.Match[str]) -> tuple[str | None, str]:
 
 
 def _level(found: re.Match[str]) -> str:
-    return _level_named(found["level"])
+    return _level_named(found["level"] or found["go"])
 
 
 def _level_named(name: str) -> str:

@@ -76,6 +76,14 @@ def _held(text: str) -> float:
 
 
 _Kind = Callable[[str], Value]
+
+
+def _percent(text: str) -> int:
+    """Return how many percent one figure is of the other, rounded down."""
+    part, whole = map(float, text.split("/"))
+    return int(100 * part / whole) if whole else 0
+
+
 # A name, what each match of the pattern is made to, and the pattern: its first group that matched
 # counts, and of several matches the last one, for a log may hold more than one start.
 _PATTERNS: tuple[tuple[str, _Kind, str], ...] = (
@@ -159,6 +167,7 @@ _PATTERNS: tuple[tuple[str, _Kind, str], ...] = (
     ("ray_devices_wanted", _devices, r"creating a placement group of specs for .*specs=(\[.*\])"),
     ("max_length", int, r"max seq len \((\d+)\)"),
     ("cache_tokens", int, r"stored in KV cache \((\d+)\)"),
+    ("free_percent", _percent, r"Free memory on device \S* ?\((\d[\d.]*/\d[\d.]*) GiB\)"),
     ("held_gib", _held, r"(CUDA out of memory\. Tried .*)"),
     (
         "weight_ratio",
@@ -171,7 +180,7 @@ _PATTERNS: tuple[tuple[str, _Kind, str], ...] = (
     ("needed_option", _plain, r"--[\w-]+\W{1,3}(?:requires|needs) (?:\w+ ){0,3}(--[a-z][\w-]+)"),
     ("crate", _plain, r"panicked at \S*?/([a-z][\w-]*-\d+\.\d+\.\d+)/src/"),
     ("xid", int, r"Xid \(PCI:[^)]*\): (\d+)"),
-    ("http_status", int, r"\b(40[134]|429) Client Error"),
+    ("http_status", int, r"(?<!\d)(40[134]|429) Client Error"),
     ("line_names", _plain, r"int\(\) with base 10: '(MIG|GPU)-"),
     (
         "connect_error",
@@ -188,6 +197,12 @@ _FLAGS: tuple[tuple[str, str], ...] = (
     ("no_fabric_card", r"NET/IB : No device found"),
     ("ray", r"\(Ray\w+ pid=|ray\.exceptions|RayWorker|ray_executor|\(raylet"),
     ("several_hosts", r"nNodes [2-9]|pid=\d+, ip=\d|NET/(?:IB|Socket|OFI)/\d|nnodes[= ]+[2-9]"),
+    (
+        "captures",
+        r"(?s:Capturing (?:the model|cudagraphs|CUDA graph)"
+        r"(?:(?!capturing finished|Capturing ).){0,6000}?"
+        r"(?:CUDA out of memory|OutOfMemoryError|CUDA error: out of memory))",
+    ),
     ("wakes", r"\bwake_up\b|waking up|(?s:to fall asleep.*cumem_allocator\.cpp)"),
     ("roce", r"/RoCE\b|link_layer:? *Ethernet"),
     ("weights_mapped", r"[Ll]oading (?:weights|safetensors|checkpoint|\S*\.safetensors)"),

@@ -45,6 +45,11 @@ class Signature:
     # What the frames of the exception's traceback must say: where it was raised.
     frames: re.Pattern[str] | None = None
 
+    @property
+    def hands_on(self) -> bool:
+        """Tell whether its line only reports that something failed."""
+        return self.cause.startswith("Not known from this line")
+
     def holds_beside(self, text: str) -> bool:
         """Tell whether the rest of the logs bears it out."""
         if self.beside and not self.beside.search(text):

@@ -46,6 +46,12 @@ _GIVEN = re.compile(
     r"(?:['\"`](?P<quoted>[\w.-]{2,40})['\"`]"
     r"|[:=] ?['\"]?(?P<plain>[\w.-]{2,40})['\"]?(?=[.,; ]|$))"
 )
+# What has to be given, and has not been.
+_REQUIRED = re.compile(
+    r"\brequires? (?P<rest>(?:(?! but | not |=| <| >)[^.;])*?"
+    r"\bto be (?:set|enabled|given|passed|specified)\b)"
+    r"|\bfollowing arguments are required: (?P<list>.+)"
+)
 # Options of a command that the words quote are not the engine's.
 _COMMAND = re.compile(
     r"`(?:uv )?(?:pip3?|python3?|docker|apt|rm|ray|hf) [^`]*`|\bpip3? install (?:-\S+ )*\S+"
@@ -185,17 +191,31 @@ def _nearest(name: str, known: list[str]) -> str:
 def _options(words: str) -> str:
     """Return where to change the options that words name."""
     named = options(words)[:_MOST_OPTIONS]
+    asked = [one for one in named if one in _asked_for(words)]
+    said = _where_set("Set", asked, " and ")
+    said += _where_set("Correct or remove", [one for one in named if one not in asked], " or ")
+    return ". ".join(said)
+
+
+def _asked_for(words: str) -> list[str]:
+    """Return the options that words require to be set."""
+    found = _REQUIRED.search(words)
+    return options(found["rest"] or found["list"]) if found else []
+
+
+def _where_set(verb: str, names: list[str], joined: str) -> list[str]:
+    """Return where to change options, or nothing where there are none."""
     places: dict[str, list[str]] = {}
-    for one in named:
+    for one in names:
         places.setdefault(_place(one), []).append(one)
-    said = [f"{_either(names)} {place}" for place, names in places.items()]
-    return f"Correct or remove {', '.join(said)}" if said else ""
+    said = [f"{_listed(those, joined)} {place}" for place, those in places.items()]
+    return [f"{verb} {', '.join(said)}"] if said else []
 
 
-def _either(names: list[str]) -> str:
+def _listed(names: list[str], joined: str) -> str:
     """Return names as a sentence has them; what stands bare behind `--api-key` would be hidden."""
     names = [f"`{one}`" if one.startswith("-") else one for one in names]
-    return " or ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+    return joined.join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
 def _place(name: str) -> str:

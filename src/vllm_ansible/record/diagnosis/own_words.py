@@ -17,6 +17,10 @@ _WRAPS = re.compile(
             r"^(?:\S+: )?(?:fatal|error): (?=\S)|\b(?:srun|sbatch|salloc): error: .{0,60}?failed: ",
             r"\bUnable to create step for job \S+: |\bpyxis:(?: {2,}| )(?:\[\w+\] )?",
             r"\bNVRM: ",
+            # The explanation of uv's resolver.
+            r"\u2570\u2500\u25b6 (?=Because )",
+            # Of Rust's tracing: the module before the words, and the error among its fields.
+            r"^[a-z_]\w*(?:::\w+)+: | error=(?=[^\s\"])",
             # A check of pydantic's, with or without the field that it is of.
             r"\b\d+ validation errors? for \S+ (?=\S)|\b(?:Value error|Assertion failed), (?=\S)",
         )
@@ -24,7 +28,8 @@ _WRAPS = re.compile(
 )
 # Where the words end: pydantic's input, a link to more, where it was raised.
 _ENDS = re.compile(
-    r"\[type=\w+, |For (?:further|more) information|\((?:run with|function |most recent)"
+    r"\[type=\w+, |(?: [a-z_]\w*=\"[^\"]*\")+$|For (?:further|more) information"
+    r"|\((?:run with|function |most recent)"
     r"|(?:See|Please see|check the \w+ in:?|Checkout) https?:|https?://\S+\s*$|\n"
 )
 _ADVICE = re.compile(

@@ -33,6 +33,8 @@ _ADDRESS = re.compile(
 _SOURCE = re.compile(r"\.(?:cc|cpp|cuh?|py|go|rs|hh?|cfg)(?:$|:)")
 # Of a longer line only the ends are read: patterns take more than linear time on a long word.
 _LONGEST = 4000
+# An assertion as a person reads it.
+_LONGEST_CHECK = 160
 # What runs others' code: its frames do not tell whose call failed.
 _WRAPPERS = frozenset(
     [
@@ -244,6 +246,13 @@ def packages(frames: str) -> dict[str, str]:
             names.append(package["name"])
     last = dict.fromkeys(reversed(names))
     return dict(zip(("package", "caller"), last, strict=False))
+
+
+def checked(frames: str) -> str:
+    """Return the source of the assertion in which a traceback ends, or nothing."""
+    source = [one.strip() for one in frames.splitlines() if one.strip(" ^~\t")]
+    last = source[-1] if source else ""
+    return last if last.startswith("assert ") and len(last) <= _LONGEST_CHECK else ""
 
 
 def _own_code(frames: str) -> dict[str, str]:

@@ -409,3 +409,18 @@ def test_an_error_that_says_nothing_gives_way_to_the_exception_near_it() -> None
     assert found and "CUDA capability" in found.line
     late = first_failure({"a": says_nothing + raised.format("2026-11-20 10:31:40 ")})
     assert late and "Error when initializing model" in late.line
+
+
+def test_a_line_that_only_reports_gives_way_to_one_near_it_that_says_why() -> None:
+    builds = "RuntimeError: Ninja build failed. Ninja output:\n"
+    why = "nvcc fatal   : A single input file is required for a non-link phase\n"
+    routine = "[1/3] nvcc -c sampling.cu\n" * 30
+    found = first_failure({"a": builds + why})
+    assert found and found.later and found.line.startswith("nvcc fatal")
+    far = first_failure({"a": builds + routine + why})
+    assert far and far.line.startswith("RuntimeError")
+    # An exception that nobody reads, and behind it the engine's own words.
+    unread = "RuntimeError: the ring of acme (code: -16)\n"
+    memory = "ERROR 11-20 10:31:02 [core.py:7] Not enough memory for 24 blocks of KV cache.\n"
+    near = first_failure({"a": memory[:24].replace("ERROR", "INFO") + "begins\n" + unread + memory})
+    assert near and near.line.startswith("Not enough memory")

@@ -191,3 +191,37 @@ def test_the_exceptions_of_a_group_are_read() -> None:
     assert answer["found"] == "ValueError: max_num_seqs must be even here, got 7"
     table = lines.read("    | 0 | N/A  Error | python |")
     assert table.text.lstrip().startswith("|")
+
+
+@pytest.mark.parametrize(
+    ("raw", "level", "text"),
+    [
+        ("(VllmWorker rank=0 pid=882) ERROR 07-28 09:10:12 [core.py:5] " + BOOM, "ERROR", BOOM),
+        ("[06:50:19.237] " + BOOM, None, BOOM),
+        ("#12 47.99 " + BOOM, None, BOOM),
+        ("47.99 seconds for RuntimeError", None, "47.99 seconds for RuntimeError"),
+        ("FATA[0012] no such container", "FATAL", "no such container"),
+        (
+            "WARN[0000] the attribute version is obsolete",
+            "WARNING",
+            "the attribute version is obsolete",
+        ),
+        # What pip and uv quote of a build.
+        ("      " + BOOM, None, BOOM),
+        ("      return self.boom()", None, "      return self.boom()"),
+    ],
+)
+def test_ranks_images_and_builds_put_words_before_it_too(
+    raw: str, level: str | None, text: str
+) -> None:
+    line = lines.read(raw)
+    assert (line.level, line.text) == (level, text)
+
+
+def test_pip_installs_though_another_package_misses_a_version() -> None:
+    notice = (
+        "ERROR: pip's dependency resolver does not currently take into account all the packages "
+        "that are installed. This behaviour is the source of the following dependency conflicts."
+    )
+    assert lines.read(notice).is_noise
+    assert not lines.read("ERROR: ResolutionImpossible: for help visit pip's pages").is_noise

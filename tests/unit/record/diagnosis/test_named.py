@@ -203,3 +203,24 @@ def test_logs_that_only_show_what_followed_say_which_other_logs_to_bring() -> No
     assert "worker-*.err" in said
     unknown = page.page(page.explain({"a": "AcmeError: a word that nobody reads"}))
     assert "no signature knows this line" in unknown
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        (
+            '"auto" choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+            "Set `--enable-auto-tool-choice` and `--tool-call-parser` in the engine's",
+        ),
+        (
+            "ValueError: Cannot specify both --kv-transfer-config and --tool-call-parser",
+            "Correct or remove `--kv-transfer-config` or `--tool-call-parser` in the engine's",
+        ),
+        (
+            "ValueError: --tool-call-parser is no use, for it requires --enable-lora to be set",
+            "Set `--enable-lora` in the engine's `vllm_args`. Correct or remove `--tool-call-",
+        ),
+    ],
+)
+def test_an_option_that_is_asked_for_is_to_be_set(words: str, fix: str) -> None:
+    assert fix in named.fix(words)
