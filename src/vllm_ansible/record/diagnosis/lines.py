@@ -245,6 +245,8 @@ _NOISE = re.compile(
         )
     )
 )
+# A cloud's refusal, as its client words it, also where a launcher tries again at its level INFO.
+_REFUSED = re.compile(r"\bAn error occurred \([\w.]+\) when calling the \w+ operation")
 # What a program says of what it goes on without; an exception may end so as well.
 _PASSED_OVER = re.compile(r", (?:skipping|ignoring) \w+\.?$|\bignored$")
 _FAILING = ("ERROR", "CRITICAL", "FATAL")
@@ -272,8 +274,10 @@ class Line:
     @property
     def is_noise(self) -> bool:
         """Harmless lines that look like a failure."""
-        if self.level in ("INFO", "DEBUG") or _NOISE.search(self.text):
+        if _NOISE.search(self.text):
             return True
+        if self.level in ("INFO", "DEBUG"):
+            return not _REFUSED.search(self.text)
         if self.level in _FAILING or _EXCEPTION.match(self.text):
             return False
         return bool(_PASSED_OVER.search(self.text))

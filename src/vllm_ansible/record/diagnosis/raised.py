@@ -124,7 +124,7 @@ def messages() -> tuple[tuple[re.Pattern[str], tuple[Family, ...]], ...]:
 
     Of each what its lines say, and its rows.
     """
-    return tuple((re.compile(one["in"]), _rows(one)) for one in items("messages.yml"))
+    return tuple((re.compile(one["in"]), _rows(one)) for one in items("messages*.yml"))
 
 
 def _rows(of: dict[str, Any]) -> tuple[Family, ...]:
