@@ -118,9 +118,10 @@ _NAMED_LEVEL = re.compile(
     r"^(?: - [\w.]+ - (?P<level>[A-Z]+) - | \d+ [\w.]+ (?P<name>[A-Z]{4,8}):? +"
     r"| \| (?P<bar>[A-Z]{4,8}) +\| (?:[\w.:-]+ [|-] )?)"
 )
-# ` - LEVEL - ` behind a time, and `name - LEVEL - ` without one.
+# ` - LEVEL - ` behind a time, `name - LEVEL - ` without one, and `file.py[LEVEL]: ` of cloud-init.
 _DASHED = re.compile(
-    r"^(?: - |[\w.]+ - )(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL) - "
+    r"^(?: - |[\w.]+ - |(?: - )?\w+\.py\[)"
+    r"(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)(?: - |\]: )"
 )
 # What a launcher passes on of its engine, behind its own name and level.
 _PASSED_ON = re.compile(
