@@ -171,7 +171,8 @@ def read(line: str, frames: str = "", signature: Signature | None = None) -> Rea
     texts = [inner, line] if inner != line.strip() else [line]
     for text in texts:
         words = (text, cuda_errors.in_plain_words(text), cuda_errors.numbers_in_words(text))
-        found = _first(" ".join(words), line, frames, signature, plainest=text is texts[-1])
+        said = " ".join(filter(None, words))
+        found = _first(said, line, frames, signature, plainest=text is texts[-1])
         if found:
             return found
     return None
