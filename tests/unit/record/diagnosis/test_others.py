@@ -1,6 +1,6 @@
 """Failures of other people's deployments get their right cause, and healthy logs get none.
 
-data/others and data/batch8 to batch13b hold logs that were rebuilt from public threads in which the
+data/others and data/batch8 to batch14a hold logs that were rebuilt from public threads in which the
 cause was confirmed. Of the batches, each has its half: what was learned from (a), what was
 held out (b), what was drawn after both (c). Of those that are `open`, the cause is not told yet,
 or only its family.
@@ -19,7 +19,17 @@ from vllm_ansible.record.diagnosis.explained import USUAL
 from vllm_ansible.record.diagnosis.verdict import diagnose
 
 DATA = Path(__file__).parent / "data"
-BATCHES = ("others", "batch8", "batch9", "batch10", "batch11", "batch12", "batch13a", "batch13b")
+BATCHES = (
+    "others",
+    "batch8",
+    "batch9",
+    "batch10",
+    "batch11",
+    "batch12",
+    "batch13a",
+    "batch13b",
+    "batch14a",
+)
 FILES = sorted(file for batch in BATCHES for file in (DATA / batch).glob("*.yaml"))
 LOGS = [yaml.load(file.read_text(), yaml.CSafeLoader) for file in FILES]
 OPEN = [one for one in LOGS if one.get("open")]
@@ -32,7 +42,7 @@ def told(log: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_all_of_them_are_here() -> None:
-    assert (len(FAILURES), len(OPEN), len(HEALTHY)) == (655, 27, 137)
+    assert (len(FAILURES), len(OPEN), len(HEALTHY)) == (697, 28, 143)
 
 
 @pytest.mark.parametrize("log", FAILURES, ids=lambda one: str(one["id"]))

@@ -2,25 +2,41 @@
 
 Of each alternative of a row's pattern a line is written, the shortest that the pattern finds. A
 signature that knows that line is read before the list: the row speaks only where the signature is
-generic and the list is over it.
+generic and the list's `over` names it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import product
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
 import pytest
 
 from vllm_ansible.record.diagnosis import raised
-from vllm_ansible.record.diagnosis.match import all_matches
+from vllm_ansible.record.diagnosis.match import Signature, all_matches
 
 # Which letter stands for a class of letters, the first that is in it.
 _LETTERS = "a7 /.-_:,A"
 _MOST = 12
+# What these say of a line is as exact as a row, or rests on facts: alternatives of rows that they
+# hide are no loss, as long as the row has others.
+_AS_EXACT = frozenset(
+    [
+        "container-cli-refused",
+        "hub-gated",
+        "hub-not-found",
+        "hub-offline",
+        "jetstream-storage",
+        "munge-clocks",
+        "nats-unreachable",
+        "port-taken",
+        "ports-all-taken",
+        "python-too-old",
+        "wheel-not-found",
+    ]
+)
 
 
 def written(parsed: Any) -> Iterator[str]:
@@ -58,7 +74,7 @@ def _of(what: Any, value: Any) -> Iterator[str]:
 def _letter(members: Any) -> str:
     pattern = re.compile(_class(members))
     letters = [*_LETTERS, *map(chr, range(33, 127))]
-    return next(letter for letter in letters if pattern.match(letter))
+    return next(str(letter) for letter in letters if pattern.match(letter))
 
 
 def _class(members: Any) -> str:
@@ -83,42 +99,46 @@ def _class(members: Any) -> str:
     return f"[{said}]"
 
 
-def lines(within: re.Pattern[str], row: raised.Family) -> list[str]:
-    """Return lines that a list is asked for and its row finds."""
-    texts = [text for text in written(_parser.parse(row.pattern.pattern)) if text.strip()]
+def lines(within: re.Pattern[str], row: raised.Family) -> list[list[str]]:
+    """Return lines that a list is asked for and its row finds, for each alternative of the row."""
     around = [text for text in written(_parser.parse(within.pattern)) if text.strip()]
     found = [
-        line
-        for text, head in product(texts, ["", *around])
-        for line in (f"{head} {text}".strip(), f"{text} {head}".strip())
-        if within.search(line) and row.pattern.search(line)
+        [
+            line
+            for head in ["", *around]
+            for line in (f"{head} {text}".strip(), f"{text} {head}".strip())
+            if within.search(line) and row.pattern.search(line)
+        ]
+        for text in dict.fromkeys(written(_parser.parse(row.pattern.pattern)))
+        if text.strip()
     ]
-    return list(dict.fromkeys(found))
+    return [one for one in found if one]
 
 
 ROWS = [(within, row) for within, rows in raised.messages() for row in rows]
+NAMES = [f"{row.id}: {row.pattern.pattern[-40:]}" for _, row in ROWS]
+
+
+def known_by(line: str) -> Signature | None:
+    known = (one for one in all_matches(line) if not (one.frames or one.beside))
+    return next(known, None)
 
 
 def speaks(row: raised.Family, line: str) -> bool:
-    known = [one for one in all_matches(line) if not (one.frames or one.beside)]
-    signature = known[0] if known else None
+    signature = known_by(line)
     if signature and not signature.generic:
         return False
     reading = raised.read(line, "", signature)
     return bool(reading and reading.family is row)
 
 
-@pytest.mark.parametrize(
-    ("within", "row"), ROWS, ids=[f"{row.id}: {row.pattern.pattern[-40:]}" for _, row in ROWS]
-)
+@pytest.mark.parametrize(("within", "row"), ROWS, ids=NAMES)
 def test_a_row_is_not_hidden_by_a_signature_or_another_row(
     within: re.Pattern[str], row: raised.Family
 ) -> None:
     found = lines(within, row)
     assert found, "no line could be written for it"
-    hidden = {
-        line: [one.id for one in all_matches(line)][:2]
-        or getattr(getattr(raised.read(line), "family", None), "id", None)
-        for line in found
-    }
-    assert any(speaks(row, line) for line in found), hidden
+    hidden = [one for one in found if not any(speaks(row, line) for line in one)]
+    assert len(hidden) < len(found)
+    by = {one[0]: known_by(one[0]) for one in hidden}
+    assert [line for line, known in by.items() if not known or known.id not in _AS_EXACT] == []
