@@ -151,7 +151,7 @@ _LOCATION = re.compile(r"^\[?[\w./-]+:\d+\]\s?")
 _RAY_LOCATION = re.compile(r"^[\w./-]+:\d+ -- ")
 
 _EXCEPTION = re.compile(
-    r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout|Exit|Interrupt|Failure)"
+    r"^(?:[A-Za-z_]\w*\.)*_*[A-Z]\w*(?:Error|Exception|Timeout|Exit|Interrupt|Failure)"
     r"(?:_\w+)?(?::|$)|^Exception: |^(?:[A-Za-z_]\w*\.)+Exception: "
 )
 _DEATH = re.compile(
@@ -162,7 +162,7 @@ _DEATH = re.compile(
     r"|^nvidia-container-cli(?:\.real)?: \w+ error: "
     r"|\bError response from daemon: |permission denied while trying|^Cannot connect to the "
     r"|^panic: |^(?:\S*/)?(?:ba|da|z)?sh: (?:line )?\d+: "
-    r"|^Could not (?:unload|load|open|start|create) "
+    r"|^Could not (?:unload|load|open|start|create) |^failed to start daemon: "
     r"|^(?:\S*/)?python[\d.]*: (?:Error|No module|can't)"
     r"|\bfatal *(?:error)?:|\bTest (?:CUDA|NCCL) failure\b|^Failed: |\bpanicked at\b|Bus error"
 )
@@ -174,7 +174,7 @@ _HEAD = re.compile(
     r"\b\d+ validation errors? for \S+$"
     r"|because of the following error(?: \(look up to see its traceback\))?:$"
     r"|\bNCCL error in: .*, NCCL version [\d.]+$|\bpanicked at \S+:\d+:\d+:$"
-    r"|throwing an instance of '.*'$"
+    r"|throwing an instance of '.*'$|RpcError of RPC that terminated with:$"
 )
 _BARE = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): *$")
 _REASON_END = re.compile(r"^\s*For further information visit ")
