@@ -2,7 +2,7 @@
 
 data/others and data/batch8 to batch14a hold logs that were rebuilt from public threads in which the
 cause was confirmed. Of the batches, each has its half: what was learned from (a), what was
-held out (b), what was drawn after both (c). Of those that are `open`, the cause is not told yet,
+held out (b), what was drawn after both (c, d). Of those that are `open`, the cause is not told yet,
 or only its family.
 """
 
