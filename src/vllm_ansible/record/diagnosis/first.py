@@ -66,7 +66,9 @@ _HEDGED = re.compile(
 )
 _GOES_ON = re.compile(
     r"complete|success|\bstarted\b|listening|\bready\b|connected|finished|\bdone\b|\brunning\b"
-    r"|\bloss\b|\bOK\b|\bpassed\b|\bserving\b|100%|joined|\bUP\b|registered|selected|using",
+    r"|\bloss\b|\bOK\b|\bpassed\b|\bserving\b|100%|joined|\bUP\b|registered|selected|using"
+    # What a benchmark measured.
+    r"|\d (?:[KMG]i?B|tokens?|it|req\w*)/s(?:ec)?\b",
     re.IGNORECASE,
 )
 

@@ -131,9 +131,10 @@ _NAMED_LEVEL = re.compile(
     r"^(?: - [\w.]+ - (?P<level>[A-Z]+) - | \d+ [\w.]+ (?P<name>[A-Z]{4,8}):? +"
     r"| \| (?P<bar>[A-Z]{4,8}) +\| (?:[\w.:-]+ [|-] )?)"
 )
-# ` - LEVEL - ` behind a time, and `name - LEVEL - ` without one.
+# ` - LEVEL - ` behind a time, `name - LEVEL - ` without one, and `file.py[LEVEL]: ` of cloud-init.
 _DASHED = re.compile(
-    r"^(?: - |[\w.]+ - )(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL) - "
+    r"^(?: - |[\w.]+ - |(?: - )?\w+\.py\[)"
+    r"(?P<level>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)(?: - |\]: )"
 )
 # What a launcher passes on of its engine, behind its own name and level.
 _PASSED_ON = re.compile(
@@ -163,7 +164,7 @@ _LOCATION = re.compile(r"^\[?[\w./-]+:\d+\]\s?")
 _RAY_LOCATION = re.compile(r"^[\w./-]+:\d+ -- ")
 
 _EXCEPTION = re.compile(
-    r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout|Exit|Interrupt|Failure)"
+    r"^(?:[A-Za-z_]\w*\.)*_*[A-Z]\w*(?:Error|Exception|Timeout|Exit|Interrupt|Failure)"
     r"(?:_\w+)?(?::|$)|^Exception: |^(?:[A-Za-z_]\w*\.)+Exception: "
 )
 _DEATH = re.compile(
@@ -175,7 +176,7 @@ _DEATH = re.compile(
     r"|\bError response from daemon: |permission denied while trying|^Cannot connect to the "
     r"|^/\S+: \d+: (?:exec: )?\S+: (?:not found|Permission denied)$"
     r"|^panic: |^(?:\S*/)?(?:ba|da|z)?sh: (?:line )?\d+: "
-    r"|^Could not (?:unload|load|open|start|create) "
+    r"|^Could not (?:unload|load|open|start|create) |^failed to start daemon: "
     r"|^(?:\S*/)?python[\d.]*: (?:Error|No module|can't)"
     r"|\bfatal *(?:error)?:|\bTest (?:CUDA|NCCL) failure\b|^Failed: |\bpanicked at\b|Bus error"
 )
@@ -188,6 +189,7 @@ _HEAD = re.compile(
     r"|because of the following error(?: \(look up to see its traceback\))?:$"
     r"|\bNCCL error in: .*, NCCL version [\d.]+$|\bpanicked at \S+:\d+:\d+:$"
     r"|throwing an instance of '.*'$|No solution found when resolving dependencies.*:$"
+    r"|RpcError of RPC that terminated with:$"
 )
 _BARE = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): *$")
 _REASON_END = re.compile(r"^\s*(?:For further information visit |hint: )")
@@ -262,6 +264,8 @@ _NOISE = re.compile(
         )
     )
 )
+# A cloud's refusal, as its client words it, also where a launcher tries again at its level INFO.
+_REFUSED = re.compile(r"\bAn error occurred \([\w.]+\) when calling the \w+ operation")
 # What a program says of what it goes on without; an exception may end so as well.
 _PASSED_OVER = re.compile(r", (?:skipping|ignoring) \w+\.?$|\bignored$")
 _FAILING = ("ERROR", "CRITICAL", "FATAL")
@@ -289,8 +293,10 @@ class Line:
     @property
     def is_noise(self) -> bool:
         """Harmless lines that look like a failure."""
-        if self.level in ("INFO", "DEBUG") or _NOISE.search(self.text):
+        if _NOISE.search(self.text):
             return True
+        if self.level in ("INFO", "DEBUG"):
+            return not _REFUSED.search(self.text)
         if self.level in _FAILING or _EXCEPTION.match(self.text):
             return False
         return bool(_PASSED_OVER.search(self.text))

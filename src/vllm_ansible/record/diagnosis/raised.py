@@ -126,7 +126,7 @@ def messages() -> tuple[tuple[re.Pattern[str], tuple[Family, ...]], ...]:
 
     Of each what its lines say, and its rows.
     """
-    return tuple((re.compile(one["in"]), _rows(one)) for one in items("messages.yml"))
+    return tuple((re.compile(one["in"]), _rows(one)) for one in items("messages*.yml"))
 
 
 def _rows(of: dict[str, Any]) -> tuple[Family, ...]:
@@ -173,7 +173,8 @@ def read(line: str, frames: str = "", signature: Signature | None = None) -> Rea
     texts = [inner, line] if inner != line.strip() else [line]
     for text in texts:
         words = (text, cuda_errors.in_plain_words(text), cuda_errors.numbers_in_words(text))
-        found = _first(" ".join(words), line, frames, signature, plainest=text is texts[-1])
+        said = " ".join(filter(None, words))
+        found = _first(said, line, frames, signature, plainest=text is texts[-1])
         if found:
             return found
     return None

@@ -2,7 +2,7 @@
 
 data/others and data/batch8 to batch14b hold logs that were rebuilt from public threads in which the
 cause was confirmed. Of the batches, each has its half: what was learned from (a), what was
-held out (b), what was drawn after both (c). Of those that are `open`, the cause is not told yet,
+held out (b), what was drawn after both (c, d). Of those that are `open`, the cause is not told yet,
 or only its family.
 """
 
@@ -28,6 +28,7 @@ BATCHES = (
     "batch12",
     "batch13a",
     "batch13b",
+    "batch14a",
     "batch14b",
 )
 FILES = sorted(file for batch in BATCHES for file in (DATA / batch).glob("*.yaml"))
@@ -42,7 +43,7 @@ def told(log: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_all_of_them_are_here() -> None:
-    assert (len(FAILURES), len(OPEN), len(HEALTHY)) == (707, 28, 143)
+    assert (len(FAILURES), len(OPEN), len(HEALTHY)) == (770, 29, 149)
 
 
 @pytest.mark.parametrize("log", FAILURES, ids=lambda one: str(one["id"]))
