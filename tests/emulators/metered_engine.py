@@ -62,7 +62,7 @@ class MeteredEngine:
         self._ended = asyncio.Event()
         application = web.Application(client_max_size=1 << 26)
         application.router.add_get("/health", self._health)
-        for path in ("chat/completions", "completions", "embeddings"):
+        for path in ("chat/completions", "completions", "embeddings", "responses", "messages"):
             application.router.add_post(f"/v1/{path}", self._answer)
         runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
@@ -90,7 +90,8 @@ class MeteredEngine:
             if body.get("stream"):
                 return await self._stream(request, body)
             await asyncio.sleep(body.get("hold", 0))
-            return web.json_response(self._whole(body))
+            other = OTHERS.get(request.path)
+            return web.json_response(other(body)[0] if other else self._whole(body))
         except (asyncio.CancelledError, ConnectionError):
             self.given_up += 1
             raise
@@ -116,8 +117,9 @@ class MeteredEngine:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         size = int(body.get("pieces", 1 << 30))
-        made = events(body)
-        whole = [f"data: {event}\n\n" for event in made[: len(made) - int(body.get("cut", 0))]]
+        other = OTHERS.get(request.path)
+        made = [f"data: {event}\n\n" for event in events(body)] if not other else other(body)[1]
+        whole = made[: len(made) - int(body.get("cut", 0))]
         burst = int(body.get("burst", 1))
         for text in ("".join(whole[:burst]), *whole[burst:]):
             sent = text.encode()
@@ -129,6 +131,59 @@ class MeteredEngine:
             while body.get("waits") and not self.finish.is_set():
                 await asyncio.sleep(0.02)
         return response
+
+
+def told(kind: str, **more: Any) -> str:
+    """Return an event that is named, as those of responses and messages are."""
+    text = json.dumps({"type": kind, **more}, ensure_ascii=False, separators=(",", ":"))
+    return f"event: {kind}\ndata: {text}\n\n"
+
+
+def responses(body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return an answer of /v1/responses as vLLM 0.32.0 gave it, whole and as a stream."""
+    number = int(body.get("max_output_tokens", 5))
+    usage = {
+        "input_tokens": PROMPT_TOKENS,
+        "input_tokens_details": {"cached_tokens": 4, "input_tokens_per_turn": []},
+        "output_tokens": number,
+        "output_tokens_details": {"reasoning_tokens": 0, "output_tokens_per_turn": []},
+        "total_tokens": PROMPT_TOKENS + number,
+    }
+    # Of a tool that its client describes it gives the description back.
+    whole = {"id": "resp_1", "tools": body.get("tools", []), "usage": usage, "input_messages": None}
+    begun = {**whole, "usage": None}
+    pieces = [told("response.output_text.delta", delta=f"wörd{one}") for one in range(number)]
+    return whole, [
+        told("response.created", response=begun),
+        told("response.output_item.added", item={"type": "message", "content": []}),
+        *pieces,
+        told("response.output_text.done", text='"usage":{"input_tokens":99}'),
+        told("response.completed", response=whole),
+    ]
+
+
+def messages(body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return an answer of /v1/messages as vLLM 0.32.0 gave it, whole and as a stream."""
+    number = int(body.get("max_tokens", 5))
+    # What was cached is no part of the input.
+    usage = {"input_tokens": PROMPT_TOKENS - 4, "cache_read_input_tokens": 4}
+    begun = {"id": "chatcmpl-1", "content": [], "usage": {**usage, "output_tokens": 0}}
+    pieces = [
+        told("content_block_delta", delta={"type": "text_delta", "text": f"wörd{one}"}, index=0)
+        for one in range(number)
+    ]
+    ended = {**usage, "output_tokens": number}
+    return {**begun, "usage": ended}, [
+        told("message_start", message=begun),
+        told("content_block_start", content_block={"type": "text", "text": ""}, index=0),
+        *pieces,
+        told("content_block_stop", index=0),
+        told("message_delta", delta={"stop_reason": "max_tokens"}, usage=ended),
+        told("message_stop"),
+    ]
+
+
+OTHERS = {"/v1/responses": responses, "/v1/messages": messages}
 
 
 def used(number: int, prompts: int = 1) -> dict[str, int]:

@@ -1,9 +1,10 @@
-"""A LoRA adapter of a real engine, asked for through the door by its own name."""
+"""A real engine with a LoRA adapter behind the door: by its own name, in each form of a request."""
 
 from __future__ import annotations
 
 import json
 import random
+import re
 import struct
 from array import array
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 from tests.unit.door.running import HAPROXY, Running, client
 from vllm_ansible.door.served import models
 
-from .serving import Served, fetched, served
+from .serving import fetched, served
 
 pytestmark = [
     pytest.mark.engine,
@@ -43,46 +44,60 @@ def write_adapter(place: Path) -> None:
     (place / "adapter_config.json").write_text(json.dumps(CONFIG))
 
 
-@pytest.fixture
-def asked(
-    engine: Path, tmp_path: Path, weights_request: dict[str, Any]
-) -> Iterator[tuple[Served, list[str]]]:
-    """Return an engine with an adapter `law`, and its arguments."""
-    write_adapter(tmp_path / "law")
+@pytest.fixture(scope="module")
+def planned(
+    engine: Path, tmp_path_factory: pytest.TempPathFactory, weights_request: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Return a real engine with an adapter `law`, as a plan has it."""
+    directory = tmp_path_factory.mktemp("engine")
+    write_adapter(directory / "law")
     arguments = ["--enable-lora", "--max-lora-rank", str(RANK), "--dtype", "float32"]
-    arguments += ["--lora-modules", f"law={tmp_path}/law", "--kv-cache-memory-bytes", str(1 << 28)]
-    model = fetched(tmp_path, weights_request)
-    with served(engine, tmp_path / "log", model, *arguments) as one:
+    arguments += ["--lora-modules", f"law={directory}/law", "--kv-cache-memory-bytes", str(1 << 28)]
+    model = fetched(directory, weights_request)
+    with served(engine, directory / "log", model, *arguments) as one:
         one.ready()
-        yield one, arguments
-
-
-def test_a_client_gets_the_adapter_by_its_name_and_nothing_else(
-    asked: tuple[Served, list[str]], tmp_path: Path
-) -> None:
-    one, arguments = asked
-    planned = {
-        **{"name": "chat", "served_name": "chat", "hosts": ["here"], "arguments": arguments},
-        **{
-            "layout": {"data": 1},
-            "ports": {"api": one.port},
+        yield {
+            **{"name": "chat", "served_name": "chat", "hosts": ["here"], "arguments": arguments},
+            **{"layout": {"data": 1}, "ports": {"api": one.port}},
             "ranks": [{"host": "here", "device": 0}],
-        },
-    }
+        }
+
+
+@pytest.fixture
+def door(planned: dict[str, Any], tmp_path: Path) -> Iterator[Running]:
     clients = {"all": client("all-key"), "law": client("law-key", models=("law",))}
-    with Running(
-        tmp_path,
-        clients=clients,
-        engines=[one],  # type: ignore[list-item] # a model and a port are all that it needs
-        offered=models([planned], [HOST], {}),
-    ) as door:
-        body = {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0}
-        base, law, refused = (
-            door.ask("POST", "/v1/completions", {**body, "model": model}, key)
-            for model, key in (("chat", "all-key"), ("law", "law-key"), ("chat", "law-key"))
-        )
+    offered = models([planned], [HOST], {})
+    with Running(tmp_path, clients=clients, engines=[], offered=offered) as running:
+        yield running
+
+
+def test_a_client_gets_the_adapter_by_its_name_and_nothing_else(door: Running) -> None:
+    body = {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0}
+    base, law, refused = (
+        door.ask("POST", "/v1/completions", {**body, "model": model}, key)
+        for model, key in (("chat", "all-key"), ("law", "law-key"), ("chat", "law-key"))
+    )
     assert (base[0], law[0], refused[0]) == (200, 200, 403)
     answers = [json.loads(text) for _, text, _ in (base, law)]
     texts = [one["choices"][0]["text"] for one in answers]
     assert "Paris" in texts[0] and texts[0] != texts[1], texts
     assert [one["model"] for one in answers] == ["chat", "law"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+def test_what_an_answer_used_is_counted_as_the_engine_says(
+    door: Running, path: str, stream: bool
+) -> None:
+    said = [{"role": "user", "content": "What is the capital of France?"}]
+    responses = path == "/v1/responses"
+    body = {"input": said, "max_output_tokens": 7} if responses else {"messages": said}
+    body |= {"model": "chat", "stream": stream, "temperature": 0}
+    body |= {} if responses else {"max_tokens": 7}
+    status, text, _ = door.ask("POST", path, body, "all-key")
+    # A stream has one of its answer in each piece, and says its usage at its end.
+    found = re.findall(r'"usage":{"input_tokens":(\d+).*?"output_tokens":(\d+)', text)
+    assert status == 200 and found, text
+    assert ("Paris" in text) or stream, text
+    read, made = map(int, found[-1])
+    assert door.used("all") == (1, read, made) and made == 7 and read > 10

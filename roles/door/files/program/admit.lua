@@ -3,8 +3,14 @@
 local counts, json, settings = require("counts"), require("json"), require("settings")
 local beginning, usage = require("conversation"), require("usage")
 
-local PATHS = { ["/v1/chat/completions"] = true, ["/v1/completions"] = true, ["/v1/embeddings"] = true }
-local ONCE = { model = true, stream = true, stream_options = true }
+-- How a stream tells what it has used: when asked for it, or by itself, at its end or its beginning and end.
+local ASKED, BY_ITSELF = 1, 2
+local RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
+local PATHS = {
+  ["/v1/chat/completions"] = ASKED, ["/v1/completions"] = ASKED, ["/v1/embeddings"] = ASKED,
+  [RESPONSES] = BY_ITSELF, [MESSAGES] = BY_ITSELF, [MESSAGES .. "/count_tokens"] = BY_ITSELF,
+}
+local ONCE = { model = true, stream = true, stream_options = true, background = true }
 local STARTED = os.time()
 
 local function answer(txn, status, body, headers)
@@ -47,6 +53,7 @@ end
 
 -- vLLM takes other values for true, which this would not count as a stream.
 local BOOLEAN = { ["true"] = true, ["false"] = true, ["null"] = true }
+local OFF = { ["false"] = true, ["null"] = true }
 
 local function options_of(members)
   local raw = members.stream_options
@@ -127,14 +134,22 @@ local function admit(txn)
   if not BOOLEAN[members.stream or "false"] then
     return refuse(txn, 400, "invalid_request", '"stream" is to be true or false')
   end
+  if path == RESPONSES and not OFF[members.background or "false"] then
+    return refuse(txn, 400, "invalid_request", "no \"background\": what it uses could not be counted")
+  end
   local state = { began = counts.clock(), used = counts.of(client.name, model), closing = closing, asked = "" }
-  if members.stream == "true" then
+  if members.stream == "true" and PATHS[path] == BY_ITSELF then
+    state.by_pieces = true
+  elseif members.stream == "true" then
     local why = ask_for_usage(members, state)
     if why then return refuse(txn, 400, "invalid_request", "stream_options: " .. why) end
     state.choices = choices_of(members)
   end
   local prioritised = settings.prioritised[model]
-  if prioritised or members.priority then
+  if path == MESSAGES then
+    -- Its body has no place for it.
+    if prioritised then txn.http:req_set_header("x-vllm-priority", ("%d"):format(client.priority)) end
+  elseif prioritised or members.priority then
     -- Of a name that comes twice the last one counts: a client gives itself no other priority, also
     -- where only some engines of a model serve by it.
     state.asked = (',"priority":%d'):format(prioritised and client.priority or 0) .. state.asked
@@ -146,7 +161,7 @@ local function admit(txn)
   end
   txn:set_var("txn.number", usage.hand_over(state))
   txn:set_var("txn.backend", backend)
-  local shared = settings.by_conversation and beginning(members)
+  local shared = settings.by_conversation and beginning(members, path == RESPONSES)
   if shared then
     txn.http:req_set_header("x-conversation", ("%016x"):format(txn.sc:xxh64(shared, 0)))
   end

@@ -22,10 +22,14 @@ local function first_messages(raw)
   return read > 0 and raw:sub(1, (at or #raw + 1) - 1) or nil
 end
 
--- members: those of the body of a request, as raw text. Returns nil where nothing is cached for another
--- request, as with embeddings.
-return function(members)
+-- members: those of the body of a request, as raw text; of_input: whether its input is what is said. Returns
+-- nil where nothing is cached for another request, as with embeddings.
+return function(members, of_input)
   local messages, prompt = members.messages, members.prompt
+  if of_input then
+    local input = members.input or ""
+    if input:sub(1, 1) == "[" then messages = input else prompt = input end
+  end
   if messages then return first_messages(messages) end
   return prompt and prompt:sub(1, PROMPT_BYTES)
 end

@@ -44,7 +44,7 @@ function Usage:new()
   return setmetatable({
     read = 0, made = 0, tail = "", state = false, seen = false, stream = false, strip = false,
     first = false, failed = false, asked = false, sent = false, quick = false,
-    txn = false, message = false,
+    txn = false, message = false, pieces = 0,
   }, Usage)
 end
 
@@ -116,9 +116,12 @@ end
 -- figures: the text of one usage object, in the text of an event or an answer.
 function Usage:note(txn, figures, text)
   local function figure(name) return tonumber(figures:match('"' .. name .. '"%s*:%s*(%d+)')) end
-  local read = figure("prompt_tokens") or 0
+  local read, made = figure("prompt_tokens"), figure("completion_tokens") or figure("output_tokens")
+  -- Of messages what was cached is no part of the input.
+  read = read or (figure("input_tokens") or 0)
+    + (figure("cache_read_input_tokens") or 0) + (figure("cache_creation_input_tokens") or 0)
   -- An embedding has no more than its prompt, and its total.
-  self:add(txn, read, figure("completion_tokens") or math.max(0, (figure("total_tokens") or read) - read), text)
+  self:add(txn, read, made or math.max(0, (figure("total_tokens") or read) - read), text)
 end
 
 -- Of several the highest counts: what a client has an engine repeat lowers nothing.
@@ -135,7 +138,13 @@ end
 
 -- Returns an event as the client asked for it.
 function Usage:event(txn, text)
-  if not self:look(txn, text) or not self.strip then return text end
+  local found = self:look(txn, text)
+  if not found and self.state.by_pieces and text:find('"type":"[%w_.]*delta"') then
+    -- Each piece of an answer has a token or more. The stream may be broken off before it says how many.
+    self.pieces = self.pieces + 1
+    self:charge(txn, self.read, self.pieces)
+  end
+  if not found or not self.strip then return text end
   if text:find('"choices"%s*:%s*%[%s*%]') then return self.state.wants_usage and text or "" end
   return (text:gsub(',%s*"usage"%s*:%s*%b{}', "", 1))
 end
