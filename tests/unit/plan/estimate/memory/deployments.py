@@ -807,6 +807,8 @@ SHAPES |= {
 }
 
 SHAPES |= {
+    # The defaults of transformers but for the pools of its indexer.
+    "glm-5.3-flash": {**PARAMETERS["glm5_next"]["config"], "index_kpool": 4},
     "olmo-3-7b": {
         **PARAMETERS["olmo3"]["config"],
         "vocab_size": 100278,
@@ -954,7 +956,7 @@ MODELS: dict[str, tuple[str, object]] = {
     # Of the rows of 27 November 2026.
     "deepseek-ai/DeepSeek-V4-Flash-0731": ("deepseek-v4-flash", V4),
     "deepseek-ai/DeepSeek-V4.1-Flash": ("deepseek-ai--DeepSeek-V4.1-Flash", None),
-    "zai-org/GLM-5.3-Flash": ("glm5_next", BLOCK),
+    "zai-org/GLM-5.3-Flash": ("glm-5.3-flash", BLOCK),
     "Qwen/Qwen2.5-0.5B-Instruct": ("qwen2.5-0.5b", None),
     "Qwen/Qwen2.5-1.5B-Instruct": ("qwen2.5-1.5b", None),
     "Qwen/Qwen2.5-7B-Instruct": ("qwen2.5-7b", None),
