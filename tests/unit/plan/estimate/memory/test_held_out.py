@@ -22,7 +22,13 @@ from vllm_ansible.plan.estimate.layouts.evaluate import Judge
 from vllm_ansible.plan.estimate.layouts.placing import sites
 from vllm_ansible.plan.estimate.layouts.request import Request as Asked
 from vllm_ansible.plan.estimate.memory.blocks import capacity
-from vllm_ansible.plan.estimate.memory.budget import Budget, budget, default_block_size
+from vllm_ansible.plan.estimate.memory.budget import (
+    LARGE_DEVICE,
+    Budget,
+    budget,
+    default_batch,
+    default_block_size,
+)
 from vllm_ansible.plan.estimate.memory.group import Request
 from vllm_ansible.plan.estimate.memory.split import Split
 from vllm_ansible.plan.estimate.memory.weights import weights
@@ -209,9 +215,13 @@ def of_tokens(table: Path = TABLE) -> dict[str, bool]:
         if "least rank" in note or "bytes and tokens differ" in note:
             continue
         found, _ = planned(row)
+        device = accelerator_of(row)
+        usual, _ = default_batch(
+            memory_of(row) or LARGE_DEVICE, row.version, length, device.name if device else ""
+        )
         request = Request(
             length,
-            row.whole("max_num_batched_tokens") or 8192,
+            row.whole("max_num_batched_tokens") or usual,
             default_block_size(found),
             row.prefix_caching,
         )
