@@ -317,7 +317,9 @@ def _launched(model: Model, layer: Layer, old_rope: bool) -> tuple[Launched, int
     of eight kernels; where scores are corrected, a cast, three more of the choice, and a scale
     (vLLM 0.32 chooses by softmax in one, `topk_softmax`); a shared expert adds three and a sum, its
     gate two.
-    Recurrent layers: two projections and one out, norms, convolution, gates, recurrence, copies.
+    Recurrent layers: two projections and one out, norms, convolution, gates, recurrence, copies; of
+    Mamba-2 one in and one out, two norms, convolution and recurrence (`mamba_mixer2.py`). Layers
+    that only attend or only feed forward, as Nemotron-H's, launch nothing for the other.
     What a layer has beside that, a second latent attention or a recurrence, launches the same.
     Quantized activations add one for each product. An indexer: two projections, norm, rotary, two
     quantizing, scaling, cache write, scores, choice.
@@ -329,10 +331,11 @@ def _launched(model: Model, layer: Layer, old_rope: bool) -> tuple[Launched, int
     for one in (layer.kv, layer.kv.beside):
         if one is None or (one is layer.kv.beside and one.kind == "sliding"):
             continue
+        mamba = any(tensor.name.endswith(".D") for tensor in layer.tensors)
         more = {
             "mla": (7, 10 + (18 if old_rope else 2) - 1, 1, 2),
-            "linear": (3, 9, 0, 0),
-            "none": (1, 3, 0, 0),
+            "linear": (2, 4, 0, 0) if mamba else (3, 9, 0, 0),
+            "none": (0, 0, 0, 0),
         }.get(one.kind, (2, 3, 1, 1))
         products, small, calls = products + more[0], small + more[1], calls + more[2]
         each = max(each, more[3])
@@ -346,7 +349,7 @@ def _launched(model: Model, layer: Layer, old_rope: bool) -> tuple[Launched, int
         small += 2 + (5 if corrected else 0) + (2 if shared else 0) + (1 if gated else 0)
         quantized += 2 + (2 if shared else 0)
         experts = EXPERTS_KERNELS
-    blocks = blocks if layer.experts else 1
+    blocks = blocks if layer.experts else int(any(one.role == "mlp" for one in layer.tensors))
     products, small = products + 2 * blocks, small + 2 * blocks
     quantized += 2 * blocks
     small += (quantized if scaled else 0) + (8 if indexed else 0)

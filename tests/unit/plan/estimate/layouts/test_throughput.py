@@ -387,6 +387,14 @@ def test_a_layer_of_one_part_is_added_up_once() -> None:
     name = "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-FP8_config.json"
     model = load(str(PARAMETERS.parent / "configs" / name))
     assert {layer.sums for layer in model.layers} == {1}
+    kinds = Kinds(model).work(1, 1, expert=False, old_rope=False).kinds
+    # A mixer's projection in and out, in FP8; norms, convolution and recurrence beside them.
+    assert {(one.launched.products, one.launched.small) for one in kinds if one.state_bytes} == {
+        (2, 4 + 2)
+    }
+    # Attention's two; an expert layer's router and shared expert, and what brings it to its width.
+    assert {one.launched.products for one in kinds if one.items} == {2}
+    assert {one.launched.attention for one in kinds if one.experts_all} == {0}
 
 
 def test_a_mixer_beside_attention_reads_and_writes_its_state() -> None:
