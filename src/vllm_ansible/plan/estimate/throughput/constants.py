@@ -31,8 +31,11 @@ ARITHMETIC_SHARE = 0.70
 FP8_ARITHMETIC_SHARE = 0.49
 # Weights of 8 and 4 bits that a device has no products for are widened in registers by Marlin's
 # kernels, whose products reach a smaller share of the 16-bit rate: that of wide experts (EXPERTS
-# below, the same kernels): FP8 on Ampere, 4 bits on both. Dense integers of 4 bits on Hopper are
-# Machete's, which reach the 16-bit rate: it has wgmma and TMA, Marlin has mma (vllm#7174).
+# below, the same kernels): FP8 on Ampere, 4 bits on both. Marlin has mma (vllm#7174), which is all
+# that Ampere's tensor cores have, and those of Blackwell's graphics cards (PTX: wgmma is of sm_90a,
+# tcgen05 of sm_100 and what belongs to it), so these have Ampere's share. FP4 products take both
+# sides in FP4, so integers of 4 bits are widened on Blackwell, too. Dense ones on Hopper are
+# Machete's, which reach the 16-bit rate by wgmma and TMA.
 MARLIN_SHARE, AMPERE_MARLIN_SHARE = 0.32, 0.48
 # Sparse attention (DeepSeek-V3.2, GLM-5) multiplies at this share, with no fewer heads on a rank
 # than its kernel's tile has (OPERATIONS, dsa_context_module of H200: 9.4 ms for 8 x 2,048 tokens

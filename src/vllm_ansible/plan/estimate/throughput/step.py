@@ -12,6 +12,8 @@ from vllm_ansible.plan.estimate.throughput.collectives import Links, blackwell
 from vllm_ansible.plan.estimate.throughput.work import LayerWork, Parts, Work
 
 HOPPER, ADA = 9.0, 8.9
+# From here on NVIDIA's graphics cards, whose tensor cores have neither wgmma nor tcgen05.
+GRAPHICS_BLACKWELL = 12.0
 LARGE_HEAD = 128
 # An expert's gate, up and down projections.
 EXPERT_MATRICES = 3
@@ -169,6 +171,11 @@ def _ampere(device: Accelerator) -> bool:
     return device.capability is not None and device.capability < HOPPER
 
 
+def _by_mma(device: Accelerator) -> bool:
+    """Tell whether tensor cores have no other instruction than Marlin's, and reach all by it."""
+    return _ampere(device) or (device.capability or 0.0) >= GRAPHICS_BLACKWELL
+
+
 def _memory_share(device: Accelerator) -> float:
     return c.AMPERE_MEMORY_SHARE if _ampere(device) else c.MEMORY_SHARE
 
@@ -195,7 +202,7 @@ def weights_time(kind: LayerWork, load: Pass, rank: Rank) -> tuple[float, float]
     device = rank.accelerator
     old = _old(rank, kind.dense_bits)
     share = c.OLD_WIDENED_MEMORY_SHARE if old else _memory_share(device)
-    rate = _rate(device, kind.dense_bits, kind.widened and not old)
+    rate = _rate(device, kind.dense_bits, kind.widened and not old, kind.integers)
     if _machete(kind, rank):
         rate = device.flops["bf16"] * c.ARITHMETIC_SHARE
     size, products, more, further = kind.dense_bytes, kind.products, 0.0, 0.0
@@ -308,8 +315,9 @@ def _experts_kind(kind: LayerWork, device: Accelerator) -> tuple[str, float]:
     new = "blackwell " if blackwell(device) else ""
     if new and kind.mxfp4:
         return "blackwell mxfp4", flops["bf16"]
-    if bits == 4 and "fp4" not in flops:
-        return "mxfp4" if kind.triton else "marlin", flops["bf16"]
+    if bits == 4 and (kind.integers or "fp4" not in flops):
+        marlin = "ampere marlin" if _by_mma(device) else "marlin"
+        return "mxfp4" if kind.triton else marlin, flops["bf16"]
     name = {8: "fp8", 4: "fp4"}.get(bits, "bf16")
     if name not in flops:
         return "bf16", flops["bf16"]
@@ -358,18 +366,20 @@ def _old(rank: Rank, bits: int) -> bool:
 
 def _machete(kind: LayerWork, rank: Rank) -> bool:
     """Tell whether a layer's dense weights are multiplied by Machete's kernels: Hopper's alone."""
-    return rank.machete and kind.machete and rank.accelerator.capability == HOPPER
+    integers = kind.integers and kind.dense_bits == 4
+    return rank.machete and integers and rank.accelerator.capability == HOPPER
 
 
-def _rate(device: Accelerator, bits: int, widened: bool = False) -> float:
+def _rate(device: Accelerator, bits: int, widened: bool = False, integers: bool = False) -> float:
     """Return the operations per second of dense products with weights of these bits.
 
-    widened: Marlin's kernels widen those that the device has no products for.
+    widened: Marlin's kernels widen those that the device has no products for, as it has none for
+    `integers` of 4 bits.
     """
     name = {8: "fp8", 4: "fp4"}.get(bits, "bf16")
-    if name not in device.flops:
+    if name not in device.flops or (integers and name == "fp4"):
         share = c.ARITHMETIC_SHARE
         if widened and platform(device.kind).widens and name != "bf16":
-            share = c.AMPERE_MARLIN_SHARE if _ampere(device) else c.MARLIN_SHARE
+            share = c.AMPERE_MARLIN_SHARE if _by_mma(device) else c.MARLIN_SHARE
         return device.flops["bf16"] * share
     return device.flops[name] * (c.ARITHMETIC_SHARE if name == "bf16" else c.FP8_ARITHMETIC_SHARE)

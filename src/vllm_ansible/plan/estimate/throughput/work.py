@@ -40,8 +40,8 @@ class LayerWork:
     their heads. Sparse attention sees at most `chosen` tokens (0: all), of each of which
     `chosen_bytes` of the cache are read; `index_products` choose them among all. `items` are the KV
     heads of grouped attention on this rank. `widened` tells of weights that meet activations of 16
-    bits where the device has no products for them, `machete` that they are integers of 4 bits, for
-    which Machete has kernels. `mxfp4` tells of 4-bit experts that meet
+    bits where the device has no products for them, `integers` that those of 4 bits are integers,
+    which no device multiplies by activations of 16 bits. `mxfp4` tells of 4-bit experts that meet
     activations of 16 bits, `triton` that Triton's kernels multiply them, `cutlass` of FP8 ones
     without blocks of scales that CUTLASS's kernels multiply. `kernels` are all that a layer
     launches, `launched` the same by what they do. Engines before 0.8 decode with `absorbed` bytes
@@ -73,7 +73,7 @@ class LayerWork:
     expert_bits: int
     items: float = 0.0
     widened: bool = False
-    machete: bool = False
+    integers: bool = False
     sinks: bool = False
     launched: Launched = Launched()
     absorbed: float = 0.0
@@ -239,7 +239,7 @@ def _layer_work(
         expert_bits=_bits(routed),
         items=float(heads) if kv.kind in ("gqa", "sliding") else 0.0,
         widened=not model.quantization.startswith("int8"),
-        machete=model.quantization.startswith("int4") and _bits(dense) == 4,
+        integers=model.quantization.startswith("int4"),
         sinks=any(one.name.endswith(".sinks") for one in layer.tensors),
         absorbed=sum(one.bytes * _share(one, tensor) for one in out),
         absorbed_products=sum(one.elements * _share(one, tensor) for one in out),
