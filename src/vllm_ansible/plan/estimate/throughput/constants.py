@@ -15,6 +15,11 @@ MEMORY_SHARE = 0.85
 # before, 0.95 so). Hopper loads while it multiplies (0.94 and 0.88 for as many rows by the longer).
 AMPERE_MEMORY_SHARE = 0.73
 HIDING = 3
+# Ada reads weights of 16 bits as Hopper does (OPERATIONS, gemm in bf16 of L40S, matrices of 60 MB
+# and more: 0.85 with one row, 0.80 with 8), of 8 bits like Ampere (0.70 and 0.69), and hides less:
+# the root of the sum of squares (planned by measured 1.18 with one row before, 1.01 so).
+ADA_MEMORY_SHARE = 0.85
+ADA_HIDING = 2
 # The cache of latent attention is read in blocks; taken as one grouped product.
 CACHE_MEMORY_SHARE = 0.70
 # The grouped cache of decoding sequences, by OPERATIONS (generation_attention, heads of 64, 128 and
@@ -97,9 +102,10 @@ OLD_WIDENED_MEMORY_SHARE = 0.5
 
 # What a kernel of a captured graph takes beside its bytes. A product: OPERATIONS, gemm in bf16 of 1
 # to 32 rows, median of 5,508 on H100 and H200 (3.2 to 4.4 by size; of A100 5.3 to 6.0); 3.8 for a
-# small one (H200, launch). A call of attention over the cache: OPERATIONS, generation_attention, by
-# the fit above; it is two kernels, the second adds what several blocks found. Of A100 calls that
-# read little take 18.0, of L40S 10.6 as Hopper's. Any other: a norm (H200, launch).
+# small one (H200, launch); of L40S 3.4. A call of attention over the cache: OPERATIONS,
+# generation_attention, by the fit above; it is two kernels, the second adds what several blocks
+# found. Of A100 calls that read little take 18.0, of L40S 10.6 as Hopper's. Any other: a norm
+# (H200, launch).
 PRODUCT_KERNEL, AMPERE_PRODUCT_KERNEL = 4.0 * MICRO, 5.5 * MICRO
 # What reading takes longer for each product by Machete: its tiles of 128 x 16 are shared by several
 # multiprocessors, which add their parts one after the other (stream-K). Profiled in captured steps

@@ -15,6 +15,8 @@ HOPPER, ADA = 9.0, 8.9
 # From here on NVIDIA's graphics cards, whose tensor cores have neither wgmma nor tcgen05.
 GRAPHICS_BLACKWELL = 12.0
 LARGE_HEAD = 128
+# The bits of weights that are not quantized.
+HALF = 16
 # An expert's gate, up and down projections.
 EXPERT_MATRICES = 3
 
@@ -163,7 +165,8 @@ def hidden_time(read: float, computed: float, device: Accelerator) -> float:
     """Return the seconds of products that read and multiply, one behind the other."""
     if not _ampere(device):
         return max(read, computed)
-    return float((read**c.HIDING + computed**c.HIDING) ** (1 / c.HIDING))
+    power = c.ADA_HIDING if device.capability == ADA else c.HIDING
+    return float((read**power + computed**power) ** (1 / power))
 
 
 def _ampere(device: Accelerator) -> bool:
@@ -176,7 +179,10 @@ def _by_mma(device: Accelerator) -> bool:
     return _ampere(device) or (device.capability or 0.0) >= GRAPHICS_BLACKWELL
 
 
-def _memory_share(device: Accelerator) -> float:
+def _memory_share(device: Accelerator, bits: int = 16) -> float:
+    """Return the share of the bandwidth at which dense weights of these bits are read."""
+    if device.capability == ADA and bits == HALF:
+        return c.ADA_MEMORY_SHARE
     return c.AMPERE_MEMORY_SHARE if _ampere(device) else c.MEMORY_SHARE
 
 
@@ -184,8 +190,8 @@ def kernels_time(kind: LayerWork, device: Accelerator) -> float:
     """Return the seconds that one layer's captured kernels take beside their bytes."""
     product, call = c.PRODUCT_KERNEL, c.ATTENTION_CALL
     if _ampere(device):
-        product = c.AMPERE_PRODUCT_KERNEL
-        call = call if device.capability == ADA else c.AMPERE_ATTENTION_CALL
+        if device.capability != ADA:
+            product, call = c.AMPERE_PRODUCT_KERNEL, c.AMPERE_ATTENTION_CALL
     elif blackwell(device):
         call = c.BLACKWELL_ATTENTION_CALL
     made = kind.launched
@@ -201,7 +207,7 @@ def weights_time(kind: LayerWork, load: Pass, rank: Rank) -> tuple[float, float]
     """Return the seconds of reading one layer's dense weights, and of their products."""
     device = rank.accelerator
     old = _old(rank, kind.dense_bits)
-    share = c.OLD_WIDENED_MEMORY_SHARE if old else _memory_share(device)
+    share = c.OLD_WIDENED_MEMORY_SHARE if old else _memory_share(device, kind.dense_bits)
     rate = _rate(device, kind.dense_bits, kind.widened and not old, kind.integers)
     if _machete(kind, rank):
         rate = device.flops["bf16"] * c.ARITHMETIC_SHARE
