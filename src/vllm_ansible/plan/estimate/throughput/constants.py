@@ -33,7 +33,9 @@ AMPERE_GROUPED_CACHE_SHARE, AMPERE_GROUPED_CACHE_ITEM = 0.79, 11e-9
 # the activations are quantized first: 0.49 with it (OPERATIONS, gemm of 8192 rows on H100 and H200,
 # by CUTLASS and by DeepGEMM).
 ARITHMETIC_SHARE = 0.70
-FP8_ARITHMETIC_SHARE = 0.49
+ARITHMETIC_SHARES = {"bf16": ARITHMETIC_SHARE, "fp8": 0.49, "fp4": 0.49}
+# Of Blackwell's graphics cards (OPERATIONS, gemm of 8192 rows on RTX PRO 6000).
+GRAPHICS_ARITHMETIC_SHARES = {"bf16": 0.79, "fp8": 0.74, "fp4": 0.60}
 # Weights of 8 and 4 bits that a device has no products for are widened in registers by Marlin's
 # kernels, whose products reach a smaller share of the 16-bit rate: that of wide experts (EXPERTS
 # below, the same kernels): FP8 on Ampere, 4 bits on both. Marlin has mma (vllm#7174), which is all
@@ -80,6 +82,9 @@ EXPERTS = {
     "cutlass fp8": (0.30, 0.19, 270.0, 64.0),
     "mxfp4": (1.60, 0.67, 134.0, 37.0),
     "marlin": (1.60, MARLIN_SHARE, 104.0, 11.0),
+    # Of B200. Graphics cards have others in bf16, nearer to Hopper's, and Marlin for mxfp4 (RTX PRO
+    # 6000's tables: 90 and 94 % within 1.5, 62 and 5 % by B200's). Of FP8 their table has one
+    # kernel alone, which neither blocks nor scales per channel run in.
     "blackwell bf16": (1.49, 0.56, 217.0, 58.0),
     "blackwell fp8": (1.26, 0.61, 542.0, 48.0),
     "blackwell mxfp4": (1.60, 0.18, 68.0, 27.0),

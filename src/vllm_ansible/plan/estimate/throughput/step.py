@@ -176,7 +176,12 @@ def _ampere(device: Accelerator) -> bool:
 
 def _by_mma(device: Accelerator) -> bool:
     """Tell whether tensor cores have no other instruction than Marlin's, and reach all by it."""
-    return _ampere(device) or (device.capability or 0.0) >= GRAPHICS_BLACKWELL
+    return _ampere(device) or _graphics(device)
+
+
+def _graphics(device: Accelerator) -> bool:
+    """Tell whether a device is one of Blackwell's graphics cards."""
+    return (device.capability or 0.0) >= GRAPHICS_BLACKWELL
 
 
 def _memory_share(device: Accelerator, bits: int = 16) -> float:
@@ -318,10 +323,11 @@ def _experts_kind(kind: LayerWork, device: Accelerator) -> tuple[str, float]:
     flops, bits = device.flops, kind.expert_bits
     if _ampere(device):
         return "ampere bf16" if bits == 16 else "ampere marlin", flops["bf16"]
-    new = "blackwell " if blackwell(device) else ""
-    if new and kind.mxfp4:
+    new, graphics = "blackwell " if blackwell(device) else "", _graphics(device)
+    if new and kind.mxfp4 and not graphics:
         return "blackwell mxfp4", flops["bf16"]
-    if bits == 4 and (kind.integers or "fp4" not in flops):
+    widened = kind.integers or (kind.mxfp4 and graphics) or "fp4" not in flops
+    if bits == 4 and widened:
         marlin = "ampere marlin" if _by_mma(device) else "marlin"
         return "mxfp4" if kind.triton else marlin, flops["bf16"]
     name = {8: "fp8", 4: "fp4"}.get(bits, "bf16")
@@ -331,6 +337,8 @@ def _experts_kind(kind: LayerWork, device: Accelerator) -> tuple[str, float]:
         return "fp8", flops["fp4"]
     if name == "fp8" and kind.cutlass and not new:
         return "cutlass fp8", flops["fp8"]
+    if graphics and name == "bf16":
+        new = ""
     return f"{new}{name}", flops[name]
 
 
@@ -388,4 +396,5 @@ def _rate(device: Accelerator, bits: int, widened: bool = False, integers: bool 
         if widened and platform(device.kind).widens and name != "bf16":
             share = c.AMPERE_MARLIN_SHARE if _by_mma(device) else c.MARLIN_SHARE
         return device.flops["bf16"] * share
-    return device.flops[name] * (c.ARITHMETIC_SHARE if name == "bf16" else c.FP8_ARITHMETIC_SHARE)
+    shares = c.GRAPHICS_ARITHMETIC_SHARES if _graphics(device) else c.ARITHMETIC_SHARES
+    return device.flops[name] * shares[name]
