@@ -65,7 +65,8 @@ class KvCache:
     `heads` are KV heads (one for `mla`, which is never sharded), `head_size` the elements of one
     head of keys, `value_size` of values (0 where values are not kept). `window` bounds the tokens
     kept by `sliding`. `state_bytes` is the state of a `linear` layer for one sequence, whatever
-    its length. `extra_bytes_per_token` is kept beside and never sharded (a sparse indexer).
+    its length. `extra_bytes_per_token` is kept beside and never sharded (a sparse indexer), one key
+    for a `pool` of tokens.
     Where `tokens_per_state` exceeds one, that many tokens share one compressed entry. An entry of
     `entry_bytes` has a layout of its own, whatever the cache's precision. A layer of several caches
     lists them in `pages`, which then decide how many tokens fit; what it keeps `beside`, which may
@@ -87,6 +88,7 @@ class KvCache:
     beside: KvCache | None = None
     block: int = 0
     checkpoints: int = 0
+    pool: int = 1
 
     @property
     def stateful(self) -> bool:

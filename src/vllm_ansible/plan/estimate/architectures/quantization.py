@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Literal
 
 from vllm_ansible.frozen import frozen
@@ -66,6 +66,14 @@ class Quantization:
         if self.only:
             return next((self.only[name] for name in names if name in self.only), self.plain)
         return self.plain if any(map(self._left_out, names)) else wanted
+
+    def without(self, part: str) -> Quantization:
+        """Return it for an engine that quantizes no module with `part` in its name."""
+        only = {name: one for name, one in self.only.items() if part not in name.split(".")}
+        stored = self.stored
+        if stored is not None:
+            stored = frozenset(name for name in stored if part not in name.split("."))
+        return replace(self, skipped=self.skipped | {part}, only=only, stored=stored)
 
     def _left_out(self, name: str) -> bool:
         parts = name.split(".")

@@ -27,6 +27,8 @@ from vllm_ansible.plan.estimate.memory.split import Split, stages
 CHECKPOINTS: Release = (0, 32, 0)
 # The first that caches prefixes of models with recurrent states unasked (vllm#50991).
 STATES_CACHED: Release = (0, 28, 0)
+# Keys of a sparse indexer that one page of its kernel holds (DeepGEMM's `PAGED_MQA_PAGE_SIZES`).
+PAGE_KEYS = 32
 # From here on the engine prints its highest concurrency times the longest sequence.
 TOKENS_OF_CONCURRENCY = (0, 20, 1)
 
@@ -166,13 +168,21 @@ def _mixed(
 ) -> tuple[Group, ...]:
     """Return groups of equally many layers and equal pages, padded where they do not divide.
 
-    kept: states of a sequence; one more for each token that is proposed (`MambaSpec`).
+    kept: states of a sequence; one more for each token that is proposed (`MambaSpec`). Keys of
+    pools lie beside the pages, and a sequence's newest tokens, which fill no pool yet, have a block
+    of their own (`KpoolTailSpec`).
     """
     states = max(
         (one.state_bytes / min(split.tensor, one.heads) for one in alike if one.kind == "linear"),
         default=0.0,
     )
-    unit = request.block_size
+    pooled = {
+        cache: cache.extra_bytes_per_token / split.decode_context * (cache.pool > 1)
+        for cache in alike
+    }
+    sizes = {cache: size - pooled[cache] for cache, size in sizes.items()}
+    pool = max(cache.pool for cache in alike)
+    unit = max(request.block_size, PAGE_KEYS * pool * (pool > 1))
     largest = max(size * (cache.block or unit) for cache, size in sizes.items())
     times = max(1, ceil(states / largest)) if largest else 1
     page = max(largest * times, states)
@@ -184,8 +194,10 @@ def _mixed(
         block = int(largest * times // sizes[cache]) if sizes[cache] else unit * times
         linear = cache.kind == "linear"
         needed = kept if linear else _needed(cache, block, request, split, flight)
+        needed += cache.pool > 1
         for index in range(number):
-            held = tuple(count * page for count in count_by_stage(layers[index::number], dealt))
+            whole = page + pooled[cache] * block
+            held = tuple(count * whole for count in count_by_stage(layers[index::number], dealt))
             made.append(Group(held, needed, block))
     return tuple(made)
 

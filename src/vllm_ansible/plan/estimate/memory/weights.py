@@ -18,9 +18,9 @@ from vllm_ansible.plan.estimate.memory.release import Release, release
 from vllm_ansible.plan.estimate.memory.split import Split, stages
 
 ABSORBED = "kv_b_absorbed"
-# From here on a head that a tied checkpoint stores is loaded (vllm#51665); which release was the
-# first is not known: 0.30 and 0.32 were looked at.
-OWN_HEAD: Release = (0, 30, 0)
+# From here on a head that a tied checkpoint stores is loaded (vllm#51665): a log of 0.29.0 shows
+# it; whether 0.28 does is not known.
+OWN_HEAD: Release = (0, 29, 0)
 MIB = 2**20
 # From here on engines load with `max_split_size_mb` 20 (vllm#41268; 0.20.2 does not, vllm#43951).
 UNSPLIT: Release = (0, 21, 0)

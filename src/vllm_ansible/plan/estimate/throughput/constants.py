@@ -15,6 +15,11 @@ MEMORY_SHARE = 0.85
 # before, 0.95 so). Hopper loads while it multiplies (0.94 and 0.88 for as many rows by the longer).
 AMPERE_MEMORY_SHARE = 0.73
 HIDING = 3
+# Ada reads weights of 16 bits as Hopper does (OPERATIONS, gemm in bf16 of L40S, matrices of 60 MB
+# and more: 0.85 with one row, 0.80 with 8), of 8 bits like Ampere (0.70 and 0.69), and hides less:
+# the root of the sum of squares (planned by measured 1.18 with one row before, 1.01 so).
+ADA_MEMORY_SHARE = 0.85
+ADA_HIDING = 2
 # The cache of latent attention is read in blocks; taken as one grouped product.
 CACHE_MEMORY_SHARE = 0.70
 # The grouped cache of decoding sequences, by OPERATIONS (generation_attention, heads of 64, 128 and
@@ -28,11 +33,16 @@ AMPERE_GROUPED_CACHE_SHARE, AMPERE_GROUPED_CACHE_ITEM = 0.79, 11e-9
 # the activations are quantized first: 0.49 with it (OPERATIONS, gemm of 8192 rows on H100 and H200,
 # by CUTLASS and by DeepGEMM).
 ARITHMETIC_SHARE = 0.70
-FP8_ARITHMETIC_SHARE = 0.49
+ARITHMETIC_SHARES = {"bf16": ARITHMETIC_SHARE, "fp8": 0.49, "fp4": 0.49}
+# Of Blackwell's graphics cards (OPERATIONS, gemm of 8192 rows on RTX PRO 6000).
+GRAPHICS_ARITHMETIC_SHARES = {"bf16": 0.79, "fp8": 0.74, "fp4": 0.60}
 # Weights of 8 and 4 bits that a device has no products for are widened in registers by Marlin's
 # kernels, whose products reach a smaller share of the 16-bit rate: that of wide experts (EXPERTS
-# below, the same kernels): FP8 on Ampere, 4 bits on both. Dense integers of 4 bits on Hopper are
-# Machete's, which reach the 16-bit rate: it has wgmma and TMA, Marlin has mma (vllm#7174).
+# below, the same kernels): FP8 on Ampere, 4 bits on both. Marlin has mma (vllm#7174), which is all
+# that Ampere's tensor cores have, and those of Blackwell's graphics cards (PTX: wgmma is of sm_90a,
+# tcgen05 of sm_100 and what belongs to it), so these have Ampere's share. FP4 products take both
+# sides in FP4, so integers of 4 bits are widened on Blackwell, too. Dense ones on Hopper are
+# Machete's, which reach the 16-bit rate by wgmma and TMA.
 MARLIN_SHARE, AMPERE_MARLIN_SHARE = 0.32, 0.48
 # Sparse attention (DeepSeek-V3.2, GLM-5) multiplies at this share, with no fewer heads on a rank
 # than its kernel's tile has (OPERATIONS, dsa_context_module of H200: 9.4 ms for 8 x 2,048 tokens
@@ -72,6 +82,9 @@ EXPERTS = {
     "cutlass fp8": (0.30, 0.19, 270.0, 64.0),
     "mxfp4": (1.60, 0.67, 134.0, 37.0),
     "marlin": (1.60, MARLIN_SHARE, 104.0, 11.0),
+    # Of B200. Graphics cards have others in bf16, nearer to Hopper's, and Marlin for mxfp4 (RTX PRO
+    # 6000's tables: 90 and 94 % within 1.5, 62 and 5 % by B200's). Of FP8 their table has one
+    # kernel alone, which neither blocks nor scales per channel run in.
     "blackwell bf16": (1.49, 0.56, 217.0, 58.0),
     "blackwell fp8": (1.26, 0.61, 542.0, 48.0),
     "blackwell mxfp4": (1.60, 0.18, 68.0, 27.0),
@@ -94,9 +107,10 @@ OLD_WIDENED_MEMORY_SHARE = 0.5
 
 # What a kernel of a captured graph takes beside its bytes. A product: OPERATIONS, gemm in bf16 of 1
 # to 32 rows, median of 5,508 on H100 and H200 (3.2 to 4.4 by size; of A100 5.3 to 6.0); 3.8 for a
-# small one (H200, launch). A call of attention over the cache: OPERATIONS, generation_attention, by
-# the fit above; it is two kernels, the second adds what several blocks found. Of A100 calls that
-# read little take 18.0, of L40S 10.6 as Hopper's. Any other: a norm (H200, launch).
+# small one (H200, launch); of L40S 3.4. A call of attention over the cache: OPERATIONS,
+# generation_attention, by the fit above; it is two kernels, the second adds what several blocks
+# found. Of A100 calls that read little take 18.0, of L40S 10.6 as Hopper's. Any other: a norm
+# (H200, launch).
 PRODUCT_KERNEL, AMPERE_PRODUCT_KERNEL = 4.0 * MICRO, 5.5 * MICRO
 # What reading takes longer for each product by Machete: its tiles of 128 x 16 are shared by several
 # multiprocessors, which add their parts one after the other (stream-K). Profiled in captured steps

@@ -12,7 +12,11 @@ from vllm_ansible.plan.estimate.throughput.collectives import Links, blackwell
 from vllm_ansible.plan.estimate.throughput.work import LayerWork, Parts, Work
 
 HOPPER, ADA = 9.0, 8.9
+# From here on NVIDIA's graphics cards, whose tensor cores have neither wgmma nor tcgen05.
+GRAPHICS_BLACKWELL = 12.0
 LARGE_HEAD = 128
+# The bits of weights that are not quantized.
+HALF = 16
 # An expert's gate, up and down projections.
 EXPERT_MATRICES = 3
 
@@ -161,7 +165,8 @@ def hidden_time(read: float, computed: float, device: Accelerator) -> float:
     """Return the seconds of products that read and multiply, one behind the other."""
     if not _ampere(device):
         return max(read, computed)
-    return float((read**c.HIDING + computed**c.HIDING) ** (1 / c.HIDING))
+    power = c.ADA_HIDING if device.capability == ADA else c.HIDING
+    return float((read**power + computed**power) ** (1 / power))
 
 
 def _ampere(device: Accelerator) -> bool:
@@ -169,7 +174,20 @@ def _ampere(device: Accelerator) -> bool:
     return device.capability is not None and device.capability < HOPPER
 
 
-def _memory_share(device: Accelerator) -> float:
+def _by_mma(device: Accelerator) -> bool:
+    """Tell whether tensor cores have no other instruction than Marlin's, and reach all by it."""
+    return _ampere(device) or _graphics(device)
+
+
+def _graphics(device: Accelerator) -> bool:
+    """Tell whether a device is one of Blackwell's graphics cards."""
+    return (device.capability or 0.0) >= GRAPHICS_BLACKWELL
+
+
+def _memory_share(device: Accelerator, bits: int = 16) -> float:
+    """Return the share of the bandwidth at which dense weights of these bits are read."""
+    if device.capability == ADA and bits == HALF:
+        return c.ADA_MEMORY_SHARE
     return c.AMPERE_MEMORY_SHARE if _ampere(device) else c.MEMORY_SHARE
 
 
@@ -177,8 +195,8 @@ def kernels_time(kind: LayerWork, device: Accelerator) -> float:
     """Return the seconds that one layer's captured kernels take beside their bytes."""
     product, call = c.PRODUCT_KERNEL, c.ATTENTION_CALL
     if _ampere(device):
-        product = c.AMPERE_PRODUCT_KERNEL
-        call = call if device.capability == ADA else c.AMPERE_ATTENTION_CALL
+        if device.capability != ADA:
+            product, call = c.AMPERE_PRODUCT_KERNEL, c.AMPERE_ATTENTION_CALL
     elif blackwell(device):
         call = c.BLACKWELL_ATTENTION_CALL
     made = kind.launched
@@ -194,8 +212,8 @@ def weights_time(kind: LayerWork, load: Pass, rank: Rank) -> tuple[float, float]
     """Return the seconds of reading one layer's dense weights, and of their products."""
     device = rank.accelerator
     old = _old(rank, kind.dense_bits)
-    share = c.OLD_WIDENED_MEMORY_SHARE if old else _memory_share(device)
-    rate = _rate(device, kind.dense_bits, kind.widened and not old)
+    share = c.OLD_WIDENED_MEMORY_SHARE if old else _memory_share(device, kind.dense_bits)
+    rate = _rate(device, kind.dense_bits, kind.widened and not old, kind.integers)
     if _machete(kind, rank):
         rate = device.flops["bf16"] * c.ARITHMETIC_SHARE
     size, products, more, further = kind.dense_bytes, kind.products, 0.0, 0.0
@@ -305,11 +323,13 @@ def _experts_kind(kind: LayerWork, device: Accelerator) -> tuple[str, float]:
     flops, bits = device.flops, kind.expert_bits
     if _ampere(device):
         return "ampere bf16" if bits == 16 else "ampere marlin", flops["bf16"]
-    new = "blackwell " if blackwell(device) else ""
-    if new and kind.mxfp4:
+    new, graphics = "blackwell " if blackwell(device) else "", _graphics(device)
+    if new and kind.mxfp4 and not graphics:
         return "blackwell mxfp4", flops["bf16"]
-    if bits == 4 and "fp4" not in flops:
-        return "mxfp4" if kind.triton else "marlin", flops["bf16"]
+    widened = kind.integers or (kind.mxfp4 and graphics) or "fp4" not in flops
+    if bits == 4 and widened:
+        marlin = "ampere marlin" if _by_mma(device) else "marlin"
+        return "mxfp4" if kind.triton else marlin, flops["bf16"]
     name = {8: "fp8", 4: "fp4"}.get(bits, "bf16")
     if name not in flops:
         return "bf16", flops["bf16"]
@@ -317,6 +337,8 @@ def _experts_kind(kind: LayerWork, device: Accelerator) -> tuple[str, float]:
         return "fp8", flops["fp4"]
     if name == "fp8" and kind.cutlass and not new:
         return "cutlass fp8", flops["fp8"]
+    if graphics and name == "bf16":
+        new = ""
     return f"{new}{name}", flops[name]
 
 
@@ -358,18 +380,21 @@ def _old(rank: Rank, bits: int) -> bool:
 
 def _machete(kind: LayerWork, rank: Rank) -> bool:
     """Tell whether a layer's dense weights are multiplied by Machete's kernels: Hopper's alone."""
-    return rank.machete and kind.machete and rank.accelerator.capability == HOPPER
+    integers = kind.integers and kind.dense_bits == 4
+    return rank.machete and integers and rank.accelerator.capability == HOPPER
 
 
-def _rate(device: Accelerator, bits: int, widened: bool = False) -> float:
+def _rate(device: Accelerator, bits: int, widened: bool = False, integers: bool = False) -> float:
     """Return the operations per second of dense products with weights of these bits.
 
-    widened: Marlin's kernels widen those that the device has no products for.
+    widened: Marlin's kernels widen those that the device has no products for, as it has none for
+    `integers` of 4 bits.
     """
     name = {8: "fp8", 4: "fp4"}.get(bits, "bf16")
-    if name not in device.flops:
+    if name not in device.flops or (integers and name == "fp4"):
         share = c.ARITHMETIC_SHARE
         if widened and platform(device.kind).widens and name != "bf16":
-            share = c.AMPERE_MARLIN_SHARE if _ampere(device) else c.MARLIN_SHARE
+            share = c.AMPERE_MARLIN_SHARE if _by_mma(device) else c.MARLIN_SHARE
         return device.flops["bf16"] * share
-    return device.flops[name] * (c.ARITHMETIC_SHARE if name == "bf16" else c.FP8_ARITHMETIC_SHARE)
+    shares = c.GRAPHICS_ARITHMETIC_SHARES if _graphics(device) else c.ARITHMETIC_SHARES
+    return device.flops[name] * shares[name]

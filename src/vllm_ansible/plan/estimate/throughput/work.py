@@ -40,8 +40,8 @@ class LayerWork:
     their heads. Sparse attention sees at most `chosen` tokens (0: all), of each of which
     `chosen_bytes` of the cache are read; `index_products` choose them among all. `items` are the KV
     heads of grouped attention on this rank. `widened` tells of weights that meet activations of 16
-    bits where the device has no products for them, `machete` that they are integers of 4 bits, for
-    which Machete has kernels. `mxfp4` tells of 4-bit experts that meet
+    bits where the device has no products for them, `integers` that those of 4 bits are integers,
+    which no device multiplies by activations of 16 bits. `mxfp4` tells of 4-bit experts that meet
     activations of 16 bits, `triton` that Triton's kernels multiply them, `cutlass` of FP8 ones
     without blocks of scales that CUTLASS's kernels multiply. `kernels` are all that a layer
     launches, `launched` the same by what they do. Engines before 0.8 decode with `absorbed` bytes
@@ -73,7 +73,7 @@ class LayerWork:
     expert_bits: int
     items: float = 0.0
     widened: bool = False
-    machete: bool = False
+    integers: bool = False
     sinks: bool = False
     launched: Launched = Launched()
     absorbed: float = 0.0
@@ -239,7 +239,7 @@ def _layer_work(
         expert_bits=_bits(routed),
         items=float(heads) if kv.kind in ("gqa", "sliding") else 0.0,
         widened=not model.quantization.startswith("int8"),
-        machete=model.quantization.startswith("int4") and _bits(dense) == 4,
+        integers=model.quantization.startswith("int4"),
         sinks=any(one.name.endswith(".sinks") for one in layer.tensors),
         absorbed=sum(one.bytes * _share(one, tensor) for one in out),
         absorbed_products=sum(one.elements * _share(one, tensor) for one in out),
@@ -317,7 +317,9 @@ def _launched(model: Model, layer: Layer, old_rope: bool) -> tuple[Launched, int
     of eight kernels; where scores are corrected, a cast, three more of the choice, and a scale
     (vLLM 0.32 chooses by softmax in one, `topk_softmax`); a shared expert adds three and a sum, its
     gate two.
-    Recurrent layers: two projections and one out, norms, convolution, gates, recurrence, copies.
+    Recurrent layers: two projections and one out, norms, convolution, gates, recurrence, copies; of
+    Mamba-2 one in and one out, two norms, convolution and recurrence (`mamba_mixer2.py`). Layers
+    that only attend or only feed forward, as Nemotron-H's, launch nothing for the other.
     What a layer has beside that, a second latent attention or a recurrence, launches the same.
     Quantized activations add one for each product. An indexer: two projections, norm, rotary, two
     quantizing, scaling, cache write, scores, choice.
@@ -329,10 +331,11 @@ def _launched(model: Model, layer: Layer, old_rope: bool) -> tuple[Launched, int
     for one in (layer.kv, layer.kv.beside):
         if one is None or (one is layer.kv.beside and one.kind == "sliding"):
             continue
+        mamba = any(tensor.name.endswith(".D") for tensor in layer.tensors)
         more = {
             "mla": (7, 10 + (18 if old_rope else 2) - 1, 1, 2),
-            "linear": (3, 9, 0, 0),
-            "none": (1, 3, 0, 0),
+            "linear": (2, 4, 0, 0) if mamba else (3, 9, 0, 0),
+            "none": (0, 0, 0, 0),
         }.get(one.kind, (2, 3, 1, 1))
         products, small, calls = products + more[0], small + more[1], calls + more[2]
         each = max(each, more[3])
@@ -346,7 +349,7 @@ def _launched(model: Model, layer: Layer, old_rope: bool) -> tuple[Launched, int
         small += 2 + (5 if corrected else 0) + (2 if shared else 0) + (1 if gated else 0)
         quantized += 2 + (2 if shared else 0)
         experts = EXPERTS_KERNELS
-    blocks = blocks if layer.experts else 1
+    blocks = blocks if layer.experts else int(any(one.role == "mlp" for one in layer.tensors))
     products, small = products + 2 * blocks, small + 2 * blocks
     quantized += 2 * blocks
     small += (quantized if scaled else 0) + (8 if indexed else 0)

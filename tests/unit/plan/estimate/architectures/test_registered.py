@@ -178,6 +178,33 @@ def test_an_indexer_of_pools_keeps_a_sixteenth_of_a_key_for_a_token() -> None:
     assert states == {64 * 128 * 128 * 4 + 3 * 64 * 128 * 3 * 2}
 
 
+@pytest.mark.parametrize(("tensor", "tokens"), [(1, 4352), (4, 1152), (8, 640)])
+def test_pages_of_pools_hold_a_recurrent_state(tensor: int, tokens: int) -> None:
+    """vLLM 0.31.1 prints 640 tokens of eight ranks; keys of a pool lie beside, 32 to a page."""
+    config = {**PARAMETERS["glm5_next"]["config"], "index_kpool": 4}
+    model = understand(Settings(config, "glm"), "glm")
+    request = Request(262144, block_size=64, prefix_caching=False)
+    *states, whole = groups(model, Split(tensor), request)
+    assert (whole.block, whole.bytes_per_block) == (tokens, (11 * tokens * (1024 + 132 / 4),))
+    # The newest tokens, which fill no pool yet, have a block of their own.
+    assert whole.per_sequence == -(-262144 // tokens) + 1
+    assert [one.per_sequence for one in states] == [1] * 4
+
+
+def test_attention_of_glm5_next_is_never_quantized() -> None:
+    block = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    config = PARAMETERS["glm5_next"]["config"]
+    plain, stored = (
+        understand(Settings({**config, **more}, "glm"), "glm")
+        for more in ({}, {"quantization_config": block})
+    )
+    one, other = (
+        {each.name: each for each in model.layers[3].tensors} for model in (plain, stored)
+    )
+    assert {one[name] == each for name, each in other.items() if "self_attn" in name} == {True}
+    assert other["mlp.experts.w13.weight"].bytes * 2 == one["mlp.experts.w13.weight"].bytes
+
+
 def test_muse_glimmer_sees_a_window_in_three_of_four_layers() -> None:
     config = PARAMETERS["muse_glimmer"]["config"]
     text = {key: one for key, one in config["text_config"].items() if key != "layer_types"}

@@ -37,7 +37,8 @@ DOCS = TESTS.parent / "docs" / "planner.md"
 BITS = {"bfloat16": 16, "fp8": 8, "fp8_block": 8, "int4_wo": 4, "w4a16_mxfp4": 4, "nvfp4": 4}
 # Of experts' operations, by device and type, how many rows lie within x/÷ 1.5: what is reached.
 # Not met: Marlin's kernels of 0.19, three times as slow as those of 0.24 that the term is of, and
-# B200, which chooses among several kernels for each type.
+# B200, which chooses among several kernels for each type. Of FP8 RTX PRO 6000's table has another
+# kernel than blocks and scales per channel run in.
 INSIDE = {
     "A100-80 bfloat16": 29,
     "A100-80 int4_wo": 20,
@@ -55,6 +56,11 @@ INSIDE = {
     "H200 fp8_block": 48,
     "H200 int4_wo": 0,
     "H200 w4a16_mxfp4": 16,
+    "RTX-PRO-6000 bfloat16": 22,
+    "RTX-PRO-6000 fp8": 9,
+    "RTX-PRO-6000 int4_wo": 11,
+    "RTX-PRO-6000 nvfp4": 44,
+    "RTX-PRO-6000 w4a16_mxfp4": 22,
 }
 TOLD = re.compile(r"(\d+) of (\d+) rows of experts")
 
@@ -93,6 +99,7 @@ def layer(row: dict[str, str]) -> LayerWork:
         mxfp4=row["type"] == "w4a16_mxfp4",
         triton="oaitriton" in row["kernel"] or row["kernel"] == "vllm_mxfp4_moe",
         cutlass="flashinfer_cutlass" in row["kernel"],
+        integers=row["type"] == "int4_wo",
         chosen=0,
         chosen_bytes=0.0,
         index_products=0.0,
@@ -157,7 +164,7 @@ def test_products_are_timed_as_others_measured_them() -> None:
         print(f"{device}: {inside} of {len(times)}, {min(times):.2f} to {max(times):.2f}")
         assert inside >= 0.97 * len(times)
         assert 1 / 1.2 < median(times) < 1.2
-    assert len(apart) == 3
+    assert len(apart) == 5
 
 
 def test_the_cache_of_decoding_sequences_is_read_as_others_measured_it() -> None:

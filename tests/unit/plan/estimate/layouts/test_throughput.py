@@ -37,6 +37,7 @@ from vllm_ansible.plan.estimate.throughput.step import (
     attention_share,
     cache_time,
     stage_pass,
+    weights_time,
 )
 from vllm_ansible.plan.estimate.throughput.work import Kinds
 
@@ -387,6 +388,27 @@ def test_a_layer_of_one_part_is_added_up_once() -> None:
     name = "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-FP8_config.json"
     model = load(str(PARAMETERS.parent / "configs" / name))
     assert {layer.sums for layer in model.layers} == {1}
+    kinds = Kinds(model).work(1, 1, expert=False, old_rope=False).kinds
+    # A mixer's projection in and out, in FP8; norms, convolution and recurrence beside them.
+    assert {(one.launched.products, one.launched.small) for one in kinds if one.state_bytes} == {
+        (2, 4 + 2)
+    }
+    # Attention's two; an expert layer's router and shared expert, and what brings it to its width.
+    assert {one.launched.products for one in kinds if one.items} == {2}
+    assert {one.launched.attention for one in kinds if one.experts_all} == {0}
+
+
+@pytest.mark.parametrize(
+    ("device", "rate"),
+    [("RTX-PRO-6000", 503e12 * 0.48), ("RTX-5090", 209.5e12 * 0.48), ("B200", 2250e12 * 0.32)],
+)
+def test_integers_of_4_bits_are_widened_on_blackwell(device: str, rate: float) -> None:
+    """Its FP4 products take both sides in FP4, and activations beside AWQ's are of 16 bits."""
+    (kind,) = Kinds(published("Qwen/Qwen3-32B-AWQ")).work(1, 1, expert=False, old_rope=False).kinds
+    alone = links(accelerator(device), Fabric(1e9), 1, 1)
+    rank = Rank(accelerator(device), alone, alone, expert=False, eager=False)
+    _, computed = weights_time(kind, Pass(64.0, 0.0, 64.0), rank)
+    assert computed == pytest.approx(2 * kind.products * 64 / rate, rel=0.01)
 
 
 def test_a_mixer_beside_attention_reads_and_writes_its_state() -> None:

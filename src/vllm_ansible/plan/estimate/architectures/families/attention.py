@@ -124,11 +124,15 @@ class BlockSparse(Grouped):
 
 @frozen
 class Indexer:
-    """The sparse indexer of DeepSeek-V3.2: whole on every rank, with a cache of fp8 keys."""
+    """The sparse indexer of DeepSeek-V3.2: whole on every rank, with a cache of fp8 keys.
+
+    It keeps one key for each `pool` of tokens.
+    """
 
     heads: int
     head_size: int
     query_rank: int
+    pool: int = 1
 
     def tensors(self, parts: Parts, hidden: int, module: str) -> Iterator[Tensor]:
         """Yield the indexer's projections; keys and weights are one matrix, never quantized."""
@@ -140,8 +144,8 @@ class Indexer:
         yield parts.vector(f"{name}.k_norm", 2 * self.head_size, width=4)
 
     def bytes_per_token(self) -> float:
-        """Return an fp8 key and one fp32 scale for each 128 elements."""
-        return self.head_size + self.head_size // 128 * 4
+        """Return a token's part of an fp8 key and one fp32 scale for each 128 elements."""
+        return (self.head_size + self.head_size // 128 * 4) / self.pool
 
 
 @frozen
@@ -224,6 +228,8 @@ class Latent:
 
     def cache(self) -> KvCache:
         """Return one latent entry with its rotated part, and the indexer's key."""
-        extra = self.indexer.bytes_per_token() if self.indexer else 0
+        extra, pool = 0.0, 1
+        if self.indexer:
+            extra, pool = self.indexer.bytes_per_token(), self.indexer.pool
         size = self.kv_rank + self.rope_size
-        return KvCache("mla", 1, size, 0, extra_bytes_per_token=extra)
+        return KvCache("mla", 1, size, 0, extra_bytes_per_token=extra, pool=pool)

@@ -1,7 +1,7 @@
 """GLM-5-Next: delta attention, latent attention without rotation in every fourth layer, experts.
 
-Read from vLLM 0.32's `glm5next`: its indexer keeps one key for a pool of tokens, and each layer
-has four streams of residuals.
+Read from vLLM 0.32's `glm5next`: its indexer keeps one key for a pool of tokens, each layer has
+four streams of residuals, and attention of both kinds is never quantized, whatever the checkpoint.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ KINDS = "linear_attention", "indexed_attention", "full_attention"
 
 @frozen
 class PooledIndexer(Indexer):
-    """An indexer that keeps one key for each `pool` tokens, and weighs them by gates."""
-
-    pool: int = 1
+    """An indexer that weighs the tokens of a pool by gates."""
 
     def tensors(self, parts: Parts, hidden: int, module: str) -> Iterator[Tensor]:
         """Yield the indexer's projections, and what forms a pool."""
@@ -47,14 +45,11 @@ class PooledIndexer(Indexer):
         yield parts.vector(f"{name}_ape", self.pool * self.head_size, width=4)
         yield parts.vector(f"{name}_gate", self.head_size * hidden, "attention")
 
-    def bytes_per_token(self) -> float:
-        """Return a token's part of its pool's key."""
-        return Indexer.bytes_per_token(self) / self.pool
-
 
 def glm5_next(outline: Outline, others: tuple[Tensor, ...] = ()) -> Model:
     """Return the decoder."""
     config = outline.config
+    outline = replace(outline, quantization=outline.quantization.without("self_attn"))
     hidden, layers = config.count("hidden_size"), layer_count(config)
     each, pool = indexer(config), config.count("index_kpool", default=16)
     pooled = PooledIndexer(each.heads, each.head_size, each.query_rank, pool=pool)
