@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import struct
+import subprocess
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,3 +103,51 @@ def test_what_an_answer_used_is_counted_as_the_engine_says(
     assert ("Paris" in text) or stream, text
     read, made = map(int, found[-1])
     assert door.used("all") == (1, read, made) and made == 7 and read > 10
+
+
+# As an application asks: the key of messages goes where Anthropic's client puts it.
+APPLICATION = """
+import json, sys
+import anthropic, openai
+address, question = sys.argv[1], [{"role": "user", "content": "What is the capital of France?"}]
+one = openai.OpenAI(base_url=address + "/v1", api_key="all-key")
+two = anthropic.Anthropic(base_url=address, api_key="all-key")
+first = {"temperature": 0}
+found = {"models": [it.id for it in one.models.list()]}
+answer = one.responses.create(model="chat", input=question, temperature=0, max_output_tokens=9)
+found["response"] = answer.output_text
+with one.responses.stream(
+    model="chat", input=question, temperature=0, max_output_tokens=9
+) as events:
+    found["streamed response"] = events.get_final_response().output_text
+answer = two.messages.create(model="chat", messages=question, max_tokens=9, extra_body=first)
+found["message"] = answer.content[0].text
+with two.messages.stream(model="chat", messages=question, max_tokens=9, extra_body=first) as events:
+    found["streamed message"] = events.get_final_text()
+found["tokens"] = two.messages.count_tokens(model="chat", messages=question).input_tokens
+try:
+    two.with_options(api_key="wrong", max_retries=0).messages.create(
+        model="chat", messages=question, max_tokens=1
+    )
+except anthropic.AuthenticationError as error:
+    found["refused"] = error.status_code
+print(json.dumps(found))
+"""
+
+
+def test_the_clients_of_openai_and_anthropic_are_served(
+    door: Running, engine: Path, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [str(engine / "bin/python"), "-c", APPLICATION, f"https://127.0.0.1:{door.port}"],
+        env={**os.environ, "SSL_CERT_FILE": str(tmp_path / "tls.crt")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["models"], found["refused"]) == (["chat", "law"], 401)
+    answers = [text for name, text in found.items() if "response" in name or "message" in name]
+    assert len(answers) == 4 and all("Paris" in text for text in answers), found
+    assert found["tokens"] > 10
