@@ -190,6 +190,14 @@ def own_directory(prefix: str) -> Path:
     return made
 
 
+def one_path(directory: Path) -> Path:
+    """Return a path that is the same for the directories of all tests, and leads to this one."""
+    here = own_directory("plugins-") / "here"
+    here.unlink(missing_ok=True)
+    here.symlink_to(directory)
+    return here
+
+
 @cache
 def settings() -> Path:
     """Return a directory with an empty ansible.cfg and, of the repository's callbacks, preload.
@@ -263,10 +271,8 @@ class Playbook:
         )
 
     def _alike(self, variables: dict[str, str]) -> dict[str, str]:
-        """Name plugins of this directory by one path for all, as one warm program has read it."""
-        here = own_directory("plugins-") / "here"
-        here.unlink(missing_ok=True)
-        here.symlink_to(self.directory)
+        """Name plugins of this directory as one warm program has read it."""
+        here = one_path(self.directory)
         return {
             name: value.replace(str(self.directory), str(here))
             if name.startswith("ANSIBLE_")
