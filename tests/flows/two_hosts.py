@@ -29,16 +29,14 @@ print(json.dumps(sorted(found)))
 """
 # Every TCP port of some addresses that accepts a connection from here.
 SCAN = """
-import concurrent.futures, json, socket, sys
-def knock(place):
-    try:
-        socket.create_connection(place, timeout=60).close()
-    except OSError:
-        return []
-    return [list(place)]
-places = [(address, port) for address in sys.argv[1:] for port in range(1, 65536)]
-with concurrent.futures.ThreadPoolExecutor(32) as pool:
-    print(json.dumps([one for found in pool.map(knock, places) for one in found]))
+import json, socket, sys
+found = []
+for place in [(address, port) for address in sys.argv[1:] for port in range(1, 65536)]:
+    with socket.socket() as one:
+        one.settimeout(60)
+        if one.connect_ex(place) == 0:
+            found.append(place)
+print(json.dumps(found))
 """
 
 

@@ -99,12 +99,13 @@ def test_the_sites_own_lines_and_form_of_gpus_are_taken_and_a_bad_line_is_told(
     ("changes", "words", "cause"),
     [
         ({"slurm_partition": "nosuch"}, "Invalid partition name", "there is no such partition"),
-        (
+        # Half a minute each, and they differ in Slurm's words alone.
+        pytest.param(
             {"slurm_gpus_per_node": 0, "slurm_gres": "gpu:h100:4"},
             "Requested node configuration is not available",
             "no nodes of this partition have all that is asked for together",
+            marks=pytest.mark.soak,
         ),
-        # Half a minute each, and they differ in Slurm's words alone.
         pytest.param(
             {"slurm_partition": "short", "slurm_time": "1-00:00:00"},
             "Requested time limit is invalid",

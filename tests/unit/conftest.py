@@ -182,14 +182,29 @@ class Played:
 
 
 @cache
+def own_directory(prefix: str) -> Path:
+    """Return a directory of this process, which is removed at its end."""
+    made = Path(tempfile.mkdtemp(prefix=prefix))
+    killed.remember(directory=str(made))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
+def one_path(directory: Path) -> Path:
+    """Return a path that is the same for the directories of all tests, and leads to this one."""
+    here = own_directory("plugins-") / "here"
+    here.unlink(missing_ok=True)
+    here.symlink_to(directory)
+    return here
+
+
+@cache
 def settings() -> Path:
     """Return a directory with an empty ansible.cfg and, of the repository's callbacks, preload.
 
     The others would record a play as a run.
     """
-    made = Path(tempfile.mkdtemp(prefix="settings-"))
-    killed.remember(directory=str(made))
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    made = own_directory("settings-")
     (made / "ansible.cfg").touch()
     (made / "preload.py").symlink_to(ROOT / "callback_plugins/preload.py")
     return made
@@ -241,7 +256,10 @@ class Playbook:
             "ANSIBLE_INVENTORY_ENABLED": "yaml",
             **(environment or {}),
         }
-        program = warm.playbook(variables, self.directory) if whole else warm.PLAYBOOK
+        program = warm.PLAYBOOK
+        if whole:
+            variables = self._alike(variables)
+            program = warm.playbook(variables, self.directory)
         return subprocess.Popen(
             [program, "-i", "inventory.yml", *flags, "play.yml"],
             cwd=self.directory,
@@ -251,6 +269,16 @@ class Playbook:
             text=True,
             start_new_session=own_session,
         )
+
+    def _alike(self, variables: dict[str, str]) -> dict[str, str]:
+        """Name plugins of this directory as one warm program has read it."""
+        here = one_path(self.directory)
+        return {
+            name: value.replace(str(self.directory), str(here))
+            if name.startswith("ANSIBLE_")
+            else value
+            for name, value in variables.items()
+        }
 
     def __call__(self, *arguments: Any, **options: Any) -> Played:
         """Play to the end and return what came of it."""

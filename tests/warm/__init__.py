@@ -34,8 +34,11 @@ SOCKET = "WARM_PYTHON"
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 # What testinfra runs, and what molecule asks.
 BESIDE = ("ansible-inventory", "ansible-config")
-# What Ansible does not read when it is imported.
-PASSED_ON = ("HF_ENDPOINT", "PATH", "PYTEST_", "VLLM_ANSIBLE_", "XDG_CACHE_HOME", SOCKET)
+# What Ansible does not read when it is imported; a server has a home of its own, for its files.
+PASSED_ON = (
+    *("AWS_", "HF_ENDPOINT", "HOME", "PATH", "PYTEST_", "VLLM_ANSIBLE_"),
+    *("XDG_CACHE_HOME", "XDG_RUNTIME_DIR", SOCKET),
+)
 # Each holds 60 MB.
 MOST_SERVERS = 3
 # How often a play must have come for another of its kind to be likely.
@@ -91,10 +94,13 @@ def python() -> str:
     return str(Path(os.environ[SOCKET]).with_name("python"))
 
 
-def playbook(environment: Mapping[str, str], directory: Path | str) -> Path:
+def playbook(
+    environment: Mapping[str, str], directory: Path | str, program: str = PLAYBOOK.name
+) -> Path:
     """Return the ansible-playbook to run there: the first times it is ansible-playbook itself.
 
     Signals do not reach what it runs, but for SIGKILL, with which that ends, too.
+    program: it, or ansible-inventory.
     """
     global ended_used
     read = {name: value for name, value in environment.items() if not name.startswith(PASSED_ON)}
@@ -103,31 +109,32 @@ def playbook(environment: Mapping[str, str], directory: Path | str) -> Path:
     asked[key] += 1
     if key not in started:
         if asked[key] < LIKELY:
-            return PLAYBOOK
+            return PLAYBOOK.with_name(program)
         if len(started) == MOST_SERVERS:
             _, last = started.pop(next(iter(started)))
             ended_used += _used(last)
             assert last.stdin
             last.stdin.close()
-        line = f'exec {sys.executable} -IS {HERE}/client.py DIRECTORY/socket {PLAYBOOK} "$@"'
-        made = place("ansible-playbook", line)
-        one = serve(made, str(PLAYBOOK), cwd=directory, env=dict(environment))
-        started[key] = Path(made, "ansible-playbook"), one
+        client = f"exec {sys.executable} -IS {HERE}/client.py"
+        line = f'{client} DIRECTORY/socket {PLAYBOOK.parent}/NAME "$@"'
+        made = place(PLAYBOOK.name, line, *BESIDE)
+        one = serve(made, str(PLAYBOOK), cwd=directory, env={**environment, "HOME": made})
+        started[key] = Path(made), one
     started[key] = started.pop(key)
-    return started[key][0]
+    return started[key][0] / program
 
 
 def play(
     arguments: Sequence[str | Path],
     cwd: Path | str,
     env: Mapping[str, str],
+    program: str = PLAYBOOK.name,
     **options: Any,
 ) -> subprocess.CompletedProcess[str]:
-    """Run ansible-playbook to its end and return what it printed."""
+    """Run ansible-playbook, or ansible-inventory, to its end and return what it printed."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.run(
-        [playbook(env, cwd), *arguments], cwd=cwd, env=env, text=True, check=False, **options
-    )
+    words = [playbook(env, cwd, program), *arguments]
+    return subprocess.run(words, cwd=cwd, env=env, text=True, check=False, **options)
 
 
 def on_path() -> Path:

@@ -34,7 +34,7 @@ def play(
         )
     )
     start = {"tasks_dir": tasks_dir, "name": "count", "argv": ["/bin/sh", "-c", "{{ line }}"]}
-    wait = {"tasks_dir": tasks_dir, "name": "count", "poll_seconds": 0.2, **options}
+    wait = {"tasks_dir": tasks_dir, "name": "count", "poll_seconds": 1, **options}
     (directory / "play.yml").write_text(
         yaml.safe_dump(
             [

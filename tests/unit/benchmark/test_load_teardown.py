@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests import warm
 from tests.flows.clone import Clone
 
 
@@ -22,7 +22,7 @@ def test_teardown_removes_the_key_from_the_host_of_the_load(tmp_path: Path, aske
     for name in (*kept, *gone, "tasks/ramp-chat.log", "logs/x.log"):
         (loader / name).parent.mkdir(parents=True, exist_ok=True)
         (loader / name).write_text("of-a-client\n")
-    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    here = {"ansible_connection": "local", "ansible_python_interpreter": warm.python()}
     variables: dict[str, Any] = {
         "cluster_name": "ldt",
         "cluster_dir": str(tmp_path / "cluster"),

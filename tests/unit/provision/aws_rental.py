@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests import warm
 from tests.emulators.ec2 import Ec2
 from tests.emulators.ec2_parts import AMI, environment
+from tests.unit.conftest import one_path
 
 from .aws_world import P5, A, B
 from .rental import KEYSCAN, ROOT
@@ -89,17 +90,12 @@ class AwsSite:
         (place / "aws.yml").write_text("plugin: aws_instances\n")
         (place / "group_vars/all.yml").write_text(yaml.safe_dump(self.variables))
         clean = {name: value for name, value in os.environ.items() if "ANSIBLE" not in name}
-        return subprocess.run(
-            [Path(sys.executable).with_name(program), "-i", "inventories/rented", *arguments],
-            cwd=self.directory,
-            env={
-                **clean,
-                **around(self.directory, self.cloud),
-                "HOME": str(self.directory),
-                "COLUMNS": "120",
-            },
-            capture_output=True,
-            text=True,
+        here = one_path(self.directory)
+        settings = {"HOME": str(self.directory), "ANSIBLE_CONFIG": str(here / "ansible.cfg")}
+        return warm.play(
+            ["-i", "inventories/rented", *arguments],
+            self.directory,
+            {**clean, **around(self.directory, self.cloud), **settings, "COLUMNS": "120"},
+            program,
             timeout=240,
-            check=False,
         )

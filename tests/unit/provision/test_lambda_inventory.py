@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import warm
 from tests.emulators.lambda_account import Account
 from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
+from tests.unit.conftest import one_path
 from vllm_ansible.provision.watcher import end, lives
 
 ROOT = Path(__file__).parents[3]
@@ -55,17 +56,14 @@ class Site:
         if self.variables:
             (place / "group_vars" / "all.yml").write_text(yaml.safe_dump(self.variables))
         clean = {name: value for name, value in os.environ.items() if "ANSIBLE" not in name}
-        return subprocess.run(
-            [
-                str(Path(sys.executable).with_name("ansible-inventory")),
-                *("-i", str(place), "--list", *arguments),
-            ],
-            cwd=self.directory,
-            env={**clean, "HOME": str(self.directory), "COLUMNS": "400"},
-            capture_output=True,
-            text=True,
+        here = one_path(self.directory)
+        settings = {"HOME": str(self.directory), "ANSIBLE_CONFIG": str(here / "ansible.cfg")}
+        return warm.play(
+            ["-i", place, "--list", *arguments],
+            self.directory,
+            {**clean, **settings, "COLUMNS": "400"},
+            "ansible-inventory",
             timeout=240,
-            check=False,
         )
 
     def listed(self) -> dict[str, Any]:

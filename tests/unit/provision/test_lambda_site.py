@@ -6,16 +6,17 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests import warm
 from tests.emulators.lambda_account import Account
 from tests.emulators.lambda_cloud import Cloud
 from tests.emulators.lambda_parts import Type
+from tests.unit.conftest import one_path
 
 from .rental import KEY, variables
 from .world import EAST, GH200
@@ -58,15 +59,13 @@ class Site:
         (place / "lambda.yml").write_text("plugin: lambda_instances\n")
         (place / "group_vars/all.yml").write_text(yaml.safe_dump(self.variables))
         clean = {name: value for name, value in os.environ.items() if "ANSIBLE" not in name}
-        playbook = Path(sys.executable).with_name("ansible-playbook")
-        return subprocess.run(
-            [playbook, "site.yml", "-i", "inventories/rented", *arguments],
-            cwd=self.directory,
-            env={**clean, "HOME": str(self.directory), "COLUMNS": "120"},
-            capture_output=True,
-            text=True,
+        here = one_path(self.directory)
+        settings = {"HOME": str(self.directory), "ANSIBLE_CONFIG": str(here / "ansible.cfg")}
+        return warm.play(
+            ["site.yml", "-i", "inventories/rented", *arguments],
+            self.directory,
+            {**clean, **settings, "COLUMNS": "120"},
             timeout=300,
-            check=False,
         )
 
 

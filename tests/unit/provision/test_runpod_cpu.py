@@ -10,6 +10,7 @@ import yaml
 from jinja2.nativetypes import NativeEnvironment
 
 from vllm_ansible.problem import PlanError
+from vllm_ansible.provision import ending
 from vllm_ansible.provision.ending import end_every
 from vllm_ansible.provision.fleet import SETTLED_SECONDS
 from vllm_ansible.provision.orphans import Orphan
@@ -52,7 +53,10 @@ def test_the_volume_is_filled_by_the_cheapest_pod_that_has_enough_processors(wor
     assert world.cloud.writes == []
 
 
-def test_it_is_no_machine_of_the_cluster_and_is_ended_with_it(world: World) -> None:
+def test_it_is_no_machine_of_the_cluster_and_is_ended_with_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "LOOK_SECONDS", 0.01)
     world.converge_part("fill")
     world.converge_part("load")
     done = world.converge()

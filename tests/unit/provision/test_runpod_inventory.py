@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import warm
 from tests.emulators.runpod_cloud import Cloud as Emulator
 from tests.emulators.runpod_parts import NoMachines
+from tests.unit.conftest import one_path
 from vllm_ansible.provision.cluster import Cluster
 from vllm_ansible.provision.host_keys import HostKeys
 from vllm_ansible.provision.provider import provider
@@ -49,14 +50,14 @@ class Site:
         (place / "runpod.yml").write_text("plugin: runpod_pods\n")
         (place / "group_vars/all.yml").write_text(yaml.safe_dump(self.variables))
         clean = {name: value for name, value in os.environ.items() if "ANSIBLE" not in name}
-        return subprocess.run(
-            [Path(sys.executable).with_name(program), "-i", "inventories/pods", *arguments],
-            cwd=self.directory,
-            env={**clean, "HOME": str(self.directory), "COLUMNS": "120"},
-            capture_output=True,
-            text=True,
+        here = one_path(self.directory)
+        settings = {"HOME": str(self.directory), "ANSIBLE_CONFIG": str(here / "ansible.cfg")}
+        return warm.play(
+            ["-i", "inventories/pods", *arguments],
+            self.directory,
+            {**clean, **settings, "COLUMNS": "120"},
+            program,
             timeout=300,
-            check=False,
         )
 
     def rent(self) -> Cluster:

@@ -32,7 +32,7 @@ def soon() -> float:
     began = time.monotonic()
     program = f"import sys; sys.path.insert(0, {str(watcher.SOURCE)!r}); import {meter.__name__}"
     subprocess.run([sys.executable, "-c", program], check=True)
-    return 1 + (8 + 8 * (time.monotonic() - began)) / HOUR
+    return 1 + (4 + 8 * (time.monotonic() - began)) / HOUR
 
 
 def _until(so: Callable[[], bool], watched: Watched, seconds: float = 120) -> None:

@@ -168,7 +168,7 @@ def _environment() -> dict[str, str]:
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [
-        (["up", "-i", "inventories/two"], 0),
+        # The same view as that of `up`.
         (["down", "-i", "inventories/two"], 1),
         (["status", "-i", "inventories/two", "--json"], 0),
         (["plan", "--help"], 0),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests import warm
 from tests.flows.clone import Clone
 
 from .recorded import RUNNING
@@ -62,7 +62,7 @@ def test_a_load_host_that_fails_keeps_no_allocation_from_being_given_back(
     clone, loader = Clone(tmp_path / "clone"), tmp_path / "loader"
     (loader / "secrets").mkdir(parents=True)
     place = inventory(tmp_path)
-    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    here = {"ansible_connection": "local", "ansible_python_interpreter": warm.python()}
     content = {"load": {"hosts": {"loader": {**here, "cluster_dir": str(loader)}}}}
     (place / "load.yml").write_text(yaml.safe_dump(content))
     ran = clone.run(place, playbook="playbooks/teardown.yml")
