@@ -9,16 +9,18 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Optional
 
 from ..build_command import (
     BuildError,
     Report,
+    begin,
     bytes_of,
     expect_success,
+    follow,
     last_lines,
     output_of,
     run,
@@ -33,9 +35,11 @@ MANIFEST = "manifest.json"
 COMPILED = ("ray", "vllm")
 
 # Run by the environment's own Python. It also loads what every process of an engine loads, so that
-# the bytecode exists before a service user who may not write here starts one.
+# the bytecode exists before a service user who may not write here starts one. The collector of
+# garbage, which finds none among modules, would take a quarter of the time.
 IMPORT_CHECK = """
-import json, platform, sys
+import gc, json, platform, sys
+gc.disable()
 import ray, torch, vllm
 from vllm.platforms import current_platform
 import vllm.entrypoints.cli.serve
@@ -149,9 +153,9 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
         given_image.lay(place, wanted, environment)
     else:
         fill(place, wanted, built, environment, report)
-    versions = check_imports(place, environment, report)
-    if wanted["compile_bytecode"] and not given:
-        compile_bytecode(place, environment, report)
+    compiles = wanted["compile_bytecode"] and not given
+    with compiling(place, environment, report) if compiles else nullcontext():
+        versions = check_imports(place, environment, report)
     installed = distributions(place)
     digests = {name: record["sha256"] for name, record in built.items()}
     manifest = {
@@ -266,8 +270,9 @@ def check_imports(place: Path, environment: Mapping[str, str], report: Report) -
     return {name: str(version) for name, version in versions.items()}
 
 
-def compile_bytecode(place: Path, environment: Mapping[str, str], report: Report) -> None:
-    """Compile what the check of imports did not load and engines do.
+@contextmanager
+def compiling(place: Path, environment: Mapping[str, str], report: Report) -> Iterator[None]:
+    """Compile what engines load beyond the check of imports, beside that, and wait for it.
 
     All of an environment is five times as many files; most of them nobody imports. A file that does
     not compile is no failure here: there are some for another Python, which nothing loads.
@@ -279,7 +284,13 @@ def compile_bytecode(place: Path, environment: Mapping[str, str], report: Report
     ]
     command = [str(python(place)), "-m", "compileall", "-q", *folders]
     with tempfile.TemporaryFile() as output:
-        watch(command, environment, output, output, working("compiling vllm and ray", report))
+        process = begin(command, environment, output, output)
+        try:
+            yield
+            follow(process, working("compiling vllm and ray", report))
+        finally:
+            process.kill()
+            process.wait()
 
 
 def same_everywhere(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
