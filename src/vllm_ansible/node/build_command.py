@@ -41,20 +41,9 @@ def watch(
     look: Callable[[int], None],
 ) -> int:
     """Run a long command, look at its process number now and then, and return its status."""
-    return follow(begin(command, environment, output, errors), look)
-
-
-def begin(
-    command: Sequence[str], environment: Mapping[str, str], output: BinaryIO, errors: BinaryIO
-) -> subprocess.Popen[bytes]:
-    """Start a long command."""
-    return subprocess.Popen(  # noqa: S603  argv built by our callers, no shell
+    process = subprocess.Popen(  # noqa: S603  argv built by our callers, no shell
         list(command), env=dict(environment), cwd="/", stdout=output, stderr=errors
     )
-
-
-def follow(process: subprocess.Popen[bytes], look: Callable[[int], None]) -> int:
-    """Look at the number of a process now and then until it ends, and return its status."""
     while True:
         try:
             return process.wait(timeout=_LOOK_SECONDS)

@@ -9,18 +9,16 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
 from ..build_command import (
     BuildError,
     Report,
-    begin,
     bytes_of,
     expect_success,
-    follow,
     last_lines,
     output_of,
     run,
@@ -153,9 +151,9 @@ def build(wanted: dict[str, Any], report: Report) -> dict[str, Any]:
         given_image.lay(place, wanted, environment)
     else:
         fill(place, wanted, built, environment, report)
-    compiles = wanted["compile_bytecode"] and not given
-    with compiling(place, environment, report) if compiles else nullcontext():
-        versions = check_imports(place, environment, report)
+    versions = check_imports(place, environment, report)
+    if wanted["compile_bytecode"] and not given:
+        compile_bytecode(place, environment, report)
     installed = distributions(place)
     digests = {name: record["sha256"] for name, record in built.items()}
     manifest = {
@@ -270,9 +268,8 @@ def check_imports(place: Path, environment: Mapping[str, str], report: Report) -
     return {name: str(version) for name, version in versions.items()}
 
 
-@contextmanager
-def compiling(place: Path, environment: Mapping[str, str], report: Report) -> Iterator[None]:
-    """Compile what engines load beyond the check of imports, beside that, and wait for it.
+def compile_bytecode(place: Path, environment: Mapping[str, str], report: Report) -> None:
+    """Compile what the check of imports did not load and engines do.
 
     All of an environment is five times as many files; most of them nobody imports. A file that does
     not compile is no failure here: there are some for another Python, which nothing loads.
@@ -284,13 +281,7 @@ def compiling(place: Path, environment: Mapping[str, str], report: Report) -> It
     ]
     command = [str(python(place)), "-m", "compileall", "-q", *folders]
     with tempfile.TemporaryFile() as output:
-        process = begin(command, environment, output, output)
-        try:
-            yield
-            follow(process, working("compiling vllm and ray", report))
-        finally:
-            process.kill()
-            process.wait()
+        watch(command, environment, output, output, working("compiling vllm and ray", report))
 
 
 def same_everywhere(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
