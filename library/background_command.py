@@ -17,8 +17,12 @@ options:
     type: path
     required: true
   name:
-    description: Name of the task. With V(stopped) it may be omitted to mean all.
+    description: Name of the task. With V(stopped) it may be omitted to mean O(names), or all.
     type: str
+  names:
+    description: With V(stopped), the names of several tasks.
+    type: list
+    elements: str
   argv:
     description: The command. Needed to start.
     type: list
@@ -122,8 +126,9 @@ def begin(wanted: dict[str, Any], check: bool) -> dict[str, Any]:
 
 
 def end(wanted: dict[str, Any], check: bool) -> dict[str, Any]:
-    """Stop one command, or all."""
-    asked = [wanted["name"]] if wanted["name"] is not None else names(wanted["tasks_dir"])
+    """Stop one command, those that are named, or all."""
+    given = [wanted["name"]] if wanted["name"] is not None else wanted["names"]
+    asked = names(wanted["tasks_dir"]) if given is None else given
     stopped = [name for name in asked if stop(wanted["tasks_dir"], name, check)]
     return {"changed": bool(stopped), "reason": "it runs" if stopped else "", "stopped": stopped}
 
@@ -134,6 +139,7 @@ def main() -> None:
         argument_spec={
             "tasks_dir": {"type": "path", "required": True},
             "name": {"type": "str"},
+            "names": {"type": "list", "elements": "str"},
             "argv": {"type": "list", "elements": "str"},
             "environment": {"type": "dict", "default": {}},
             # Names of files, not secrets: no_log would hide them in every error.

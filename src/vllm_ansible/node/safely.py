@@ -267,8 +267,10 @@ def open_in(directory: Directory, name: str) -> int:
     return opened
 
 
-def replace_in(directory: Directory, name: str, content: bytes, uid: int, gid: int) -> None:
-    """Put a file that only one user can read into a directory, in one step."""
+def replace_in(
+    directory: Directory, name: str, content: bytes, uid: int, gid: int, mode: int = 0o600
+) -> None:
+    """Put a file, which only one user can read unless mode says else, there in one step."""
     temporary = f".{name}-{secrets.token_hex(8)}"
     place = directory.descriptor
     # Made 0600 before the first byte is in it, and given away by its descriptor.
@@ -280,6 +282,7 @@ def replace_in(directory: Directory, name: str, content: bytes, uid: int, gid: i
             file.flush()
             os.fsync(made)
             os.fchown(made, uid, gid)
+            os.fchmod(made, mode)
         os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=place)
     except OSError:
         with suppress(FileNotFoundError):

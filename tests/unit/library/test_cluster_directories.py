@@ -173,3 +173,72 @@ def test_without_root_directories_are_made_and_not_given_away(
     assert not module_as_nobody("cluster_directories", args)["changed"]
     result = module_as_nobody("cluster_directories", {**args, "owner": "root"})
     assert result["failed"] and "Operation not permitted" in result["found"]
+
+
+def with_files(path: Path, owner: str = ME, **more: Any) -> dict[str, Any]:
+    directories = [str(path), str(path / "node")]
+    files = {str(path / "main.py"): "import node\n", str(path / "node/a.py"): "A = 'ü'\n"}
+    wanted = {"directories": directories, "administered": directories, "owner": owner}
+    return {**wanted, "files": files, **more}
+
+
+def test_files_are_written_once_in_the_directories_that_are_made(
+    run_module: Module, tmp_path: Path
+) -> None:
+    args = with_files(tmp_path / "program")
+    said = run_module("cluster_directories", args, [], check=True)
+    assert said["changed"] and said["written"] == list(args["files"])
+    assert not (tmp_path / "program").exists()
+    result = run_module("cluster_directories", {**args, "_ansible_diff": True}, [])
+    assert result["written"] == list(args["files"])
+    assert [(one["before"], one["after"]) for one in result["diff"]] == [
+        ("", content) for content in args["files"].values()
+    ]
+    for name, content in args["files"].items():
+        assert Path(name).read_text(encoding="utf-8") == content and mode(Path(name)) == 0o644
+    left = sorted(path.name for path in (tmp_path / "program").rglob("*"))
+    assert left == ["a.py", "main.py", "node"]  # no temporary file
+    again = run_module("cluster_directories", args, [])
+    assert not again["changed"] and again["written"] == []
+
+
+@pytest.mark.parametrize("damage", ["content", "mode", "link"])
+def test_a_file_that_differs_is_replaced(run_module: Module, tmp_path: Path, damage: str) -> None:
+    args = with_files(tmp_path / "program")
+    run_module("cluster_directories", args, [])
+    file, elsewhere = tmp_path / "program/main.py", tmp_path / "elsewhere"
+    if damage == "content":
+        file.write_text("import os\n")
+    elif damage == "mode":
+        file.chmod(0o666)
+    else:
+        file.rename(elsewhere)
+        file.symlink_to(elsewhere)
+        elsewhere.write_text("import os\n")
+    for check in (True, False):
+        result = run_module("cluster_directories", {**args, "_ansible_diff": True}, [], check=check)
+        assert result["changed"] and result["written"] == [str(file)]
+        before = {"content": ["import os\n"], "mode": [], "link": [""]}[damage]
+        assert [one["before"] for one in result["diff"]] == before
+    assert not file.is_symlink() and file.read_text() == "import node\n" and mode(file) == 0o644
+    assert not elsewhere.exists() or elsewhere.read_text() == "import os\n"
+
+
+def test_a_file_that_cannot_be_written_is_named(run_module: Module, tmp_path: Path) -> None:
+    args = with_files(tmp_path / "program", files={f"{tmp_path}/other/a": "a"})
+    result = run_module("cluster_directories", args, [])
+    assert result["failed"] and result["where"] == f"{tmp_path}/other/a"
+    assert "No such file" in result["found"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be led astray")
+def test_root_writes_no_file_where_the_service_could_replace_its_directory(
+    run_module: Module, nobodys: Path
+) -> None:
+    place = nobodys / "program"
+    place.mkdir()
+    args = {"directories": [], "owner": "nobody", "files": {str(place / "main.py"): "pass\n"}}
+    for check in (True, False):
+        result = run_module("cluster_directories", args, [], check=check)
+        assert result["failed"] and f"{nobodys} can be changed by nobody" in result["found"]
+    assert not list(place.iterdir())

@@ -371,6 +371,7 @@ def test_a_service_that_does_all_it_can_gets_nothing_of_root(
     works: list[tuple[str, dict[str, Any]]] = [
         ("cluster_directories", directories),
         *(("cluster_directories", {**directories, "directories": [one]}) for one in every),
+        *(("cluster_directories", {**directories, "files": {f"{one}/b": "a"}}) for one in every),
         (
             "secret_files",
             {

@@ -81,9 +81,7 @@ def test_it_is_started_left_alone_and_withdrawn(site: Site, tmp_path: Path) -> N
     assert "GET /latest/meta-data/spot/instance-action 404" in log
     changed = [one["task"] for one in events if one.get("status") == "changed"]
     assert changed == [
-        "Make the directories of the watch for notices",
-        "Put its program in place",
-        "Write its settings",
+        "Put the watch for notices in place",
         "Run it",
         "Stop the watch for notices",
         "Remove its files",

@@ -73,6 +73,20 @@ def test_start_returns_while_the_command_runs(node: Node, tasks: str) -> None:
     assert node("stop", tasks_dir=tasks, name="work") is False
 
 
+def test_the_module_stops_those_that_are_named_and_no_other(
+    node: Node, tasks: str, run_module: Callable[..., dict[str, Any]]
+) -> None:
+    for name in ("a", "b", "c"):
+        node("start", tasks_dir=tasks, name=name, argv=["/bin/sleep", "600"])
+    args = {"tasks_dir": tasks, "names": ["a", "never", "b"], "state": "stopped"}
+    for check in (True, False):
+        told = run_module("background_command", args, [], check=check)
+        assert told["changed"] and told["stopped"] == ["a", "b"]
+    assert [status(tasks, name)["state"] for name in "abc"] == ["failed", "failed", "running"]
+    assert not run_module("background_command", args, [])["changed"]
+    assert node("stop", tasks_dir=tasks, name="c") is True
+
+
 def test_a_task_leaves_the_session_and_its_descriptors(node: Node, tasks: str) -> None:
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
