@@ -167,7 +167,9 @@ def messages(body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     number = int(body.get("max_tokens", 5))
     # What was cached is no part of the input.
     usage = {"input_tokens": PROMPT_TOKENS - 4, "cache_read_input_tokens": 4}
-    begun = {"id": "chatcmpl-1", "content": [], "usage": {**usage, "output_tokens": 0}}
+    # A tool that the model calls has what its client told it.
+    tools = [{"type": "tool_use", "input": one} for one in body.get("tools", [])]
+    begun = {"id": "chatcmpl-1", "content": tools, "usage": {**usage, "output_tokens": 0}}
     pieces = [
         told("content_block_delta", delta={"type": "text_delta", "text": f"wörd{one}"}, index=0)
         for one in range(number)
@@ -177,6 +179,7 @@ def messages(body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         told("message_start", message=begun),
         told("content_block_start", content_block={"type": "text", "text": ""}, index=0),
         *pieces,
+        told("content_block_delta", delta={"type": "signature_delta", "signature": "x"}, index=0),
         told("content_block_stop", index=0),
         told("message_delta", delta={"stop_reason": "max_tokens"}, usage=ended),
         told("message_stop"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from vllm_ansible.door.clients import Client, ClientsFault, parse
 from vllm_ansible.inventory.variables import Where
-from vllm_ansible.plan.adapters import adapters_asked
+from vllm_ansible.plan.adapters import adapter_problems, adapters_asked
 from vllm_ansible.plan.dynamo import DYNAMO
 from vllm_ansible.plan.engines import Engine
 from vllm_ansible.plan.model_arguments import given_arguments
@@ -20,12 +20,14 @@ MONTH_DAYS = 31
 
 
 def unkept(variables: Mapping[str, Any], engines: Sequence[Engine], where: Where) -> list[Problem]:
-    """Return the priorities that no engine heeds, and counts of a month that are not kept so long.
+    """Return the priorities that no engine heeds, counts of a month that are not kept so long, and
+    adapters whose name has another meaning at the door.
 
     A file that cannot be used is refused elsewhere.
     """
     clients = _clients(variables.get(FILE))
     return [
+        *(adapter_problems(engines) if variables.get(FILE) else ()),
         *_priorities(clients, engines, lambda name: where(name, [])),
         *_months(clients, variables.get("door_keep_days"), lambda name: where(name, [])),
     ]

@@ -13,7 +13,7 @@ from vllm_ansible.problem import Problem
 MODULES, ENABLED = "lora_modules", "enable_lora"
 # The door finds an engine by it in a list of lines.
 NAME = re.compile(r"[^\s=,\"\\]+")
-FORM = "NAME=PATH, or a mapping with name and path"
+FORM = "NAME=PATH, or a mapping with name and path; no space, comma, = or quotation mark in a name"
 # An engine as the inventory asks for it, which imports this file.
 Asked = Any
 
@@ -55,7 +55,10 @@ def adapter_refusals(item: Mapping[str, Any]) -> Iterator[tuple[str, str, object
 
 
 def adapter_problems(engines: Iterable[Asked]) -> list[Problem]:
-    """Return the adapters whose name another model has, or an adapter of another model."""
+    """Return the adapters whose name another model has, or an adapter of another model.
+
+    Behind one door a name has one meaning.
+    """
     engines = list(engines)
     owners = {one.served_name: f"the model of engine {one.name}" for one in engines}
     models: dict[str, str] = {}
@@ -88,9 +91,9 @@ def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _listed(arguments: Mapping[str, Any]) -> list[Any]:
     """Return the adapters that an inventory asks for; one alone is a list of one."""
     asked = _plain(arguments).get(MODULES)
-    if asked is None:
-        return []
-    return list(asked) if isinstance(asked, list | tuple) else [asked]
+    listed = list(asked) if isinstance(asked, list | tuple) else [asked]
+    # vLLM passes over what is empty.
+    return [one for one in listed if one is not None and one != ""]
 
 
 def _values(words: Sequence[str]) -> list[str]:

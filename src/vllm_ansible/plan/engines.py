@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vllm_ansible.node.weights.models import source_of
-from vllm_ansible.plan.adapters import adapter_problems, adapter_refusals
+from vllm_ansible.plan.adapters import adapter_refusals
 from vllm_ansible.plan.arguments import ours
 from vllm_ansible.plan.data_request import refusals
 from vllm_ansible.plan.dynamo import FRONTS, front_refusals
@@ -94,7 +94,7 @@ def parse_engines(value: object) -> tuple[Engine, ...]:
     problems = [problem for reader in readers for problem in reader.problems]
     problems += _repeated(engines, "name", [engine.name for engine in engines])
     problems += _repeated(engines, "port", [engine.port for engine in engines])
-    problems = problems or [*set_problems(engines), *adapter_problems(engines)]
+    problems = problems or set_problems(engines)
     if problems:
         raise PlanError(problems)
     return tuple(engines)

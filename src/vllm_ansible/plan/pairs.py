@@ -48,6 +48,7 @@ SHORTEST = 4
 SAME = (
     *("attention_backend", "block_size", "dtype", "hf_overrides", "kv_cache_dtype"),
     *("load_format", "max_model_len", "quantization", "revision", "speculative_config"),
+    *("enable_lora", "lora_modules"),
 )
 
 

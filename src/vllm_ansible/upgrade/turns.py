@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from vllm_ansible.plan.adapters import adapters_of
 from vllm_ansible.plan.decision import RESTART
 from vllm_ansible.plan.pairs import is_apart
 from vllm_ansible.plan.plan import Plan
@@ -34,8 +35,8 @@ def turns(
     decision: by engine of the plan `after`, what M(engine_decision) said. looks: the processes of
     each host. interrupted: the engine whose upgrade an earlier run has begun and not ended; it
     comes first. Each has why, its servers' names at the door, its peers (other engines that answer
-    for its model at the door meanwhile), whether its clients have to wait, and whether the door
-    finds it at another place, or by another name, afterwards.
+    for its model and all its adapters at the door meanwhile), whether its clients have to wait, and
+    whether the door finds it at another place, or by another name, afterwards.
     """
     wanted = {str(one["name"]): one for one in after["engines"]}
     running = {str(one["name"]): one for one in before["engines"] if _runs(one, looks)}
@@ -53,11 +54,15 @@ def turns(
     planned = {str(one["name"]): one for one in before["engines"]}
     door = bool(door_hosts(looks))
     for name in order:
-        model = planned[name]["served_name"]
+        model, adapters = planned[name]["served_name"], _adapters(planned[name])
         peers = [
             other
             for other, one in running.items()
-            if door and other != name and one["served_name"] == model and not is_apart(one)
+            if door
+            and other != name
+            and one["served_name"] == model
+            and not is_apart(one)
+            and adapters <= _adapters(one)
         ]
         found.append(
             {
@@ -74,6 +79,11 @@ def turns(
         # From here on it answers for what it is asked to be.
         running[name] = wanted[name]
     return found
+
+
+def _adapters(engine: Mapping[str, Any]) -> set[str]:
+    """Return the adapters that clients ask of an engine by names of their own."""
+    return set(adapters_of([str(word) for word in engine.get("arguments", ())]))
 
 
 def door_servers(*engines: Mapping[str, Any]) -> list[str]:

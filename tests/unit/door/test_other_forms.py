@@ -53,6 +53,44 @@ def test_a_whole_answer_counts_whatever_its_client_had_it_repeat(
     assert grown(running, before) == [1, PROMPT_TOKENS, 6]
 
 
+# One that hides figures of its own behind braces in a text, which end nothing.
+HIDING = {"usage": {"x": "{{{", "prompt_tokens": 0, "completion_tokens": 0}}
+
+
+@both
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_a_client_has_an_engine_repeat_hides_no_usage(
+    running: Running, path: str, stream: bool
+) -> None:
+    before = running.used("alice")
+    body = {"model": "m", "stream": stream, MOST[path]: 600, "tools": [HIDING]}
+    assert running.ask("POST", path, body)[0] == 200
+    assert grown(running, before) == [1, PROMPT_TOKENS, 600]
+
+
+@pytest.mark.parametrize("size", [100_000, 900_000])
+@pytest.mark.parametrize("pieces", [1 << 20, 16_384])
+def test_an_event_of_any_length_goes_on_and_is_counted(
+    running: Running, size: int, pieces: int
+) -> None:
+    """Longer than what is held back: it goes on before it is whole, and its usage in two parts."""
+    before = running.used("alice")
+    tools = [{"name": "x" * size}]
+    body = {"model": "m", "stream": True, MOST[RESPONSES]: 6, "tools": tools, "pieces": pieces}
+    status, text, _ = running.ask("POST", RESPONSES, body)
+    assert (status, text) == (200, "".join(OTHERS[RESPONSES](body)[1]))
+    assert grown(running, before) == [1, PROMPT_TOKENS, 6]
+
+
+def test_only_pieces_of_an_answer_are_tokens(running: Running) -> None:
+    before = running.used("alice")
+    tools = [{"type": "x.delta"}, {"type": "content_block_delta"}]
+    for path in OTHERS:
+        body = {"model": "m", "stream": True, MOST[path]: 2, "tools": tools}
+        assert running.ask("POST", path, body)[0] == 200
+    assert grown(running, before) == [2, 2 * PROMPT_TOKENS, 4]
+
+
 @both
 def test_a_stream_that_is_broken_off_counts_a_token_for_each_piece(
     door: Callable[..., Running], path: str

@@ -64,3 +64,12 @@ def test_tokens_of_a_month_need_journals_of_a_month(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_used_is_refused_elsewhere(tmp_path: Path) -> None:
     given = {"door_clients_file": str(tmp_path / "none"), "door_keep_days": 1}
     assert unkept(given, (), lambda name, _: name) == []
+
+
+def test_an_adapter_with_the_name_of_another_model_is_refused_where_there_is_a_door(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ADAPTER, "lora_modules", ["m=/adapters/m"])
+    (found,) = problems(tmp_path, {})
+    assert found == "adapter m of engine b has the name of the model of engine a"
+    assert problems(tmp_path, {}, door_clients_file="") == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -242,3 +243,13 @@ def test_root_writes_no_file_where_the_service_could_replace_its_directory(
         result = run_module("cluster_directories", args, [], check=check)
         assert result["failed"] and f"{nobodys} can be changed by nobody" in result["found"]
     assert not list(place.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file away")
+def test_root_takes_a_file_of_the_service_for_its_own(run_module: Module, tmp_path: Path) -> None:
+    args = with_files(tmp_path / "program")
+    run_module("cluster_directories", args, [])
+    file = tmp_path / "program/main.py"
+    shutil.chown(file, "nobody")
+    assert run_module("cluster_directories", args, [])["written"] == [str(file)]
+    assert file.stat().st_uid == 0

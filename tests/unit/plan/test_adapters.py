@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vllm_ansible.plan.adapters import adapters_of
+from vllm_ansible.plan.adapters import adapter_problems, adapters_of
 from vllm_ansible.plan.engines import parse_engines
 from vllm_ansible.plan.layout import Capacity
 from vllm_ansible.plan.plan import make_plan
@@ -50,7 +50,12 @@ def test_a_plan_has_the_adapters_of_each_form_that_vllm_takes(modules: Any) -> N
 @pytest.mark.parametrize("modules", ["law", ["law="], ["=/a"], [7], [{"name": "law"}], ["a b=/c"]])
 def test_what_vllm_cannot_read_or_no_client_can_ask_for_is_refused(modules: Any) -> None:
     (found,) = refused(engine("a", modules))
-    assert "expected NAME=PATH, or a mapping with name and path, found" in found
+    assert "expected NAME=PATH, or a mapping with name and path; no space" in found
+
+
+@pytest.mark.parametrize("modules", ["", [], ["", "law=/a"], None])
+def test_what_vllm_passes_over_is_no_adapter(modules: Any) -> None:
+    assert len(parse_engines([engine("a", modules)])) == 1
 
 
 def test_adapters_of_an_engine_without_places_for_them_are_refused() -> None:
@@ -59,18 +64,31 @@ def test_adapters_of_an_engine_without_places_for_them_are_refused() -> None:
     assert "expected enable_lora: true beside lora_modules, found None" in found
 
 
-def test_one_name_means_one_model() -> None:
+def test_at_a_door_one_name_means_one_model() -> None:
+    def said(*engines: dict[str, Any]) -> str:
+        return " ".join(one.message for one in adapter_problems(parse_engines(list(engines))))
+
     two = engine("b", ["law=/b/law"])
-    assert "adapter law of engine b has the name of an adapter of o/a" in str(
-        refused(engine("a", ["law=/a/law"]), two)
+    assert "adapter law of engine b has the name of an adapter of o/a" in said(
+        engine("a", ["law=/a/law"]), two
     )
-    assert "adapter o/b of engine a has the name of the model of engine b" in str(
-        refused(engine("a", ["o/b=/a/law"]), two)
+    assert "adapter o/b of engine a has the name of the model of engine b" in said(
+        engine("a", ["o/b=/a/law"]), two
     )
     twice = engine("a", ["law=/a/law", "law=/a/2"])
-    assert "has the name of another adapter of this engine" in str(refused(twice))
+    assert "has the name of another adapter of this engine" in said(twice)
+
+
+def test_the_engines_of_a_set_have_the_same_adapters() -> None:
+    apart = [
+        engine("read", ["law=/a"], role="prefill", served_name="m", model="o/m"),
+        engine("write", ["law=/a"], role="decode", served_name="m", model="o/m"),
+    ]
+    assert len(parse_engines(apart)) == 2
+    apart[0]["vllm_args"] = {}
+    assert "lora_modules" in str(refused(*apart))
 
 
 def test_engines_of_one_model_may_share_an_adapter() -> None:
     engines = [engine(name, ["law=/a/law"], model="o/m") for name in ("a", "b")]
-    assert len(parse_engines(engines)) == 2
+    assert adapter_problems(parse_engines(engines)) == []

@@ -66,6 +66,14 @@ def test_replicas_take_turns_in_the_order_of_the_plan_and_answer_for_each_other(
     )
 
 
+def test_who_lacks_an_adapter_does_not_answer_for_one_that_has_it() -> None:
+    both = plan(a="m", b="m")
+    both["engines"][0]["arguments"] = ["--lora-modules", "law=/a"]
+    first, second = found(both, both, decided("a", "b"), looks("a", "b"))
+    assert (first["engine"], first["peers"], first["waits"]) == ("a", [], True)
+    assert (second["engine"], second["peers"], second["waits"]) == ("b", ["a"], False)
+
+
 @pytest.mark.parametrize(
     ("before", "seen", "why"),
     [

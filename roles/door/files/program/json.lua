@@ -19,7 +19,7 @@ local function string_end(text, at)
   end
 end
 
-local function nested_end(text, at)
+function json.nested_end(text, at)
   local depth, marks = 0, 0
   while at and marks < MOST_MARKS do
     local mark = text:byte(at)
@@ -41,7 +41,7 @@ end
 local function value_end(text, at)
   local first = text:sub(at, at)
   if first == '"' then return string_end(text, at) end
-  if first == "{" or first == "[" then return nested_end(text, at) end
+  if first == "{" or first == "[" then return json.nested_end(text, at) end
   local stop = text:find("[,}%s]", at)
   return stop and stop > at and stop - 1 or nil
 end
@@ -81,7 +81,7 @@ end
 -- one without escapes; nil where no object begins there.
 function json.object_end(text, at)
   if text:sub(at, at) ~= "{" then return nil end
-  local stop = nested_end(text, at)
+  local stop = json.nested_end(text, at)
   local members = stop and json.members(text:sub(at, stop), {})
   if not members then return nil end
   return stop, (members.role or ""):match('^"([^"\\]*)"$')

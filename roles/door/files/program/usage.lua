@@ -1,6 +1,6 @@
 -- Counts the tokens of an answer as the engine reports them, of streams with each piece.
 
-local counts = require("counts")
+local counts, json = require("counts"), require("json")
 
 -- Of an answer that is not a stream, so much is kept to find a figure that two pieces share.
 local KEPT = 4096
@@ -124,22 +124,30 @@ function Usage:note(txn, figures, text)
   self:add(txn, read, made or math.max(0, (figure("total_tokens") or read) - read), text)
 end
 
--- Of several the highest counts: what a client has an engine repeat lowers nothing.
+-- Of several the highest counts: what a client has an engine repeat lowers nothing. Braces within its texts
+-- are none. What is not whole yet holds all that follows.
 function Usage:look(txn, text)
   local at = text:find('"usage"', 1, true)
   if not at then return false end
   local found = false
-  for figures in text:sub(at):gmatch('"usage"%s*:%s*(%b{})') do
-    self:note(txn, figures, text)
-    found = true
+  while at do
+    local open, stop = text:match('^"usage"%s*:%s*(){', at), at
+    if open then
+      stop = json.nested_end(text, open)
+      if not stop then break end
+      self:note(txn, text:sub(open, stop), text)
+      found = true
+    end
+    at = text:find('"usage"', stop + 1, true)
   end
   return found
 end
 
 -- Returns an event as the client asked for it.
 function Usage:event(txn, text)
-  local found = self:look(txn, text)
-  if not found and self.state.by_pieces and text:find('"type":"[%w_.]*delta"') then
+  local found = self:look(txn, self.tail .. text)
+  if not found and self.state.by_pieces and text:find("^event: [%w_.]*delta\n")
+    and not text:find('"signature_delta"', 1, true) then
     -- Each piece of an answer has a token or more. The stream may be broken off before it says how many.
     self.pieces = self.pieces + 1
     self:charge(txn, self.read, self.pieces)
@@ -188,7 +196,19 @@ function Usage:answer_piece(txn, message, piece)
   local whole = piece:match("^.*\n\n") or ""
   if message:eom() or not message.channel:may_recv() or #piece - #whole > MOST_HELD then whole = piece end
   if whole ~= "" then
-    local events = whole:gsub("(.-\n\n)", function(event) return self:event(txn, event) end)
+    local parts, at, stop = {}, 1, nil
+    while true do
+      _, stop = whole:find("\n\n", at, true)
+      if not stop then break end
+      parts[#parts + 1] = self:event(txn, whole:sub(at, stop))
+      self.tail, at = "", stop + 1
+    end
+    local rest = whole:sub(at)
+    if rest ~= "" then
+      -- Goes on before it is whole; what it says it has used may lie across the cut.
+      self.tail = (self.tail .. rest):sub(-KEPT)
+    end
+    local events = table.concat(parts) .. rest
     if events ~= whole then message:set(events .. piece:sub(#whole + 1)) end
     whole = events
   end

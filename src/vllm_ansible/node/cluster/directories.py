@@ -59,7 +59,7 @@ def write(
         try:
             with safely.walked(above, against=service) as place:
                 found = _text(place, name)
-                if found == content and stat.S_IMODE(place.look(name).st_mode) == MODE:
+                if found == content and _is_ours(place.look(name)):
                     continue
                 if not look:
                     text, user_id, group = content.encode(), os.geteuid(), os.getegid()
@@ -76,6 +76,10 @@ def write(
             found = None  # its directory would have been made
         replaced[path] = found
     return replaced
+
+
+def _is_ours(one: os.stat_result) -> bool:
+    return stat.S_IMODE(one.st_mode) == MODE and one.st_uid == os.geteuid()
 
 
 def _text(place: safely.Directory, name: str) -> Optional[str]:
