@@ -7,6 +7,8 @@ import socket
 from itertools import count
 from pathlib import Path
 
+from vllm_ansible.plan.ports import cluster_ports
+
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 WORKERS = 8
 # Where this process begins: another run of the tests may go on beside it.
@@ -46,3 +48,11 @@ def free_ports(number: int, address: str = "127.0.0.1") -> list[int]:
 def free_port(address: str = "127.0.0.1") -> int:
     """Return one port of an address that nobody listens on."""
     return free_ports(1, address)[0]
+
+
+def port_base() -> int:
+    """Return a `port_base` behind which nobody listens on the ports of a cluster itself."""
+    while True:
+        first, *_, last = free_ports(3)
+        if last == first + 2:
+            return first - cluster_ports(0).coordinator

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from tests.ports import port_base
 from vllm_ansible.node.weights import models
 from vllm_ansible.node.weights.models import Model
 
@@ -51,7 +52,7 @@ def test_models_that_were_made_or_named_are_proven_again_and_compared(
         "object_storage_region": "",
         "sources_environment": {},
         "site_object_storage_file": "",
-        "port_base": 27000,
+        "port_base": port_base(),
         "site_hosts": [host["site_host"] for host in hosts.values()],
     }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import port_base
 from vllm_ansible.node.image.tool import Tool
 from vllm_ansible.node.process import background
 
@@ -32,7 +33,7 @@ class Site:
             **{"engine_image": "", "engine_image_sha256": sha256, "engine_image_packages": []},
             **{"engine_image_mounts": [], "engine_image_privileged": False},
             **{"engine_image_ipc": "", "engines": []},
-            **{"container_tool": KIND, "sources_environment": {}, "port_base": 27000},
+            **{"container_tool": KIND, "sources_environment": {}, "port_base": port_base()},
         }
         (directory / "engine.tar").symlink_to(archive)
         hosts = [
