@@ -150,7 +150,12 @@ def responses(body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         "total_tokens": PROMPT_TOKENS + number,
     }
     # Of a tool that its client describes it gives the description back.
-    whole = {"id": "resp_1", "tools": body.get("tools", []), "usage": usage, "input_messages": None}
+    whole = {
+        "id": "resp_1",
+        "tools": body.get("tools", []),
+        "usage": usage,
+        "user": body.get("user"),
+    }
     begun = {**whole, "usage": None}
     pieces = [told("response.output_text.delta", delta=f"wörd{one}") for one in range(number)]
     return whole, [

@@ -86,7 +86,7 @@ def _adapters(engine: Mapping[str, Any]) -> list[str]:
     """Return the names of its LoRA adapters that clients may ask for; Dynamo knows none."""
     if has_dynamo(engine) or not answers_clients(engine):
         return []
-    return adapters_of([str(word) for word in engine.get("arguments", ())])
+    return adapters_of(engine)
 
 
 def _by_priority(engine: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from vllm_ansible.plan.arguments import option
+from vllm_ansible.plan.arguments import by_name, option
 from vllm_ansible.problem import Problem
 
 MODULES, ENABLED = "lora_modules", "enable_lora"
@@ -18,8 +18,9 @@ FORM = "NAME=PATH, or a mapping with name and path; no space, comma, = or quotat
 Asked = Any
 
 
-def adapters_of(words: Sequence[str]) -> list[str]:
-    """Return the names of a command line's adapters, in the forms of vLLM's LoRAParserAction."""
+def adapters_of(engine: Mapping[str, Any]) -> list[str]:
+    """Return the names of a planned engine's adapters, in the forms of vLLM's LoRAParserAction."""
+    words = [str(word) for word in engine.get("arguments", ())]
     flag, found = option(MODULES), []
     for place, word in enumerate(words):
         if word == flag:
@@ -45,11 +46,11 @@ def adapter_refusals(item: Mapping[str, Any]) -> Iterator[tuple[str, str, object
     for one in asked:
         if not _name(one):
             yield f"vllm_args.{MODULES}", FORM, one, "write a list of NAME=PATH"
-    if asked and _plain(arguments).get(ENABLED) is not True:
+    if asked and by_name(arguments).get(ENABLED) is not True:
         yield (
             "vllm_args",
             f"{ENABLED}: true beside {MODULES}",
-            _plain(arguments).get(ENABLED),
+            by_name(arguments).get(ENABLED),
             f"add {ENABLED}: true",
         )
 
@@ -83,14 +84,9 @@ def adapter_problems(engines: Iterable[Asked]) -> list[Problem]:
     return problems
 
 
-def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments by the names that vLLM has for them."""
-    return {str(name).replace("-", "_"): value for name, value in arguments.items()}
-
-
 def _listed(arguments: Mapping[str, Any]) -> list[Any]:
     """Return the adapters that an inventory asks for; one alone is a list of one."""
-    asked = _plain(arguments).get(MODULES)
+    asked = by_name(arguments).get(MODULES)
     listed = list(asked) if isinstance(asked, list | tuple) else [asked]
     # vLLM passes over what is empty.
     return [one for one in listed if one is not None and one != ""]

@@ -58,6 +58,11 @@ def ours(name: str) -> str | None:
     return next((instead for one, instead in OURS.items() if one.startswith(plain)), None)
 
 
+def by_name(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments by the names that vLLM has for them."""
+    return {str(name).replace("-", "_"): value for name, value in arguments.items()}
+
+
 def option(name: str) -> str:
     """Return the flag of an argument: max_model_len is --max-model-len."""
     return "--" + name.replace("_", "-")
@@ -128,7 +133,7 @@ def with_defaults(arguments: Mapping[str, Any], accelerator: str, data: int = 1)
     sized by them, the tokens of a step.
     """
     kind = platform(accelerator)
-    wanted = {str(name).replace("-", "_"): value for name, value in arguments.items()}
+    wanted = by_name(arguments)
     compiled = {"enforce_eager", "compilation_config", "optimization_level"}
     if kind.eager and not wanted.keys() & compiled:
         wanted["enforce_eager"] = True

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from vllm_ansible.plan.arguments import human_readable_int
+from vllm_ansible.plan.arguments import by_name, human_readable_int
 from vllm_ansible.plan.engines import Engine
 from vllm_ansible.plan.estimate.architectures.model import Model
 from vllm_ansible.plan.estimate.memory.lora import Slots
@@ -24,7 +24,7 @@ EXPERTS = "enable_expert_parallel"
 
 def given_arguments(engine: Engine) -> dict[str, Any]:
     """Return the arguments of an engine by the names that vLLM has for them."""
-    return {str(key).replace("-", "_"): value for key, value in engine.vllm_args.items()}
+    return by_name(engine.vllm_args)
 
 
 def model_options(engine: Engine) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from vllm_ansible.accelerators.platform import has_devices
 from vllm_ansible.node.kv_transfer import LEAST_SHARE
+from vllm_ansible.plan.arguments import by_name
 from vllm_ansible.plan.dynamo import BEHIND, DYNAMO, has_dynamo, has_frontend
 from vllm_ansible.plan.roles import DECODE, PREFILL, ROLES, SERVE
 from vllm_ansible.plan.sizes import Layout
@@ -167,7 +168,7 @@ def _differing(first: Asked, second: Asked) -> Problem | None:
 
 
 def _compared(engine: Asked) -> dict[str, object]:
-    given = {str(key).replace("-", "_"): value for key, value in engine.vllm_args.items()}
+    given = by_name(engine.vllm_args)
     return {
         "model": engine.model,
         "layout": engine.layout.name if engine.layout else "auto",

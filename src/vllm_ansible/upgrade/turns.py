@@ -54,7 +54,7 @@ def turns(
     planned = {str(one["name"]): one for one in before["engines"]}
     door = bool(door_hosts(looks))
     for name in order:
-        model, adapters = planned[name]["served_name"], _adapters(planned[name])
+        model, adapters = planned[name]["served_name"], set(adapters_of(planned[name]))
         peers = [
             other
             for other, one in running.items()
@@ -62,7 +62,7 @@ def turns(
             and other != name
             and one["served_name"] == model
             and not is_apart(one)
-            and adapters <= _adapters(one)
+            and adapters <= set(adapters_of(one))
         ]
         found.append(
             {
@@ -79,11 +79,6 @@ def turns(
         # From here on it answers for what it is asked to be.
         running[name] = wanted[name]
     return found
-
-
-def _adapters(engine: Mapping[str, Any]) -> set[str]:
-    """Return the adapters that clients ask of an engine by names of their own."""
-    return set(adapters_of([str(word) for word in engine.get("arguments", ())]))
 
 
 def door_servers(*engines: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,15 @@ from .running import HAPROXY, Running, wait_until
 DAY, MINUTE = 86400, 60
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Return one door before one engine, for tests that look at what they add to its counts."""
+    if HAPROXY is None:
+        pytest.skip("no haproxy on this machine")
+    with Running(tmp_path_factory.mktemp("door")) as one:
+        yield one
+
+
 @pytest.fixture
 def door(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     """Return a way to start engines and a door, which end with the test."""

@@ -264,6 +264,11 @@ class Running:
         lines = self.log.read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
+    def grown(self, before: tuple[int, int, int]) -> tuple[int, ...]:
+        """Return what Alice used since then, once the request is written."""
+        wait_until(lambda: self.used("alice")[0] > before[0])
+        return tuple(late - early for early, late in zip(before, self.used("alice"), strict=True))
+
     def used(self, name: str) -> tuple[int, int, int]:
         """Return requests, tokens read and tokens made of a client, as they are kept."""
         rows = [

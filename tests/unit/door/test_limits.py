@@ -5,29 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.emulators.metered_engine import PROMPT_TOKENS, events
 
-from .running import ALICE, HAPROXY, Running, client, wait_until
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Return one door for tests that look at what they add to its counts."""
-    if HAPROXY is None:
-        pytest.skip("no haproxy on this machine")
-    with Running(tmp_path_factory.mktemp("door")) as one:
-        yield one
-
-
-def grown(running: Running, before: tuple[int, int, int]) -> tuple[int, ...]:
-    """Return what Alice used since then, once the request is written."""
-    wait_until(lambda: running.used("alice")[0] > before[0])
-    return tuple(late - early for early, late in zip(before, running.used("alice"), strict=True))
+from .running import ALICE, Running, client, wait_until
 
 
 def test_requests_a_minute_are_counted_to_the_request(door: Callable[..., Running]) -> None:
@@ -145,7 +130,7 @@ def test_a_stream_without_its_end_counts_each_of_its_choices(
         before = running.used("alice")
         text = running.ask("POST", "/v1/completions", {**body, "pieces": pieces, "cut": cut})[1]
         assert text == "".join(f"data: {one}\n\n" for one in events(body)[: -1 if cut else None])
-        assert grown(running, before) == (1, PROMPT_TOKENS * prompts, 4 * 3 * prompts)
+        assert running.grown(before) == (1, PROMPT_TOKENS * prompts, 4 * 3 * prompts)
 
 
 @pytest.mark.parametrize("odd", ['"\\u0033"', '" 3"'])
@@ -153,6 +138,6 @@ def test_a_number_of_choices_that_is_written_oddly_hides_none(running: Running, 
     before = running.used("alice")
     text = f'{{"model": "m", "stream": true, "max_tokens": 4, "cut": 2, "n": {odd}}}'
     assert running.ask("POST", "/v1/completions", text)[0] == 200
-    requests, read, made = grown(running, before)
+    requests, read, made = running.grown(before)
     assert (requests, made) == (1, 12)
     assert read >= PROMPT_TOKENS

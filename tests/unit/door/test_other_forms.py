@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.emulators.metered_engine import KEY, OTHERS, PROMPT_TOKENS
 
-from .running import ALICE, HAPROXY, Running, client, wait_until
+from .running import ALICE, Running, client, wait_until
 
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 MOST = {RESPONSES: "max_output_tokens", MESSAGES: "max_tokens"}
 both = pytest.mark.parametrize("path", [RESPONSES, MESSAGES])
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    if HAPROXY is None:
-        pytest.skip("no haproxy on this machine")
-    with Running(tmp_path_factory.mktemp("door")) as one:
-        yield one
-
-
-def grown(running: Running, before: tuple[int, int, int]) -> list[int]:
-    return [late - early for early, late in zip(before, running.used("alice"), strict=True)]
 
 
 @both
@@ -39,7 +27,7 @@ def test_a_stream_is_what_the_engine_sent_and_its_usage_counts(
     assert (status, text) == (200, "".join(OTHERS[path](body)[1]))
     # It says by itself what it used, and is asked for nothing.
     assert running.engines[0].bodies[-1] == body
-    assert grown(running, before) == [1, PROMPT_TOKENS, 6]
+    assert running.grown(before) == (1, PROMPT_TOKENS, 6)
 
 
 @both
@@ -50,7 +38,7 @@ def test_a_whole_answer_counts_whatever_its_client_had_it_repeat(
     tools = [{"name": "t", "parameters": {"usage": {"input_tokens": 0, "output_tokens": 0}}}]
     body = {"model": "m", MOST[path]: 6, "tools": tools}
     assert running.ask("POST", path, body)[0] == 200
-    assert grown(running, before) == [1, PROMPT_TOKENS, 6]
+    assert running.grown(before) == (1, PROMPT_TOKENS, 6)
 
 
 # One that hides figures of its own behind braces in a text, which end nothing.
@@ -65,21 +53,22 @@ def test_what_a_client_has_an_engine_repeat_hides_no_usage(
     before = running.used("alice")
     body = {"model": "m", "stream": stream, MOST[path]: 600, "tools": [HIDING]}
     assert running.ask("POST", path, body)[0] == 200
-    assert grown(running, before) == [1, PROMPT_TOKENS, 600]
+    assert running.grown(before) == (1, PROMPT_TOKENS, 600)
 
 
+@pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("size", [100_000, 900_000])
 @pytest.mark.parametrize("pieces", [1 << 20, 16_384])
 def test_an_event_of_any_length_goes_on_and_is_counted(
-    running: Running, size: int, pieces: int
+    running: Running, size: int, pieces: int, behind: bool
 ) -> None:
-    """Longer than what is held back: it goes on before it is whole, and its usage in two parts."""
+    """Longer than what is held back, before its usage or behind it: it goes on in parts."""
     before = running.used("alice")
-    tools = [{"name": "x" * size}]
-    body = {"model": "m", "stream": True, MOST[RESPONSES]: 6, "tools": tools, "pieces": pieces}
+    body = {"model": "m", "stream": True, MOST[RESPONSES]: 6, "pieces": pieces}
+    body |= {"user": "x" * size} if behind else {"tools": [{"name": "x" * size}]}
     status, text, _ = running.ask("POST", RESPONSES, body)
     assert (status, text) == (200, "".join(OTHERS[RESPONSES](body)[1]))
-    assert grown(running, before) == [1, PROMPT_TOKENS, 6]
+    assert running.grown(before) == (1, PROMPT_TOKENS, 6)
 
 
 def test_only_pieces_of_an_answer_are_tokens(running: Running) -> None:
@@ -88,7 +77,7 @@ def test_only_pieces_of_an_answer_are_tokens(running: Running) -> None:
     for path in OTHERS:
         body = {"model": "m", "stream": True, MOST[path]: 2, "tools": tools}
         assert running.ask("POST", path, body)[0] == 200
-    assert grown(running, before) == [2, 2 * PROMPT_TOKENS, 4]
+    assert running.grown(before) == (2, 2 * PROMPT_TOKENS, 4)
 
 
 @both

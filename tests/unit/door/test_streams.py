@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 
 from tests.emulators.metered_engine import PROMPT_TOKENS, events, used
 
-from .running import ALICE, HAPROXY, Running, with_line
+from .running import ALICE, Running, with_line
 
 WANTED: list[dict[str, Any]] = [
     {},
@@ -22,14 +22,6 @@ WANTED: list[dict[str, Any]] = [
     {"stream_options": {"include_usage": True}},
     {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
 ]
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    if HAPROXY is None:
-        pytest.skip("no haproxy on this machine")
-    with Running(tmp_path_factory.mktemp("door")) as one:
-        yield one
 
 
 @pytest.mark.parametrize("pieces", [1 << 20, 64, 7])

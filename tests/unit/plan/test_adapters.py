@@ -43,8 +43,8 @@ def test_a_plan_has_the_adapters_of_each_form_that_vllm_takes(modules: Any) -> N
     engines = parse_engines([engine("a", modules)])
     (planned,) = make_plan("c", engines, [Capacity.whole("h1", "cpu", 1)]).engines
     more = ["/a/b"] if len(modules) == 2 and isinstance(modules, list) else []
-    assert adapters_of(planned.arguments) == ["law", *more]
-    assert adapters_of(["--lora-modules=law=/a/law", "--max-loras", "2"]) == ["law"]
+    assert adapters_of(planned.to_dict()) == ["law", *more]
+    assert adapters_of({"arguments": ["--lora-modules=law=/a/law", "--max-loras", "2"]}) == ["law"]
 
 
 @pytest.mark.parametrize("modules", ["law", ["law="], ["=/a"], [7], [{"name": "law"}], ["a b=/c"]])

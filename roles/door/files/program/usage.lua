@@ -163,6 +163,7 @@ function Usage:plain_piece(txn, message, piece)
   if not at then return false end
   local read, made, stop = piece:match(FIGURES, at + #USAGE - 1)
   if stop ~= #piece + 1 or piece:find('"choices":[]', 1, true) then return false end
+  self.tail = ""
   self:add(txn, tonumber(read), tonumber(made), piece)
   if not self.strip then return #piece end
   -- All but the brace that closes the event.
@@ -205,8 +206,10 @@ function Usage:answer_piece(txn, message, piece)
     end
     local rest = whole:sub(at)
     if rest ~= "" then
-      -- Goes on before it is whole; what it says it has used may lie across the cut.
-      self.tail = (self.tail .. rest):sub(-KEPT)
+      -- Goes on before it is whole; what it says it has used may lie in it, or across the cut.
+      self.tail = self.tail .. rest
+      self:look(txn, self.tail)
+      self.tail = self.tail:sub(-KEPT)
     end
     local events = table.concat(parts) .. rest
     if events ~= whole then message:set(events .. piece:sub(#whole + 1)) end
