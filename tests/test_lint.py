@@ -48,6 +48,16 @@ def test_no_output_of_a_build_is_in_the_repository() -> None:
     assert done.stdout == ""
 
 
+def test_no_file_names_the_host_of_an_index() -> None:
+    """Which index is asked is the user's to say, also where a log of others is kept."""
+    hosts = "|".join(rf"{name}\.org" for name in ("pypi", "pythonhosted"))
+    done = subprocess.run(
+        ["git", "-C", str(ROOT), "grep", "-nE", hosts], capture_output=True, text=True, check=False
+    )
+    # 1 where nothing is found.
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+
+
 WRONG = "- name: Ping\n  no.such.module:\n"
 
 
